@@ -1,0 +1,1 @@
+"""PAPA: how much does a pretrained Transformer encoder really use its attention?"""

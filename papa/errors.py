@@ -1,0 +1,25 @@
+"""The errors a user can mend.
+
+Every message is one sentence that says what is wrong, where, what was expected, what was found and what to do.
+The command line prints the message alone and ends with an exit code that is not 0.
+"""
+
+
+class PapaError(Exception):
+    """Base of every error that the user can mend."""
+
+
+class SpecError(PapaError):
+    """The study's specification is missing, malformed or impossible."""
+
+
+class DataError(PapaError):
+    """A corpus is missing, empty, or a row does not fit its task."""
+
+
+class EncoderError(PapaError):
+    """An encoder or its tokenizer is missing, unsupported or unfit for the layout."""
+
+
+class ArtifactError(PapaError):
+    """A stored artifact is damaged, or was made for something else."""
