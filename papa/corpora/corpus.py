@@ -1,0 +1,236 @@
+"""A task's text as tokens in slots, stored once and read memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+
+from papa.artifacts import published, verify
+from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, room, room_in_pair
+from papa.corpora.ragged import Ragged
+from papa.corpora.rows import TaskRows, read_rows
+from papa.corpora.sources import SPLITS, Split, fingerprint
+from papa.corpora.specials import Specials, specials_of
+from papa.corpora.split import TokenizedSplit
+from papa.corpora.tokens import IGNORED, masked, tokens_of_texts, tokens_of_words
+from papa.errors import ArtifactError, EncoderError
+from papa.progress import Progress, silent
+from papa.spec import LayoutSpec, TaskKind, TaskSpec
+
+if TYPE_CHECKING:
+    from papa.encoders.reference import EncoderReference
+
+TOKENIZE_VERSION = 1
+"""Raised whenever the same rows would give other tokens, slots or labels."""
+
+
+@dataclass(frozen=True)
+class TokenizedCorpus:
+    """Both splits of one task, laid out for one tokenizer.
+
+    Attributes:
+        folder: the artifact.
+        kind: the task's kind.
+        slots: S.
+        pad_token_id: what fills the gaps of a compact batch.
+        label_names: the classes' names; None for regression and masked language models.
+        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words.
+    """
+
+    folder: Path
+    kind: TaskKind
+    slots: int
+    pad_token_id: int
+    label_names: tuple[str, ...] | None
+    metadata: dict[str, Any]
+
+    def split(self, name: Split) -> TokenizedSplit:
+        """The training or the validation rows."""
+        shards = self.metadata["shards"][name]
+        return TokenizedSplit(
+            shards=tuple(self.folder / shard["file"] for shard in shards),
+            kind=self.kind,
+            slots=self.slots,
+            starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
+            name=name,
+        )
+
+
+def load_corpus(folder: Path) -> TokenizedCorpus:
+    """Open the corpus at ``folder`` after checking every file against its digest.
+
+    Raises:
+        ArtifactError: it is missing, damaged, something else or of another version.
+    """
+    metadata = verify(folder)
+    if metadata.get("stage") != "tokenize" or metadata.get("version") != TOKENIZE_VERSION:
+        found = f"{metadata.get('stage')} version {metadata.get('version')}"
+        raise ArtifactError(
+            f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
+        )
+    names = metadata["label_names"]
+    return TokenizedCorpus(
+        folder=folder,
+        kind=metadata["kind"],
+        slots=metadata["slots"],
+        pad_token_id=metadata["pad_token_id"],
+        label_names=None if names is None else tuple(names),
+        metadata=metadata,
+    )
+
+
+def tokenize_corpus(
+    task: TaskSpec,
+    layout: LayoutSpec,
+    tokenizer: Any,
+    encoder: EncoderReference,
+    folder: Path,
+    *,
+    shard_rows: int,
+    progress: Progress = silent,
+) -> Path:
+    """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
+
+    Args:
+        task: what to read and how many slots to lay it out in.
+        layout: the switches of the layout.
+        tokenizer: the encoder's fast tokenizer.
+        encoder: whose tokenizer it is, and how many slots it can take.
+        folder: where the artifact goes.
+        shard_rows: rows a shard.
+        progress: told rows done and rows in all.
+
+    Returns:
+        ``folder``.
+
+    Raises:
+        DataError: a split is missing or empty, or a row does not fit the task.
+        EncoderError: the encoder takes fewer slots, or its tokenizer cannot write the layout.
+    """
+    if task.slots > encoder.positions:
+        raise EncoderError(
+            f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
+            f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
+        )
+    specials = specials_of(tokenizer)
+    source = fingerprint(task.source)
+    rows = read_rows(task)
+    writer = _Writer(task, layout, tokenizer, specials)
+    total = rows.train.num_rows + rows.validation.num_rows
+    metadata: dict[str, Any] = {
+        "stage": "tokenize",
+        "version": TOKENIZE_VERSION,
+        "task": task.name,
+        "kind": task.kind,
+        "layout": layout.model_dump(),
+        "slots": task.slots,
+        "encoder": encoder.name,
+        "tokenizer_digest": encoder.tokenizer_digest,
+        "corpus_fingerprint": source,
+        "label_names": None if rows.label_names is None else list(rows.label_names),
+        "pad_token_id": specials.pad,
+        "notes": rows.notes,
+        "rows": {name: rows.split(name).num_rows for name in SPLITS},
+        "tokens": writer.tokens,
+        "texts_cut": writer.texts_cut,
+        "words_cut": writer.words_cut,
+        "shards": writer.shards,
+    }
+    # The counts fill up while shards are written; the metadata is stored after the last.
+    with published(folder, metadata) as scratch:
+        done = 0
+        for written in writer.write(rows, scratch, shard_rows):
+            done += written
+            progress(done, total)
+    return folder
+
+
+class _Writer:
+    """Writes shards and keeps count of what the layout had to cut."""
+
+    def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, specials: Specials) -> None:
+        self.task, self.layout, self.tokenizer, self.specials = task, layout, tokenizer, specials
+        self.tokens = dict.fromkeys(SPLITS, 0)
+        self.texts_cut = dict.fromkeys(SPLITS, 0)
+        self.words_cut = dict.fromkeys(SPLITS, 0)
+        self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
+
+    def write(self, rows: TaskRows, folder: Path, shard_rows: int) -> Iterator[int]:
+        """Write all shards of both splits, yielding the number of rows after each."""
+        for name in SPLITS:
+            table = rows.split(name)
+            for index, start in enumerate(range(0, table.num_rows, shard_rows)):
+                part = table.slice(start, shard_rows)
+                arranged, labels = self._arranged(part, name, start)
+                file = f"{name}-{index:05d}.arrow"
+                _write_shard(folder / file, arranged, labels, per_token=self.task.kind in ("words", "mlm"))
+                self.shards[name].append({"file": file, "rows": part.num_rows})
+                self.tokens[name] += len(arranged.input_ids)
+                yield part.num_rows
+
+    def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[Arrangement, np.ndarray]:
+        specials, slots = self.specials, self.task.slots
+        match self.task.kind:
+            case "text":
+                texts = self._cut(self._texts(part, "text"), room(self.layout, slots), split)
+                return arrange_one(texts, specials, slots), part["label"].to_numpy()
+            case "pair":
+                limits = room_in_pair(specials, slots)
+                first, second = self._texts(part, "text"), self._texts(part, "text_pair")
+                too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
+                self.texts_cut[split] += int(too_long.sum())
+                first, second = first.cut(limits[0]), second.cut(limits[1])
+                return arrange_pair(first, second, specials, self.layout, slots), part["label"].to_numpy()
+            case "mlm":
+                texts = self._cut(self._texts(part, "text"), room(self.layout, slots), split)
+                shown, labels = masked(texts, specials, self.task.mask_seed, SPLITS.index(split), start)
+                arranged = arrange_one(shown, specials, slots)
+                return arranged, arranged.spread(labels, IGNORED)
+            case _:
+                return self._arranged_words(part, split)
+
+    def _arranged_words(self, part: pa.Table, split: Split) -> tuple[Arrangement, np.ndarray]:
+        words = pa.concat_arrays(part["words"].chunks)
+        tokens, firsts = tokens_of_words(self.tokenizer, self.specials, words)
+        limit = room(self.layout, self.task.slots)
+        kept = firsts.cut(limit).values
+        self.words_cut[split] += int((firsts.values >= 0).sum() - (kept >= 0).sum())
+        word_labels = pa.concat_arrays(part["label"].chunks).flatten().to_numpy()
+        labels = np.full(len(kept), IGNORED, np.int64)
+        labels[kept >= 0] = word_labels[kept[kept >= 0]]
+        arranged = arrange_one(self._cut(tokens, limit, split), self.specials, self.task.slots)
+        return arranged, arranged.spread(labels, IGNORED)
+
+    def _texts(self, part: pa.Table, column: str) -> Ragged:
+        return tokens_of_texts(self.tokenizer, self.specials, part[column].to_pylist())
+
+    def _cut(self, texts: Ragged, limit: int, split: Split) -> Ragged:
+        self.texts_cut[split] += int((texts.lengths > limit).sum())
+        return texts.cut(limit)
+
+
+def _write_shard(path: Path, arranged: Arrangement, labels: np.ndarray, *, per_token: bool) -> None:
+    offsets = pa.array(np.concatenate([[0], np.cumsum(arranged.lengths)]).astype(np.int32))
+    slot_type = np.int16 if arranged.slots.max(initial=0) < 2**15 else np.int32
+
+    def lists(values: np.ndarray) -> pa.ListArray:
+        return pa.ListArray.from_arrays(offsets, pa.array(values))
+
+    batch = pa.record_batch(
+        {
+            "input_ids": lists(arranged.input_ids),
+            "slots": lists(arranged.slots.astype(slot_type)),
+            "token_type_ids": lists(arranged.token_type_ids),
+            "label": lists(labels.astype(np.int32)) if per_token else pa.array(labels),
+            "n_first": pa.array(arranged.first_lengths.astype(np.int32)),
+        }
+    )
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)

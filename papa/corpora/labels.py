@@ -1,0 +1,182 @@
+"""Labels of any spelling as class numbers, names and floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from papa.errors import DataError
+
+_HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """The labels of one split, one a row (or one a word, flat).
+
+    Attributes:
+        values: strings, integers, floats or booleans.
+        origin: the file or dataset, for messages.
+        column: the column's name, for messages.
+        row_of: for flat labels of words, the row of each; None where a label is a row's.
+    """
+
+    values: pa.Array
+    origin: str
+    column: str
+    row_of: np.ndarray | None = None
+
+    def place(self, index: int) -> str:
+        """Where the label with that index stands; rows are counted from 1."""
+        row = index if self.row_of is None else int(self.row_of[index])
+        return f"{self.origin}: row {row + 1}"
+
+
+def to_classes(
+    train: LabelColumn, validation: LabelColumn, declared: Sequence[str] | None, given: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Class numbers (int64) of both splits, and the classes' names.
+
+    Args:
+        declared: the names that the task gives to its labels 0, 1, …
+        given: the names that the source gives to integer classes.
+
+    Without names, the classes are the sorted distinct training labels. With names, a class may be absent from
+    the training rows (a small sample of them, say).
+
+    Raises:
+        DataError: a label is missing, hidden (-1), unknown, or in validation and not in training.
+    """
+    sides = [_plain(side, declared) for side in (train, validation)]
+    kinds = [pa.types.is_integer(side.type) for side in sides]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"{validation.origin}: column '{validation.column}' holds {_kind(kinds[1])} where {train.origin} "
+            f"holds {_kind(kinds[0])}: spell the labels alike in both splits"
+        )
+    names = tuple(declared or given or ())
+    if kinds[0] and names:
+        for side, values in zip((train, validation), sides, strict=True):
+            _within(side, values, len(names))
+        first, second = (values.to_numpy(zero_copy_only=False).astype(np.int64) for values in sides)
+        return first, second, names
+    # Strings, or integers without names: classes are looked up among the names.
+    known = pa.array(names, pa.string()) if names else _distinct(sides[0])
+    numbers = []
+    for side, values in zip((train, validation), sides, strict=True):
+        index = pc.index_in(values, value_set=known.cast(values.type))
+        if index.null_count:
+            _unknown(side, values, index, known, by_task=bool(names))
+        numbers.append(index.to_numpy(zero_copy_only=False).astype(np.int64))
+    return numbers[0], numbers[1], tuple(str(value) for value in known.to_pylist())
+
+
+def to_numbers(side: LabelColumn) -> np.ndarray:
+    """Labels of a regression task as float32.
+
+    Raises:
+        DataError: a label is no finite number.
+    """
+    values = side.values
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        for index, value in enumerate(values.to_pylist()):
+            if not _is_number(value):
+                raise DataError(
+                    f"{side.place(index)} has '{value}' as '{side.column}' where a regression task (metric "
+                    "spearman) needs a number: give numbers, or score classes with metric accuracy"
+                )
+    numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        place = side.place(int(bad[0]))
+        raise DataError(f"{place} has no finite number as '{side.column}': complete the row or remove it")
+    return numbers.astype(np.float32)
+
+
+def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
+    """The labels as int64 or as strings."""
+    values = side.values
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = values.cast(pa.large_string())
+        distinct = pc.unique(values).to_pylist()
+        if "" in distinct:
+            place = side.place(values.index("").as_py())
+            raise DataError(f"{place} has no '{side.column}' (it is empty): complete the row or remove it")
+        named = declared is not None and set(distinct) <= set(declared)
+        return (
+            values if named or not all(_is_integer(value) for value in distinct) else values.cast(pa.int64())
+        )
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
+        if len(odd):
+            raise DataError(
+                f"{side.place(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
+                "give classes, or predict numbers with metric spearman"
+            )
+    if not (
+        pa.types.is_integer(values.type)
+        or pa.types.is_floating(values.type)
+        or pa.types.is_boolean(values.type)
+    ):
+        raise DataError(
+            f"{side.origin}: column '{side.column}' holds {values.type}, not labels: give integers or strings"
+        )
+    integers = values.cast(pa.int64())
+    if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
+        raise DataError(f"{side.origin}: every '{side.column}' is -1: {_HIDDEN}")
+    return integers
+
+
+def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
+    numbers = values.to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero((numbers < 0) | (numbers >= count))
+    if not len(bad):
+        return
+    found = int(numbers[bad[0]])
+    place = f"{side.place(int(bad[0]))} has {found} as '{side.column}'"
+    if found == -1:
+        raise DataError(f"{place}: {_HIDDEN}")
+    raise DataError(
+        f"{place} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels"
+    )
+
+
+def _distinct(values: pa.Array) -> pa.Array:
+    distinct = pc.unique(values)
+    return distinct.take(pc.sort_indices(distinct))
+
+
+def _unknown(side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Array, *, by_task: bool) -> None:
+    missing = values.filter(index.is_null())
+    first = index.is_null().index(True).as_py()
+    shown = ", ".join(str(value) for value in _distinct(missing).to_pylist()[:20])
+    if by_task:
+        names = ", ".join(known.to_pylist())
+        raise DataError(
+            f"{side.place(first)} has a label that the task does not know: {shown} (known: {names})"
+        )
+    hint = _HIDDEN if shown == "-1" else "correct the rows, or name all labels in the task's labels"
+    raise DataError(f"{side.place(first)} has a label that no training row has: {shown}: {hint}")
+
+
+def _kind(integers: bool) -> str:
+    return "integers" if integers else "strings"
+
+
+def _is_integer(value: str) -> bool:
+    return value.strip().removeprefix("-").isdecimal()
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

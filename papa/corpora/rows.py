@@ -1,0 +1,207 @@
+"""A task's rows, checked and sampled: what the layout gets to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from papa.corpora.labels import LabelColumn, to_classes, to_numbers
+from papa.corpora.sources import Split, read_source
+from papa.corpora.table import SourceTable
+from papa.corpora.tags import to_iob2
+from papa.errors import DataError
+from papa.spec import TaskSpec
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """Both splits of a task.
+
+    Attributes:
+        train: columns ``text`` (and ``text_pair``) or ``words``, and ``label``: int64 classes, float32
+            numbers, or a list of int64 a row for words. Masked language models have ``text`` alone.
+        validation: the same columns.
+        label_names: the classes' names; None for regression and masked language models.
+        notes: what was done to the rows on reading, for the corpus's metadata.
+    """
+
+    train: pa.Table
+    validation: pa.Table
+    label_names: tuple[str, ...] | None
+    notes: dict[str, Any]
+
+    def split(self, name: Split) -> pa.Table:
+        return self.train if name == "train" else self.validation
+
+
+def read_rows(task: TaskSpec) -> TaskRows:
+    """Read, check, label and sample the rows of a task.
+
+    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled.
+
+    Raises:
+        DataError: a split is missing or empty, or a row does not fit its task; the message says which.
+    """
+    train, validation = read_source(task, "train"), read_source(task, "validation")
+    if task.kind == "mlm":
+        tables, names, notes = _unlabelled(task, train, validation)
+    elif task.kind == "words":
+        tables, names, notes = _words(task, train, validation)
+    else:
+        tables, names, notes = _texts(task, train, validation)
+    notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
+    chosen = tables[0]
+    if task.train_rows is not None:
+        order = np.random.default_rng(task.sample_seed).permutation(chosen.num_rows)[: task.train_rows]
+        chosen = chosen.take(pa.array(order))
+    return TaskRows(
+        train=chosen.combine_chunks(),
+        validation=tables[1].slice(0, task.validation_rows).combine_chunks(),
+        label_names=names,
+        notes=notes,
+    )
+
+
+Tables = tuple[pa.Table, pa.Table]
+Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
+
+
+def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+    """Running text: blank rows are dropped, headings stay."""
+    tables, dropped = [], {}
+    for name, source in (("train", train), ("validation", validation)):
+        text = pc.utf8_trim_whitespace(_text(source, task.columns.text))
+        kept = text.filter(pc.not_equal(pc.binary_length(text), 0))
+        if len(kept) == 0:
+            raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
+        tables.append(pa.table({"text": kept}))
+        dropped[name] = len(text) - len(kept)
+    return (tables[0], tables[1]), None, {"blank_rows_dropped": dropped}
+
+
+def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+    columns = task.columns
+    assert columns.label is not None
+    sides = [
+        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label)
+        for source in (train, validation)
+    ]
+    names: tuple[str, ...] | None = None
+    if task.regression:
+        labels = to_numbers(sides[0]), to_numbers(sides[1])
+    else:
+        *found, names = to_classes(sides[0], sides[1], task.labels, train.class_names.get(columns.label))
+        labels = found[0], found[1]
+    tables = []
+    for source, label in zip((train, validation), labels, strict=True):
+        texts = {"text": _text(source, columns.text)}
+        if task.kind == "pair":
+            texts["text_pair"] = _text(source, columns.text_pair)
+        tables.append(pa.table({**texts, "label": pa.array(label)}))
+    return (tables[0], tables[1]), names, {}
+
+
+def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+    columns = task.columns
+    assert columns.label is not None
+    assert columns.words is not None
+    given = task.labels or train.class_names.get(columns.label)
+    notes: dict[str, Any] = {}
+    words, sides = [], []
+    for name, source in (("train", train), ("validation", validation)):
+        row_words = _lists(source, columns.words).cast(pa.large_list(pa.large_string()))
+        row_tags = _lists(source, columns.label)
+        counts = pc.list_value_length(row_words).to_numpy()
+        tag_counts = pc.list_value_length(row_tags).to_numpy()
+        uneven = np.flatnonzero(counts != tag_counts)
+        if len(uneven):
+            row = int(uneven[0])
+            raise DataError(
+                f"{source.origin}: row {row + 1} has {counts[row]} words in '{columns.words}' and "
+                f"{tag_counts[row]} labels in '{columns.label}': give one label a word"
+            )
+        tags = row_tags.flatten()
+        if task.metric == "entity_f1":
+            tags, changed = _as_iob2(tags, counts, given, source.origin)
+            if changed:
+                notes.setdefault("tags_converted_from_iob1", {})[name] = changed
+        row_of = np.repeat(np.arange(len(counts)), counts)
+        words.append(row_words)
+        sides.append(LabelColumn(tags, source.origin, columns.label, row_of))
+    first, second, names = to_classes(sides[0], sides[1], task.labels, given)
+    tables = []
+    for row_words, labels in zip(words, (first, second), strict=True):
+        lists = pa.LargeListArray.from_arrays(row_words.offsets, pa.array(labels))
+        tables.append(pa.table({"words": row_words, "label": lists}))
+    return (tables[0], tables[1]), names, notes
+
+
+def _as_iob2(
+    tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str
+) -> tuple[pa.Array, int]:
+    """Entity tags in IOB2, and how many had to change. Integers go through their names and stay integers."""
+    numbered = pa.types.is_integer(tags.type)
+    if not (numbered or pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
+        return tags, 0  # What is wrong with them is said where labels are numbered.
+    spelled = tags.to_pylist()
+    if numbered and names is None:
+        raise DataError(
+            f"{origin}: the entity tags are integers without names, and metric entity_f1 needs names such as "
+            "O, B-PER, I-PER: set the task's labels"
+        )
+    if numbered and names is not None:
+        if not all(0 <= tag < len(names) for tag in spelled):
+            return tags, 0  # Likewise.
+        spelled = [names[tag] for tag in spelled]
+    ends = np.cumsum(counts)
+    rows = [spelled[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    converted, changed = to_iob2(rows, origin)
+    if not changed:
+        return tags, 0
+    flat = [tag for row in converted for tag in row]
+    if not numbered or names is None:
+        return pa.array(flat, pa.large_string()), changed
+    unnamed = sorted(set(flat) - set(names))
+    if unnamed:
+        raise DataError(
+            f"{origin}: the tags are IOB1, and in IOB2 they need names that the labels lack: "
+            f"{', '.join(unnamed)}: add them to the task's labels"
+        )
+    number = {name: index for index, name in enumerate(names)}
+    return pa.array([number[tag] for tag in flat], pa.int64()), changed
+
+
+def _text(source: SourceTable, name: str | None) -> pa.Array:
+    assert name is not None
+    column = source.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(
+            f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it"
+        )
+    return _one(column.cast(pa.large_string()))
+
+
+def _lists(source: SourceTable, name: str) -> pa.Array:
+    column = _one(source.column(name))
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise DataError(
+            f"{source.origin}: column '{name}' holds {column.type}, not one list a row: a task of kind "
+            "'words' needs a list of words and a list of labels in each row"
+        )
+    if column.flatten().null_count:
+        row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
+        raise DataError(
+            f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove it"
+        )
+    return column
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array that starts at its own first value."""
+    combined = column.combine_chunks()
+    return pa.concat_arrays([combined]) if isinstance(combined, pa.Array) else combined

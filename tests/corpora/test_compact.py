@@ -1,0 +1,158 @@
+"""Compact batches: every real token once, at its slot, and almost no padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from papa.corpora import TokenizedCorpus, TokenizedSplit
+from papa.corpora.batches import CompactBatch
+from papa.corpora.compact import LARGEST_BATCH, compact_batch, compact_batches
+from papa.spec import TaskSpec
+
+Make = Callable[..., TaskSpec]
+Build = Callable[..., TokenizedCorpus]
+PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+
+
+@pytest.fixture
+def cola(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenizedCorpus:
+    folder = shared / "data" / "cola"
+    columns = {"text": "sentence", "label": "label"}
+    task = make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
+    return corpus_of(task, bert)
+
+
+@pytest.fixture
+def rte(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenizedCorpus:
+    folder = shared / "data" / "rte"
+    return corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=256), bert)
+
+
+def dense(split: TokenizedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, mask and segments of all rows at all S slots."""
+    rows = np.repeat(np.arange(len(split)), split.lengths)
+    ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
+    ids[rows, split.slot_ids], mask[rows, split.slot_ids] = split.input_ids, 1
+    types[rows, split.slot_ids] = split.token_type_ids
+    return ids, mask, types
+
+
+def scattered(batches: list[CompactBatch], split: TokenizedSplit, pad: int) -> tuple[np.ndarray, ...]:
+    """Batches put back at all S slots; a row or slot that comes twice is found."""
+    ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
+    for batch in batches:
+        where = np.ix_(batch.rows.numpy(), batch.slots.numpy())
+        assert not mask[batch.rows.numpy()].any(), "a row comes twice"
+        ids[where], mask[where] = batch.input_ids.numpy(), batch.attention_mask.numpy()
+        types[where] = batch.token_type_ids.numpy()
+    return ids, mask, types
+
+
+@pytest.mark.parametrize("name", ["cola", "rte"])
+def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.FixtureRequest) -> None:
+    corpus: TokenizedCorpus = request.getfixturevalue(name)
+    split = corpus.split("train")
+    batches = list(compact_batches(split, None, 2048, corpus.pad_token_id))
+    for found, expected in zip(
+        scattered(batches, split, corpus.pad_token_id), dense(split, corpus.pad_token_id), strict=True
+    ):
+        assert (found == expected).all()
+    # The control: a batch whose columns stand for other slots is noticed.
+    first = batches[-1]
+    moved = CompactBatch(
+        first.rows, first.slots.flip(0), first.input_ids, first.attention_mask, first.token_type_ids
+    )
+    ids = scattered([*batches[:-1], moved], split, corpus.pad_token_id)[0]
+    assert (ids != dense(split, corpus.pad_token_id)[0]).any()
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("cola", 5.0), ("rte", 3.3)])
+def test_almost_no_padding_is_left(name: str, ratio: float, request: pytest.FixtureRequest) -> None:
+    corpus: TokenizedCorpus = request.getfixturevalue(name)
+    split = corpus.split("train")
+    batches = list(compact_batches(split, None, 10**9, corpus.pad_token_id, largest=16))
+    padded = len(split) * split.slots
+    assert padded / sum(batch.input_ids.numel() for batch in batches) >= ratio
+    assert all(batch.attention_mask.any(0).all() for batch in batches), "no column is all padding"
+    # The control: the same rows unsorted leave much more padding.
+    unsorted = [compact_batch(split, rows, 0) for rows in np.array_split(split.rows, len(batches))]
+    assert padded / sum(batch.input_ids.numel() for batch in unsorted) < 0.8 * ratio
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 100, 2048])
+def test_batches_keep_to_their_budget(rte: TokenizedCorpus, batch_tokens: int) -> None:
+    split = rte.split("validation")
+    batches = list(compact_batches(split, None, batch_tokens, 0))
+    for batch in batches:
+        assert len(batch.rows) == 1 or batch.input_ids.numel() <= batch_tokens
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(len(split)))
+    if batch_tokens == 1:
+        assert len(batches) == len(split)
+        assert all(batch.attention_mask.all() for batch in batches)
+
+
+def test_batches_are_as_full_as_the_budget_allows(rte: TokenizedCorpus) -> None:
+    """No batch could have taken the next one's first row as well."""
+    split = rte.split("validation")
+    batches = list(compact_batches(split, None, 2048, 0))
+    for batch, following in pairwise(batches):
+        longer = compact_batch(split, [*batch.rows.tolist(), int(following.rows[0])], 0)
+        assert longer.input_ids.numel() > 2048
+
+
+def test_short_inputs_make_batches_of_bounded_size(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    split = corpus_of(make_task([{"text": "a", "label": 0}] * 600), bert).split("train")
+    sizes = [len(batch.rows) for batch in compact_batches(split, None, 10**9, 0)]
+    assert sizes == [LARGEST_BATCH, LARGEST_BATCH, 600 - 2 * LARGEST_BATCH]
+
+
+def test_the_same_rows_give_the_same_batches(rte: TokenizedCorpus) -> None:
+    split = rte.split("validation")
+    rows = np.random.default_rng(0).permutation(len(split))[:100]
+    first = list(compact_batches(split, rows, 2048, 0))
+    again = list(compact_batches(split, rows[::-1].copy(), 2048, 0))
+    assert [batch.rows.tolist() for batch in first] == [batch.rows.tolist() for batch in again]
+    assert sorted(row for batch in first for row in batch.rows.tolist()) == sorted(rows.tolist())
+
+
+def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+    folder = shared / "data" / "cola"
+    columns = {"text": "sentence", "label": "label"}
+    task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
+    split = corpus_of(task, bert, shard_rows=300).split("train")
+    batches = [
+        batch
+        for index in range(len(split.shards))
+        for batch in compact_batches(split.shard(index), None, 512, 0)
+    ]
+    for found, expected in zip(scattered(batches, split, 0), dense(split, 0), strict=True):
+        assert (found == expected).all()
+    shard = split.shard(1)
+    chosen = list(compact_batches(shard, [310, 305], 10**6, 0))
+    assert sorted(chosen[0].rows.tolist()) == [305, 310]
+
+
+def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    rows = [
+        {"sentence1": "the", "sentence2": "doll moved", "label": 0},
+        {"sentence1": "the doll", "sentence2": "moved", "label": 0},
+    ]
+    split = corpus_of(make_task(rows, **PAIR), bert).split("train")
+    batch = compact_batch(split, [1, 0], pad_token_id=7)
+    assert batch.rows.tolist() == [1, 0]
+    assert batch.slots.tolist() == [0, 1, 2, 8, 9, 10, 15]
+    assert batch.input_ids.tolist() == [
+        [101, 1996, 10658, 102, 2333, 7, 102],
+        [101, 1996, 7, 102, 10658, 2333, 102],
+    ]
+    assert batch.attention_mask.tolist() == [[True] * 5 + [False, True], [True, True, False] + [True] * 4]
+    assert batch.token_type_ids.tolist() == [[0, 0, 0, 0, 1, 0, 1], [0, 0, 0, 0, 1, 1, 1]]
+    assert batch.input_ids.dtype == batch.slots.dtype == batch.rows.dtype == torch.int64
+    assert batch.attention_mask.dtype == torch.bool

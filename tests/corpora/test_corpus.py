@@ -1,0 +1,282 @@
+"""Tokenised corpora: what is stored is what the tokenizer says, laid out, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError, DataError, EncoderError
+from papa.spec import LayoutSpec, TaskSpec
+
+Make = Callable[..., TaskSpec]
+Build = Callable[..., TokenizedCorpus]
+PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
+WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
+
+
+def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
+    return [part.tolist() for part in np.split(values, split.offsets[1:-1])]
+
+
+@pytest.fixture
+def cola(shared: Path, make_task: Make) -> TaskSpec:
+    folder = shared / "data" / "cola"
+    columns = {"text": "sentence", "label": "label"}
+    return make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
+
+
+def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
+    """Against a plain reading of the file and the tokenizer's own arrangement."""
+    import json
+
+    corpus = corpus_of(cola, bert)
+    split = corpus.split("validation")
+    source = [json.loads(line) for line in cola.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
+    assert len(split) == len(source) == 1043
+    expected = bert([row["sentence"] for row in source])["input_ids"]
+    assert rows_of(split, split.input_ids) == expected
+    assert rows_of(split, split.slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
+    assert split.labels.tolist() == [row["label"] for row in source]
+    assert split.lengths.tolist() == [len(ids) for ids in expected]
+    assert corpus.label_names == ("0", "1")
+    assert corpus.pad_token_id == 0
+    assert corpus.metadata["tokens"]["validation"] == sum(map(len, expected))
+    assert corpus.metadata["texts_cut"] == {"train": 0, "validation": 0}
+
+
+@pytest.mark.parametrize(("truncation", "kept"), [("full", 14), ("half", 7)])
+def test_long_texts_are_cut_and_counted(
+    make_task: Make, corpus_of: Build, bert: Any, truncation: str, kept: int
+) -> None:
+    task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
+    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    split = corpus.split("train")
+    assert split.lengths.tolist() == [kept + 2, 2]
+    assert split.slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
+    assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
+
+
+def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+    folder = shared / "data" / "rte"
+    corpus = corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=64), bert)
+    split = corpus.split("validation")
+    cut = 0
+    for ids, slots, types in zip(
+        rows_of(split, split.input_ids),
+        rows_of(split, split.slot_ids),
+        rows_of(split, split.token_type_ids),
+        strict=True,
+    ):
+        assert ids[0] == 101
+        assert ids[slots.index(32)] == ids[-1] == 102
+        assert slots[-1] == 63
+        assert ids.count(102) == 2
+        assert types == [int(slot > 32) for slot in slots]
+        cut += slots.count(31) + slots.count(62) > 0
+    assert 0 < corpus.metadata["texts_cut"]["validation"] <= cut < len(split)
+
+
+def test_labels_of_words_sit_on_their_first_sub_tokens(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
+    import json
+
+    folder = shared / "data" / "ud_ewt"
+    task = make_task(folder / "train.jsonl", folder / "validation.jsonl", **WORDS, slots=512, train_rows=500)
+    corpus = corpus_of(task, bert)
+    split = corpus.split("validation")
+    assert corpus.label_names is not None
+    lines = (folder / "validation.jsonl").read_text().splitlines()
+    for line, ids, labels in zip(
+        lines, rows_of(split, split.input_ids), rows_of(split, split.labels), strict=True
+    ):
+        row = json.loads(line)
+        own = bert(row["tokens"], is_split_into_words=True)
+        assert own["input_ids"] == ids
+        words = own.word_ids(0)
+        firsts = [
+            word is not None and word != before for word, before in zip(words, [None, *words], strict=False)
+        ]
+        expected = [
+            corpus.label_names.index(row["pos_tags"][word]) if first else -100
+            for word, first in zip(words, firsts, strict=True)
+        ]
+        assert labels == expected
+    assert corpus.metadata["words_cut"] == {"train": 0, "validation": 0}
+
+
+def test_words_cut_off_are_counted(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    rows = [{"tokens": ["the"] * 20, "pos_tags": ["DT"] * 20}, {"tokens": ["the"], "pos_tags": ["DT"]}]
+    corpus = corpus_of(make_task(rows, **WORDS), bert)
+    assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}
+    assert (corpus.split("train").labels == 0).sum() == 15
+
+
+def test_masked_text_and_labels_restore_the_text(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    folder = shared / "data" / "wikitext_raw"
+    task = make_task(folder / "validation.txt", folder / "test.txt", **MLM, slots=64, train_rows=200)
+    corpus = corpus_of(task, bert)
+    split = corpus.split("validation")
+    labels, shown = split.labels, split.input_ids
+    texts = [line.strip() for line in (folder / "test.txt").read_text().splitlines() if line.strip()]
+    expected = bert(texts, truncation=True, max_length=64)["input_ids"]
+    restored = np.where(labels == -100, shown, labels)
+    assert rows_of(split, restored) == expected
+    text = ~np.isin(restored, [101, 102])
+    assert 0.145 < (labels[text] != -100).mean() < 0.16
+    assert (restored != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
+    assert (labels[~text] == -100).all()
+    assert corpus.label_names is None
+
+
+def test_sharding_changes_files_and_nothing_else(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    folder = shared / "data" / "wikitext_raw"
+    task = make_task(
+        folder / "validation.txt", folder / "test.txt", **MLM, slots=32, train_rows=100, validation_rows=50
+    )
+    whole, parts = (
+        corpus_of(task, bert).split("train"),
+        corpus_of(task, bert, shard_rows=33).split("train"),
+    )
+    assert len(whole.shards) == 1
+    assert len(parts.shards) == 4
+    for name in (
+        "input_ids",
+        "slot_ids",
+        "token_type_ids",
+        "labels",
+        "lengths",
+        "offsets",
+        "first_lengths",
+        "rows",
+    ):
+        assert (getattr(whole, name) == getattr(parts, name)).all(), name
+    other = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
+    assert (whole.labels != other.labels).any(), "the control: another seed hides other tokens"
+
+
+def test_a_shard_is_a_view_with_the_splits_row_numbers(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
+    split = corpus_of(cola, bert, shard_rows=400).split("validation")
+    assert [len(split.shard(index)) for index in range(3)] == [400, 400, 243]
+    shard = split.shard(1)
+    assert shard.rows.tolist() == list(range(400, 800))
+    assert shard.labels.tolist() == split.labels[400:800].tolist()
+    rows = [799, 400, 555]
+    for name in ("input_ids", "slots", "token_type_ids", "lengths"):
+        assert (getattr(shard.tokens(rows), name) == getattr(split.tokens(rows), name)).all()
+    with pytest.raises(IndexError, match="rows 400 to 799 are here"):
+        shard.tokens([400, 399])
+    with pytest.raises(IndexError, match="rows 400 to 799 are here"):
+        shard.tokens([800])
+
+
+def test_shards_are_mapped_not_read(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
+    split = corpus_of(cola, bert, shard_rows=10_000).split("train")
+    before = pa.total_allocated_bytes()
+    ids = split.input_ids
+    assert pa.total_allocated_bytes() == before
+    assert not ids.flags.writeable
+    assert not ids.flags.owndata
+
+
+def test_regression_labels_are_floats(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    rows = [
+        {"sentence1": "a", "sentence2": "b", "label": 2.5},
+        {"sentence1": "c", "sentence2": "d", "label": 0},
+    ]
+    corpus = corpus_of(make_task(rows, **PAIR, metric="spearman"), bert)
+    assert corpus.split("train").labels.dtype == np.float32
+    assert corpus.split("train").labels.tolist() == [2.5, 0]
+    assert corpus.label_names is None
+
+
+def test_metadata_says_what_it_was_made_from(
+    make_task: Make, corpus_of: Build, bert: Any, encoder: EncoderReference
+) -> None:
+    task = make_task([{"text": "a b", "label": 0}, {"text": "c", "label": 1}], labels=["no", "yes"])
+    metadata = corpus_of(task, bert).metadata
+    assert metadata["tokenizer_digest"] == encoder.tokenizer_digest
+    assert metadata["layout"] == {"one_text_truncation": "full", "segment_ids": "follow"}
+    assert metadata["label_names"] == ["no", "yes"]
+    assert metadata["slots"] == 16
+    before = metadata["corpus_fingerprint"]
+    task.source.train.write_text('{"text": "a b c", "label": 0}\n{"text": "c", "label": 1}\n')  # type: ignore[union-attr]
+    assert corpus_of(task, bert).metadata["corpus_fingerprint"] != before
+
+
+def test_more_slots_than_positions_are_refused(
+    make_task: Make, bert: Any, short_encoder: EncoderReference, tmp_path: Path
+) -> None:
+    task = make_task([{"text": "a", "label": 0}], slots=64)
+    with pytest.raises(EncoderError, match=r"'task' has slots 64, but encoder .* takes 32 at most"):
+        tokenize_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
+
+
+def test_a_failure_leaves_nothing_behind(
+    make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
+) -> None:
+    task = make_task([{"text": "a", "label": 0}], [{"text": "a", "label": 1}])
+    with pytest.raises(DataError):
+        tokenize_corpus(task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8)
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, corpus_of: Build) -> None:
+    folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
+    metadata = folder / "metadata.json"
+    sound = metadata.read_text()
+    metadata.write_text(sound.replace('"version": 1', '"version": 0'))
+    with pytest.raises(ArtifactError, match="holds tokenize version 0, expected tokenize version 1"):
+        load_corpus(folder)
+    metadata.write_text(sound)
+    shard = folder / "train-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ArtifactError, match="damaged"):
+        load_corpus(folder)
+
+
+def test_progress_counts_rows_of_both_splits(
+    make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
+) -> None:
+    told: list[tuple[int, int]] = []
+    task = make_task([{"text": "a", "label": 0}] * 5, [{"text": "a", "label": 0}] * 2)
+    tokenize_corpus(
+        task,
+        LayoutSpec(),
+        bert,
+        encoder,
+        tmp_path / "corpus",
+        shard_rows=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(2, 7), (4, 7), (5, 7), (7, 7)]
+
+
+def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: Build, roberta: Any) -> None:
+    cls, sep, pad = roberta.cls_token_id, roberta.sep_token_id, roberta.pad_token_id
+    rows = [{"sentence1": "the facts", "sentence2": "a doll", "label": 0}]
+    pair = corpus_of(make_task(rows, **PAIR, slots=32), roberta)
+    split = pair.split("train")
+    assert split.input_ids.tolist() == roberta("the facts", "a doll")["input_ids"]
+    middle = split.input_ids[(split.slot_ids == 16) | (split.slot_ids == 17)]
+    assert middle.tolist() == [sep, sep]
+    assert pair.pad_token_id == pad
+    words = corpus_of(make_task([{"tokens": ["facts", "loose"], "pos_tags": ["N", "A"]}], **WORDS), roberta)
+    expected = roberta(" facts loose", add_special_tokens=False)["input_ids"]
+    assert words.split("train").input_ids.tolist() == [cls, *expected, sep]
+    assert [label for label in words.split("train").labels.tolist() if label != -100] == [1, 0]

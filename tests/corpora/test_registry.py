@@ -1,0 +1,86 @@
+"""Every task known by name is a whole task, with the paper's settings where the paper has them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from papa.corpora.rows import read_rows
+from papa.spec import HubSource, TaskSpec, registry, resolve_study
+
+PAPER = {
+    "cola": ("matthews", 64, 2e-5, 16, 15),
+    "sst2": ("accuracy", 64, 1e-4, 32, 4),
+    "mnli": ("accuracy", 256, 2e-4, 8, 4),
+    "mrpc": ("f1", 128, 2e-5, 16, 15),
+    "ner": ("entity_f1", 128, 1e-4, 8, 4),
+    "pos": ("token_f1", 128, 5e-4, 8, 4),
+    "mlm": ("negative_log_perplexity", 128, 5e-4, 8, 2),
+}
+OTHERS = {"rte", "qnli", "qqp", "stsb", "wnut17", "ud_pos", "reviews"}
+
+
+def resolved(name: str, **overrides: object) -> TaskSpec:
+    document = {
+        "name": "study",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [{"name": name, **overrides}],
+    }
+    return resolve_study(document, folder=Path(), origin="test").tasks[0]
+
+
+def test_the_names_are_known() -> None:
+    assert set(registry()) == set(PAPER) | OTHERS
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_every_entry_is_a_whole_task(name: str) -> None:
+    task = resolved(name)
+    assert task.name == name
+    if isinstance(task.source, HubSource):
+        assert "/" in task.source.name, "hub names without an owner no longer resolve"
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_the_papers_tasks_have_the_papers_settings(name: str) -> None:
+    task = resolved(name)
+    probe = task.probe
+    assert (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs) == PAPER[name]
+
+
+def test_mnli_is_validated_on_mismatched_genres() -> None:
+    source = resolved("mnli").source
+    assert isinstance(source, HubSource)
+    assert source.validation == "validation_mismatched"
+
+
+def test_reviews_need_no_network() -> None:
+    rows = read_rows(resolved("reviews"))
+    assert rows.label_names == ("negative", "positive")
+    assert (rows.train.num_rows, rows.validation.num_rows) == (7464, 1066)
+
+
+@pytest.mark.parametrize(("name", "folder"), [("cola", "cola"), ("rte", "rte"), ("wnut17", "wnut17")])
+def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, folder: str, shared: Path) -> None:
+    paths = {split: str(shared / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")}
+    task = resolved(
+        name,
+        source={"kind": "files", **paths},
+        **({"columns": {"words": "tokens"}} if name == "wnut17" else {}),
+    )
+    rows = read_rows(task)
+    assert rows.label_names == task.labels
+    assert "tags_converted_from_iob1" not in rows.notes
+
+
+def test_importing_the_room_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, papa.corpora\n"
+        "heavy = ('torch', 'transformers', 'datasets', 'huggingface_hub')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -1,0 +1,235 @@
+"""Rows of every kind of task: labels however they are spelled, samples, and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from papa.corpora.rows import read_rows
+from papa.errors import DataError
+from papa.spec import TaskSpec
+
+Make = Callable[..., TaskSpec]
+WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "entity_f1"}
+
+
+def texts(*labels: Any) -> list[dict[str, Any]]:
+    return [{"text": f"text {row}", "label": label} for row, label in enumerate(labels)]
+
+
+def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
+    return [{"tokens": ["word"] * len(row), "tags": row} for row in tags]
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared", "numbers", "names"),
+    [
+        ([1, 0, 1], None, [1, 0, 1], ("0", "1")),
+        ([1, 0, 1], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        ([5, 3, 10], None, [1, 0, 2], ("3", "5", "10")),
+        (["yes", "no", "yes"], None, [1, 0, 1], ("no", "yes")),
+        (["yes", "no", "yes"], ["yes", "no"], [0, 1, 0], ("yes", "no")),
+        (["1", "0", "10"], None, [1, 0, 2], ("0", "1", "10")),
+        (["1", "0", "1"], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        ([1.0, 0.0, 1.0], None, [1, 0, 1], ("0", "1")),
+        ([True, False, True], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        ([-1, 0, 1], None, [0, 1, 2], ("-1", "0", "1")),
+    ],
+)
+def test_classes_are_numbered_however_they_are_spelled(
+    make_task: Make, labels: list[Any], declared: list[str] | None, numbers: list[int], names: tuple[str, ...]
+) -> None:
+    rows = read_rows(make_task(texts(*labels), labels=declared))
+    assert rows.train["label"].to_pylist() == rows.validation["label"].to_pylist() == numbers
+    assert rows.label_names == names
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "declared", "message"),
+    [
+        ([0, 1], [0, None], None, "row 2 has no 'label' .columns: text, label"),
+        ([0, 1], [0, 2], None, "row 2 has a label that no training row has: 2: correct the rows"),
+        (
+            ["a", "b"],
+            ["c", "d", "a"],
+            None,
+            "row 1 has a label that no training row has: c, d: correct the rows",
+        ),
+        (["a", "b"], ["a"], ["a", "x"], "row 2 has a label that the task does not know: b .known: a, x"),
+        ([0, 2], [0], ["no", "yes"], "row 2 has 2 as 'label' where the task knows the labels 0 to 1"),
+        ([0, 1], [-1, -1], None, "every 'label' is -1: -1 marks the hidden labels of GLUE"),
+        ([0, 1], [0, -1], ["no", "yes"], "row 2 has -1 as 'label': -1 marks the hidden labels of GLUE"),
+        (
+            [0, 1],
+            [0, -1],
+            None,
+            "row 2 has a label that no training row has: -1: -1 marks the hidden labels of GLUE",
+        ),
+        ([0, 1], ["a", "b"], None, "column 'label' holds strings where .* holds integers"),
+        ([0.5, 1], [1], None, r"row 1 has 0\.5 as 'label', which is no class"),
+        (["a", ""], ["a"], None, r"row 2 has no 'label' \(it is empty\)"),
+        ([[0], [1]], [[0]], None, "holds list<.*not labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_named(
+    make_task: Make, train: list[Any], validation: list[Any], declared: list[str] | None, message: str
+) -> None:
+    task = make_task(texts(*train), texts(*validation), labels=declared)
+    with pytest.raises(DataError, match=message) as caught:
+        read_rows(task)
+    assert "train.jsonl" in str(caught.value) or "validation.jsonl" in str(caught.value)
+
+
+def test_a_declared_class_may_be_absent_from_training(make_task: Make) -> None:
+    rows = read_rows(make_task(texts("a", "b"), texts("c"), labels=["a", "b", "c"]))
+    assert rows.validation["label"].to_pylist() == [2]
+
+
+def test_numbers_to_predict(make_task: Make) -> None:
+    rows = read_rows(make_task(texts(0, 2.5), texts(5), metric="spearman"))
+    assert rows.train["label"].to_pylist() == [0.0, 2.5]
+    assert str(rows.train["label"].type) == "float"
+    assert rows.label_names is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["1.5", "high"], "row 2 has 'high' as 'label' where a regression task"),
+        (["1.5", "nan"], "row 2 has no finite number as 'label'"),
+    ],
+)
+def test_classes_are_no_numbers(make_task: Make, labels: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_rows(make_task(texts(*labels), metric="spearman"))
+
+
+def test_columns_that_are_not_there_are_named(make_task: Make) -> None:
+    task = make_task(texts(0, 1), columns={"text": "sentence", "label": "label"})
+    with pytest.raises(DataError, match=r"train\.jsonl has no column 'sentence' \(found: text, label\)"):
+        read_rows(task)
+    with pytest.raises(DataError, match="column 'label' holds int64, not text"):
+        read_rows(make_task(texts(0, 1), columns={"text": "label", "label": "label"}))
+
+
+def test_missing_and_empty_splits_are_named(make_task: Make, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no file at .*absent\.jsonl"):
+        read_rows(make_task(texts(0), tmp_path / "absent.jsonl"))
+    with pytest.raises(DataError, match=r"validation\.jsonl has no row: give a validation split"):
+        read_rows(make_task(texts(0), "\n\n"))
+
+
+def test_the_sample_is_shuffled_by_its_seed_and_validation_is_not(make_task: Make) -> None:
+    rows = texts(*[0, 1] * 50)
+    samples = [
+        read_rows(make_task(rows, train_rows=10, validation_rows=5, sample_seed=seed)) for seed in (0, 0, 1)
+    ]
+    first, again, other = [sample.train["text"].to_pylist() for sample in samples]
+    assert first == again
+    assert len(set(first)) == 10
+    assert first != [row["text"] for row in rows[:10]]
+    assert set(first) != set(other)
+    assert samples[0].validation["text"].to_pylist() == [row["text"] for row in rows[:5]]
+    assert samples[0].notes["rows_found"] == {"train": 100, "validation": 100}
+
+
+def test_a_sample_keeps_the_names_of_all_training_labels(make_task: Make) -> None:
+    rows = read_rows(make_task(texts("a", "b", "c", "d"), train_rows=1))
+    assert rows.label_names == ("a", "b", "c", "d")
+
+
+def test_a_sample_keeps_each_text_with_its_label(make_task: Make) -> None:
+    rows = [{"text": f"{number}", "label": number} for number in range(40)]
+    sample = read_rows(make_task(rows, train_rows=10)).train
+    assert [int(text) for text in sample["text"].to_pylist()] == sample["label"].to_pylist()
+
+
+def test_words_and_tags_go_together(make_task: Make) -> None:
+    rows = read_rows(make_task(tagged(["B-X", "I-X", "O"], [], ["O"]), **WORDS))
+    assert rows.label_names == ("B-X", "I-X", "O")
+    assert rows.train["label"].to_pylist() == [[0, 1, 2], [], [2]]
+    assert rows.train["words"].to_pylist() == [["word"] * 3, [], ["word"]]
+    assert "tags_converted_from_iob1" not in rows.notes
+
+
+def test_integer_tags_take_declared_names(make_task: Make) -> None:
+    rows = read_rows(make_task(tagged([1, 2, 0], [0]), **WORDS, labels=["O", "B-X", "I-X"]))
+    assert rows.train["label"].to_pylist() == [[1, 2, 0], [0]]
+    with pytest.raises(DataError, match="row 2 has 3 as 'tags' where the task knows the labels 0 to 2"):
+        read_rows(make_task(tagged([1], [0, 3]), **WORDS, labels=["O", "B-X", "I-X"]))
+    with pytest.raises(DataError, match="entity tags are integers without names"):
+        read_rows(make_task(tagged([1, 2, 0], [0]), **WORDS))
+
+
+@pytest.mark.parametrize("spelling", ["names", "numbers"])
+def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
+    names = ["O", "B-X", "I-X"]
+    tags = ["I-X", "B-X", "O", "I-X"]
+    content = tags if spelling == "names" else [names.index(tag) for tag in tags]
+    rows = read_rows(
+        make_task(tagged(content), tagged(["B-X"] if spelling == "names" else [1]), **WORDS, labels=names)
+    )
+    assert [names[label] for label in rows.train["label"].to_pylist()[0]] == ["B-X", "B-X", "O", "B-X"]
+    assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
+
+
+def test_iob1_in_numbers_needs_names_for_iob2(make_task: Make) -> None:
+    with pytest.raises(
+        DataError, match="need names that the labels lack: B-X: add them to the task's labels"
+    ):
+        read_rows(make_task(tagged([0, 1]), **WORDS, labels=["O", "I-X"]))
+
+
+def test_part_of_speech_tags_are_no_entities(make_task: Make) -> None:
+    words = {**WORDS, "metric": "token_f1"}
+    assert read_rows(make_task(tagged(["NN", "I-X"]), **words)).train["label"].to_pylist() == [[1, 0]]
+    with pytest.raises(DataError, match="row 1 has the tag 'NN', which is not IOB2"):
+        read_rows(make_task(tagged(["NN", "I-X"]), **WORDS))
+
+
+def test_uneven_words_and_tags_are_named(make_task: Make) -> None:
+    rows = [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a", "b"], "tags": ["O"]}]
+    with pytest.raises(DataError, match="row 2 has 2 words in 'tokens' and 1 labels in 'tags'"):
+        read_rows(make_task(rows, **WORDS))
+    with pytest.raises(DataError, match="row 2 has an empty item in 'tags'"):
+        read_rows(make_task(tagged(["O"], ["O", None]), **WORDS))
+    with pytest.raises(DataError, match="holds string, not one list a row"):
+        read_rows(make_task([{"tokens": "a b", "tags": ["O", "O"]}], **WORDS))
+
+
+def test_conll_files_are_read_by_column_number(make_task: Make) -> None:
+    content = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n"
+    columns = {"words": "0", "label": "3"}
+    rows = read_rows(make_task(content, suffix=".conll", kind="words", columns=columns, metric="entity_f1"))
+    assert rows.label_names == ("B-ORG", "B-PER", "O")
+    assert rows.train["words"].to_pylist() == [["EU", "rejects"], ["Peter"]]
+    assert rows.notes["tags_converted_from_iob1"] == {"train": 2, "validation": 2}
+
+
+def test_colas_own_files_are_read_by_column_number(make_task: Make) -> None:
+    task = make_task(
+        'gj04\t1\t\tOne "quoted.\ngj04\t0\t*\tTwo it.\n',
+        suffix=".tsv",
+        columns={"text": "3", "label": "1"},
+        source={"header": False},
+        labels=["unacceptable", "acceptable"],
+    )
+    rows = read_rows(task)
+    assert rows.train.to_pydict() == {"text": ['One "quoted.', "Two it."], "label": [1, 0]}
+
+
+def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
+    rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
+    mlm = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
+    found = read_rows(make_task(rows, **mlm))
+    assert found.train["text"].to_pylist() == ["= Heading =", "Text ."]
+    assert found.notes["blank_rows_dropped"] == {"train": 2, "validation": 2}
+    with pytest.raises(DataError, match="every 'text' is blank"):
+        read_rows(make_task([{"text": " "}], **mlm))
+
+
+def test_a_text_without_words_is_kept(make_task: Make) -> None:
+    assert read_rows(make_task([{"text": "", "label": 0}])).train["text"].to_pylist() == [""]
