@@ -1,0 +1,84 @@
+"""Constant matrices: what an encoder's attention is replaced by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Bool, Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from papa.artifacts import published, verify
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError
+from papa.spec import ConstantsKind
+
+FILE = "constants.safetensors"
+
+
+@dataclass(frozen=True)
+class ConstantMatrices:
+    """C: one matrix for every head, the same for every input (paper, Section 3.1).
+
+    Attributes:
+        matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and normalised.
+        seen: whether any input of the average had tokens at both slots; controls count as seen everywhere.
+        kind: average, identity, toeplitz, zeros or trained.
+    """
+
+    matrices: Float[Tensor, "layers heads slots slots"]
+    seen: Bool[Tensor, "slots slots"]
+    kind: ConstantsKind
+
+    @property
+    def slots(self) -> int:
+        """S, the length of the layout."""
+        return self.matrices.shape[-1]
+
+    def save(self, folder: Path, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
+        """Publish the matrices as an artifact that names the encoder and S they belong to."""
+        document = {
+            **metadata,
+            "kind": self.kind,
+            "slots": self.slots,
+            "encoder": {"name": encoder.name, "revision": encoder.revision, "digest": encoder.digest},
+        }
+        with published(folder, document) as scratch:
+            save_file({"matrices": self.matrices.contiguous(), "seen": self.seen}, scratch / FILE)
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, encoder: EncoderReference | None = None, slots: int | None = None
+    ) -> ConstantMatrices:
+        """Load and verify.
+
+        Args:
+            folder: the artifact.
+            encoder: the encoder they shall serve; None skips the check.
+            slots: the S they shall serve; None skips the check.
+
+        Raises:
+            ArtifactError: the artifact is damaged, or was made for another encoder or S.
+        """
+        metadata = verify(folder)
+        path = folder / FILE
+        if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
+            made_for = metadata["encoder"]
+            raise ArtifactError(
+                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), this study uses "
+                f"{encoder.name} ({encoder.digest[:12]}): rerun 'average' for this encoder"
+            )
+        if slots is not None and metadata["slots"] != slots:
+            raise ArtifactError(
+                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun 'average' or set "
+                f"slots: {metadata['slots']}"
+            )
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise ArtifactError(f"{path} cannot be read ({error}): delete {folder} and run again") from None
+        return cls(matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"])

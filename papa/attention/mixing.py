@@ -1,0 +1,62 @@
+"""Mix every head's own attention with its constant matrix: B = λA + (1-λ)C (paper, Section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.product import constant_product, normalised_rows
+from papa.attention.replacement import check_fits
+from papa.corpora.batches import CompactBatch
+from papa.encoders.dispatch import OwnAttention
+from papa.encoders.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class _Mixing:
+    """The rule of one layer: the mix is linear in V, so only what A and C put out is ever added."""
+
+    matrices: Float[Tensor, "heads slots slots"]
+    theta: Float[Tensor, "layers heads"]
+    layer: int
+    own_heads: None = None
+
+    def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
+        at_slots = self.matrices[:, batch.slots[:, None], batch.slots].to(value.dtype)
+        share = self.theta[self.layer].sigmoid()[:, None, None]
+        if own.dropout > 0:
+            return self._with_dropout(own, value, at_slots, share, batch)
+        constant = constant_product(at_slots, value, batch.attention_mask)
+        return constant + share * (own.product(value) - constant)
+
+    def _with_dropout(
+        self, own: OwnAttention, value: Tensor, at_slots: Tensor, share: Tensor, batch: CompactBatch
+    ) -> Tensor:
+        """Entries of the mix itself are dropped, so here it is written out."""
+        probabilities = replace(own, dropout=0.0).probabilities()
+        constant = normalised_rows(at_slots, batch.attention_mask)
+        mix = constant + share * (probabilities - constant)
+        return torch.matmul(F.dropout(mix, own.dropout), value)
+
+
+@contextmanager
+def mixed(
+    encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
+) -> Iterator[None]:
+    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ); gradients reach θ.
+
+    Raises:
+        ArtifactError: the matrices do not fit the encoder.
+    """
+    check_fits(constants, encoder)
+    matrices = constants.matrices.to(encoder.device)
+    rules = {layer: _Mixing(matrices[layer], theta, layer) for layer in range(encoder.layers)}
+    with encoder.ruled(rules):
+        yield

@@ -1,0 +1,57 @@
+"""The product of constant matrices with values: masked, row-normalised, without a matrix per input.
+
+With r the mask of real tokens, the masked and normalised product of an input is (C∘r)V / (C r). Both parts are
+one matrix product a head for the whole batch, C·[r∘V, r], because C does not depend on the input.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def constant_product(
+    matrices: Float[Tensor, "heads m m"],
+    value: Float[Tensor, "batch heads m width"],
+    attention_mask: Bool[Tensor, "batch m"],
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads m width"]:
+    """What constant heads put out (paper, Section 3.1).
+
+    Args:
+        matrices: C at the batch's slots.
+        value: V of the same heads.
+        attention_mask: r, where inputs have tokens.
+        dropout: probability with which entries are dropped; above 0 each input needs matrices of its own.
+
+    Returns:
+        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out 0. Sums are of
+        absolute values, which matters only to trained matrices, whose entries may be negative.
+    """
+    if dropout > 0:
+        rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)
+        return torch.matmul(rows, value)
+    batch, heads, m, width = value.shape
+    all_real = bool(attention_mask.all())
+    if all_real:
+        sums = matrices.abs().sum(dim=-1, keepdim=True)
+        rows = matrices / torch.where(sums == 0, 1.0, sums)
+        mixed = torch.bmm(rows, value.permute(1, 2, 0, 3).reshape(heads, m, batch * width))
+        return mixed.view(heads, m, batch, width).permute(2, 0, 1, 3)
+    real = attention_mask.to(value.dtype)
+    masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3).reshape(heads, m, batch * width)
+    mixed = torch.bmm(matrices, masked).view(heads, m, batch, width)
+    sums = torch.matmul(matrices.abs(), real.T)[..., None]
+    mixed = mixed / torch.where(sums == 0, 1.0, sums)
+    return mixed.permute(2, 0, 1, 3)
+
+
+def normalised_rows(
+    matrices: Float[Tensor, "heads m m"], attention_mask: Bool[Tensor, "batch m"]
+) -> Float[Tensor, "batch heads m m"]:
+    """C as every input sees it: masked by its keys, rows divided by their sums. Only dropout needs it written out."""
+    masked = matrices * attention_mask[:, None, None, :]
+    sums = masked.abs().sum(dim=-1, keepdim=True)
+    return masked / torch.where(sums == 0, 1.0, sums)

@@ -1,0 +1,189 @@
+"""The one place through which every layer's attention passes, so that it can be watched, replaced or mixed.
+
+A layer hands over its queries, keys and values; the rule of that layer, if any, decides what its heads put out. Rules
+are set by context managers, which put back what they found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from papa.corpora.batches import CompactBatch
+
+
+@dataclass(frozen=True)
+class OwnAttention:
+    """The input-dependent attention of some heads of one layer, not yet computed.
+
+    Attributes:
+        query, key: projections of the heads at hand.
+        mask: True where a key is a real token; None where all are.
+        scaling: factor on the dot products.
+        bias: added to the scaled scores before the softmax (relative positions).
+        dropout: probability with which entries are dropped (the authors' code probes with it; 0 otherwise).
+    """
+
+    query: Float[Tensor, "batch own m width"]
+    key: Float[Tensor, "batch own m width"]
+    mask: Bool[Tensor, "batch #1 #m m"] | None
+    scaling: float
+    bias: Float[Tensor, "#batch own m m"] | None = None
+    dropout: float = 0.0
+
+    def probabilities(self) -> Float[Tensor, "batch own m m"]:
+        """A: the attention matrices themselves."""
+        scores = torch.matmul(self.query * self.scaling, self.key.transpose(-1, -2))
+        if self.bias is not None:
+            scores = scores + self.bias
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, -math.inf)
+        return F.dropout(scores.softmax(dim=-1), self.dropout, training=self.dropout > 0)
+
+    def product(self, value: Float[Tensor, "batch own m width"]) -> Float[Tensor, "batch own m width"]:
+        """A·V without holding A (fused kernel)."""
+        mask: Tensor | None = self.mask
+        if self.bias is not None:
+            mask = self.bias if mask is None else self.bias.masked_fill(~mask, -math.inf)
+        return F.scaled_dot_product_attention(
+            self.query, self.key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
+        )
+
+
+class Rule(Protocol):
+    """What the heads of one layer put out instead of A·V for all of them.
+
+    Attributes:
+        own_heads: the heads whose queries and keys the rule asks for, ascending; None asks for all.
+    """
+
+    own_heads: Int[Tensor, " own"] | None
+
+    def __call__(
+        self, own: OwnAttention, value: Float[Tensor, "batch heads m width"], batch: CompactBatch
+    ) -> Float[Tensor, "batch heads m width"]: ...
+
+
+class NothingLeftToDo(Exception):
+    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.observe``."""
+
+
+@dataclass
+class Dispatch:
+    """The rules in force and the batch at hand, shared by all layers of one encoder."""
+
+    rules: Mapping[int, Rule] = field(default_factory=dict)
+    batch: CompactBatch | None = None
+    mask: Bool[Tensor, "batch 1 1 m"] | None = None
+    layer: int = 0
+
+    def begin(self, batch: CompactBatch) -> None:
+        """Start a forward pass over ``batch``."""
+        self.batch = batch
+        self.mask = None if bool(batch.attention_mask.all()) else batch.attention_mask[:, None, None, :]
+        self.layer = 0
+
+    def own_heads(self) -> Int[Tensor, " own"] | None:
+        """The heads of the layer at hand whose queries and keys are needed; None for all."""
+        rule = self.rules.get(self.layer)
+        return None if rule is None else rule.own_heads
+
+    def attend(
+        self, own: OwnAttention, value: Float[Tensor, "batch heads m width"]
+    ) -> Float[Tensor, "batch heads m width"]:
+        """What the heads of the layer at hand put out; moves on to the next layer."""
+        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
+        rule = self.rules.get(self.layer)
+        self.layer += 1
+        return own.product(value) if rule is None else rule(own, value, self.batch)
+
+    @contextmanager
+    def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
+        """Put ``rules`` in force, and back what was before."""
+        before = self.rules
+        self.rules = rules
+        try:
+            yield
+        finally:
+            self.rules = before
+
+
+class OwnHeadsProjection(nn.Module):
+    """A query or key projection that is computed for the heads the layer's rule asks for, and no others."""
+
+    def __init__(self, linear: nn.Linear, dispatch: Dispatch, head_width: int) -> None:
+        super().__init__()
+        self.linear = linear
+        self.dispatch = dispatch
+        self.head_width = head_width
+        self._slices: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
+
+    def forward(self, hidden_states: Float[Tensor, "batch m width"]) -> Float[Tensor, "batch m own_width"]:
+        heads = self.dispatch.own_heads()
+        if heads is None:
+            return self.linear(hidden_states)
+        if heads.numel() == 0:
+            # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
+            return hidden_states[..., : self.head_width]
+        return F.linear(hidden_states, *self._weights(tuple(heads.tolist())))
+
+    def _weights(self, heads: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        if heads not in self._slices:
+            rows = torch.cat([torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads])
+            rows = rows.to(self.linear.weight.device)
+            bias = None if self.linear.bias is None else self.linear.bias[rows]
+            self._slices = {heads: (self.linear.weight[rows].contiguous(), bias)}
+        return self._slices[heads]
+
+
+@contextmanager
+def own_heads_projected(
+    modules: list[nn.Module], names: tuple[str, str], dispatch: Dispatch, head_width: int
+) -> Iterator[None]:
+    """Inside the block, queries and keys are computed only for the heads that rules ask for."""
+    places = [(module, name, getattr(module, name)) for module in dict.fromkeys(modules) for name in names]
+    for module, name, linear in places:
+        setattr(module, name, OwnHeadsProjection(linear, dispatch, head_width))
+    try:
+        yield
+    finally:
+        for module, name, linear in places:
+            setattr(module, name, linear)
+
+
+def route_interface(module: nn.Module, dispatch: Dispatch) -> None:
+    """Make a module behind transformers' attention interface known to its dispatch."""
+    module.papa_dispatch = dispatch  # type: ignore[assignment]
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """PAPA's entry in transformers' attention interface; the mask comes from the compact batch."""
+    dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
+    own = OwnAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
+    return dispatch.attend(own, value).transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*_: object, **__: object) -> None:
+    """PAPA's entry in transformers' mask interface: no mask of batch × S × S is built."""
+
+
+AttentionInterface.register("papa", _attention)
+AttentionMaskInterface.register("papa", _no_mask)

@@ -1,0 +1,125 @@
+"""A frozen encoder that runs on compact batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from papa.corpora.batches import CompactBatch
+from papa.encoders.dispatch import Dispatch, NothingLeftToDo, own_heads_projected
+from papa.encoders.families import family_of
+from papa.encoders.reference import EncoderReference, supported
+from papa.errors import EncoderError
+
+
+class Encoder:
+    """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
+
+    Args:
+        model: a model of a supported family, loaded with ``attn_implementation="papa"`` where the family asks for it.
+        device: where it runs.
+
+    Attributes:
+        layers, heads, width, head_width: L, H, d and d/H.
+        dispatch: the rules in force on its attention.
+
+    Raises:
+        EncoderError: the architecture is not supported.
+    """
+
+    def __init__(self, model: nn.Module, device: str | torch.device = "cpu") -> None:
+        config: Any = model.config
+        family = family_of(config.model_type)
+        if family is None or getattr(config, "is_decoder", False):
+            raise EncoderError(
+                f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+            )
+        if hasattr(model, "pooler"):
+            model.pooler = None  # type: ignore[assignment]
+        if family.attention_implementation == "papa":
+            model.set_attn_implementation("papa")  # type: ignore[operator]
+        self.model = model.requires_grad_(False).eval().to(device)
+        self.family = family
+        self.config = config
+        self.device = torch.device(device)
+        self.layers: int = config.num_hidden_layers
+        self.heads: int = config.num_attention_heads
+        self.width: int = config.hidden_size
+        self.head_width = self.width // self.heads
+        self.dispatch = Dispatch()
+        self._attentions = list(family.attentions(model))
+        for module in self._attentions:
+            family.route(module, self.dispatch)
+
+    @property
+    def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
+        """The input embeddings of the vocabulary."""
+        return self.model.get_input_embeddings().weight  # type: ignore[operator]
+
+    def hidden_states(self, batch: CompactBatch) -> list[Float[Tensor, "batch m width"]]:
+        """The L+1 hidden states of a compact batch, embeddings first; columns without a token hold no meaning."""
+        return list(self._forward(batch, output_hidden_states=True).hidden_states)
+
+    def observe(self, batch: CompactBatch) -> None:
+        """Run a compact batch for what the rules see of it, and no further than they need."""
+        with suppress(NothingLeftToDo):
+            self._forward(batch)
+
+    def _forward(self, batch: CompactBatch, **options: bool) -> Any:
+        batch = self.to_device(batch)
+        self.dispatch.begin(batch)
+        return self.model(**self.family.model_inputs(batch, self.config), return_dict=True, **options)
+
+    def to_device(self, batch: CompactBatch) -> CompactBatch:
+        """The batch on the encoder's device."""
+        if self.device.type == "cpu":
+            return batch
+        names = ("rows", "slots", "input_ids", "attention_mask", "token_type_ids")
+        return replace(
+            batch, **{name: getattr(batch, name).to(self.device, non_blocking=True) for name in names}
+        )
+
+    @contextmanager
+    def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
+        """Inside the block the layers follow ``rules``; queries and keys are computed only where rules ask for them."""
+        some_heads = any(rule.own_heads is not None for rule in rules.values())
+        sliced = (
+            own_heads_projected(self._attentions, self.family.projections, self.dispatch, self.head_width)
+            if some_heads
+            else nullcontext()
+        )
+        with sliced, self.dispatch.ruled(rules):
+            yield
+
+
+def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
+    """Load the encoder that ``reference`` names, from its local folder.
+
+    Raises:
+        EncoderError: the weights do not match the architecture.
+    """
+    from transformers import AutoModel
+
+    family = family_of(reference.model_type)
+    implementation = family.attention_implementation if family else "eager"
+    model, information = AutoModel.from_pretrained(
+        reference.folder,
+        attn_implementation=implementation,
+        use_safetensors=True,
+        local_files_only=True,
+        dtype=torch.float32,
+        output_loading_info=True,
+    )
+    missing = sorted(key for key in information["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise EncoderError(
+            f"{reference.folder} lacks {len(missing)} weights of a {reference.model_type} encoder ({missing[0]}, …): "
+            "give a folder or hub name with the encoder's full weights"
+        )
+    return Encoder(model, device)

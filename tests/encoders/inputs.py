@@ -1,0 +1,51 @@
+"""Inputs in both forms: padded to S slots, and compact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from papa.corpora.batches import CompactBatch
+
+SLOTS = 24
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A few inputs, padded to S; ``compact`` drops the slots that nobody uses."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+
+    def compact(self, extra: tuple[int, ...] = ()) -> CompactBatch:
+        """The compact batch; ``extra`` keeps further slots although no input uses them."""
+        used = self.attention_mask.any(dim=0)
+        used[list(extra)] = True
+        slots = used.nonzero()[:, 0]
+        return CompactBatch(
+            rows=torch.arange(len(self.input_ids)),
+            slots=slots,
+            input_ids=self.input_ids[:, slots],
+            attention_mask=self.attention_mask[:, slots],
+            token_type_ids=self.token_type_ids[:, slots],
+        )
+
+    def __getitem__(self, rows: slice) -> Inputs:
+        return Inputs(self.input_ids[rows], self.attention_mask[rows], self.token_type_ids[rows])
+
+
+def some_inputs(
+    seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9), *, pad: int = 0, segments: int = 1
+) -> Inputs:
+    """Random inputs with text in slots 0..length-1 and a last token in slot S-1."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.zeros(len(lengths), SLOTS, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        mask[row, :length] = True
+    mask[:, -1] = True
+    ids = torch.randint(5, 300, mask.shape, generator=generator)
+    types = torch.randint(0, segments, mask.shape, generator=generator)
+    return Inputs(ids.where(mask, torch.tensor(pad)), mask, types * mask)
