@@ -1,0 +1,1 @@
+"""Probes on frozen features: features, the three probes, their training and the score of a cell."""

@@ -1,0 +1,117 @@
+"""The score of a cell: one encoder, with whatever replacement is active on it, on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from papa.corpora.corpus import TokenizedCorpus
+from papa.corpora.split import TokenizedSplit
+from papa.encoders.encoder import Encoder
+from papa.errors import DataError
+from papa.probes.features import check_disk
+from papa.probes.masked import MaskedProbe
+from papa.probes.probes import Probe, SequenceProbe, TokenProbe
+from papa.probes.sources import FeatureSource, StreamedFeatures, feature_bytes, stored
+from papa.probes.training import SeedScore, train_probes
+from papa.progress import Progress, silent
+from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+
+
+def evaluate_cell(
+    encoder: Encoder,
+    corpus: TokenizedCorpus,
+    task: TaskSpec,
+    seeds: Sequence[int],
+    *,
+    features: FeaturesSpec,
+    execution: ExecutionSpec,
+    scratch: Path,
+    progress: Progress = silent,
+) -> list[SeedScore]:
+    """Train the task's probe on the encoder's features and score it, once for each seed.
+
+    The caller holds ``with replaced(encoder, …)``. Where the features of both splits fit
+    ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one pass of
+    the encoder serves every epoch and seed. Beyond the budget, or with ``probe.encoder_dropout``, one pass
+    an epoch serves every seed. Scores agree within float tolerance.
+
+    Args:
+        encoder: frozen; it is as before after the call.
+        corpus: both splits of the task.
+        task: its metric and its probe.
+        seeds: a probe each; a seed's score does not depend on the seeds beside it.
+        features: in what precision features are kept.
+        execution: batch_tokens and features_budget_gb.
+        scratch: a folder for the features; made where it is missing.
+        progress: told of rows that the encoder or a probe has seen.
+
+    Returns:
+        One score a seed, in the order of ``seeds``.
+
+    Raises:
+        DataError: a split has no labels, or labels that the metric cannot score.
+        DiskSpaceError: features fit the budget and not the disk; said before the encoder runs.
+        SpecError: training diverged, or a feature does not fit float16.
+    """
+    if not seeds:
+        raise DataError(f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, 1, 2]")
+    train, validation = corpus.split("train"), corpus.split("validation")
+    probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
+    needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
+    fits = sum(needed) <= execution.features_budget_gb * 1e9
+    keep_train = fits and not task.probe.encoder_dropout
+    scratch.mkdir(parents=True, exist_ok=True)
+    if fits:
+        check_disk(scratch, sum(needed) if keep_train else needed[1])
+    extracted = (len(train) if keep_train else 0) + (len(validation) if fits else 0)
+    total = extracted + task.probe.epochs * len(train) + len(validation)
+
+    with ExitStack() as stack:
+
+        def source(split: TokenizedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
+            if not keep:
+                return StreamedFeatures(
+                    split, encoder, execution.batch_tokens, features.dtype, corpus.pad_token_id, dropout
+                )
+            return stack.enter_context(
+                stored(
+                    encoder,
+                    split,
+                    scratch,
+                    batch_tokens=execution.batch_tokens,
+                    dtype=features.dtype,
+                    pad_token_id=corpus.pad_token_id,
+                    progress=lambda done, _: progress(before + done, total),
+                )
+            )
+
+        train_source = source(train, keep_train, task.probe.encoder_dropout, 0)
+        validation_source = source(validation, fits, False, extracted - len(validation))
+        return train_probes(
+            probe,
+            train_source,
+            validation_source,
+            seeds=seeds,
+            spec=task.probe,
+            metric=task.metric,
+            label_names=corpus.label_names,
+            token_values=(encoder.layers + 1) * encoder.width,
+            progress=lambda done, _: progress(extracted + done, total),
+        )
+
+
+def build_probe(encoder: Encoder, corpus: TokenizedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
+    """The untrained probe of a task: by sequence, by token, or for masked words."""
+    layers, width = encoder.layers + 1, encoder.width
+    if corpus.kind == "mlm":
+        return MaskedProbe(seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings)
+    if task.regression:
+        return SequenceProbe(seeds, layers=layers, width=width, slots=corpus.slots, labels=1, regression=True)
+    if not corpus.label_names:
+        raise DataError(f"task '{task.name}': expected label names in the corpus, found none: tokenise it again")
+    labels = len(corpus.label_names)
+    if corpus.kind == "words":
+        return TokenProbe(seeds, layers=layers, width=width, labels=labels)
+    return SequenceProbe(seeds, layers=layers, width=width, slots=corpus.slots, labels=labels)

@@ -1,0 +1,182 @@
+"""The probes for sequence and token tasks (paper, Section 4 and App. B), many seeds side by side.
+
+Every parameter has a leading axis of seeds. Seeds never mix: losses are summed, so the gradient of a seed
+is that of its own loss, and each seed draws its start from a generator of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from papa.corpora.tokens import IGNORED
+from papa.probes.packed import PackedFeatures
+
+INITIAL_SCALE = 0.02
+
+
+class Probe(nn.Module, ABC):
+    """What training needs of a probe."""
+
+    @abstractmethod
+    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
+        """The mean loss of each seed on its own rows (row numbers on the CPU)."""
+
+    @abstractmethod
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
+        """What every seed predicts for the same rows: one value a row, or one a token, in order."""
+
+
+class SeedLinear(nn.Module):
+    """One linear map for each seed: weights N(0, 0.02), biases 0.
+
+    Args:
+        generators: one generator a seed, on the CPU; the weights are drawn from them.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], inputs: int, outputs: int) -> None:
+        super().__init__()
+        drawn = [torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own) for own in generators]
+        self.weight = nn.Parameter(torch.stack(drawn))
+        self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
+
+    def forward(self, x: Float[Tensor, "seeds n inputs"]) -> Float[Tensor, "seeds n outputs"]:
+        return torch.baddbmm(self.bias[:, None], x, self.weight)
+
+
+def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
+    """One generator a seed: what a seed draws does not depend on the seeds beside it."""
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+class SequenceProbe(Probe):
+    """A label for a whole input.
+
+    For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots only
+    → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a number.
+
+    Args:
+        seeds: a probe each.
+        layers: L+1, the embeddings counted.
+        width: d.
+        slots: S.
+        labels: classes; 1 for regression.
+        regression: mean squared error on one output in place of cross-entropy.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        layers: int,
+        width: int,
+        slots: int,
+        labels: int,
+        regression: bool = False,
+    ) -> None:
+        super().__init__()
+        generators = generators_of(seeds)
+        self.regression = regression
+        self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
+        self.dense = SeedLinear(generators, layers * width, width)
+        self.classifier = SeedLinear(generators, width, labels)
+
+    def forward(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+    ) -> Float[Tensor, "seeds batch labels"]:
+        """Logits (or the number) of every row; rows are numbers on the CPU."""
+        return self.classifier(torch.tanh(self.dense(self.pooled(features, rows))))
+
+    def pooled(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+    ) -> Float[Tensor, "seeds batch layers_width"]:
+        """The weighted sums over slots, layer by layer."""
+        seeds, layers, slots = self.slot_weights.shape
+        batch, width = rows.shape[1], features.values.shape[-1]
+        values, device = features.values, features.device
+        # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers, width].
+        tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
+        tokens, bags = tokens.to(device), bags.to(device)
+        layer = bags % layers
+        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slots[tokens]
+        weights = self.slot_weights.flatten().index_select(0, weight_of)
+        if values.dtype == self.slot_weights.dtype:
+            table, entries = values.flatten(0, 1), tokens * layers + layer
+        else:
+            # Half-precision storage: sums are taken in float32.
+            table, entries = values[tokens, layer].to(weights.dtype), torch.arange(len(tokens), device=device)
+        sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
+        starts = (sizes.cumsum(0) - sizes).to(device)
+        sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
+        return sums.view(seeds, batch, layers * width)
+
+    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
+        outputs = self(features, rows)
+        labels = features.labels[rows.to(features.device)]
+        if self.regression:
+            return (outputs.squeeze(-1) - labels).square().mean(1)
+        return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels).mean(1)
+
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds n"]:
+        outputs = self(features, rows.expand(len(self.slot_weights), -1))
+        return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
+
+
+class TokenProbe(Probe):
+    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
+
+    Args:
+        seeds: a probe each.
+        layers: L+1, the embeddings counted.
+        width: d.
+        labels: classes.
+    """
+
+    def __init__(self, seeds: Sequence[int], *, layers: int, width: int, labels: int) -> None:
+        super().__init__()
+        generators = generators_of(seeds)
+        self.dense = SeedLinear(generators, layers * width, width)
+        self.classifier = SeedLinear(generators, width, labels)
+
+    def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n labels"]:
+        """Logits of every token."""
+        return self.classifier(torch.tanh(self.dense(tokens)))
+
+    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
+        tokens, labels = tokens_by_seed(features, rows)
+        losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
+
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
+        tokens, _ = features.tokens_of(rows)
+        values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.weight.dtype)
+        return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)
+
+
+def tokens_by_seed(
+    features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+) -> tuple[Float[Tensor, "seeds n layers_width"], Int[Tensor, "seeds n"]]:
+    """The tokens of each seed's rows in float32, and their labels.
+
+    Seeds with fewer tokens than the largest are filled with a repeated token whose label is -100.
+    """
+    seeds, batch = rows.shape
+    tokens, position = features.tokens_of(rows.flatten())
+    if len(tokens) == 0:
+        width = features.values[0:1].shape[1:].numel()
+        empty = torch.zeros(seeds, 1, width, device=features.device)
+        return empty, torch.full((seeds, 1), IGNORED, device=features.device)
+    seed = position // batch
+    counts = torch.bincount(seed, minlength=seeds)
+    column = torch.arange(len(tokens)) - (counts.cumsum(0) - counts)[seed]
+    index = torch.zeros(seeds, max(1, int(counts.max())), dtype=torch.int64)
+    index[seed, column] = tokens
+    filled = torch.arange(index.shape[1]) >= counts[:, None]
+    index, filled = index.to(features.device), filled.to(features.device)
+    values = features.values[index].flatten(2).to(torch.float32)
+    return values, features.labels[index].masked_fill(filled, IGNORED)

@@ -1,0 +1,139 @@
+"""Where the features of a split come from: stored once for all epochs, or streamed window by window."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from papa.corpora.split import TokenizedSplit
+from papa.encoders.encoder import Encoder
+from papa.probes.features import FeatureDtype, compute_features, count_tokens, extract_features
+from papa.probes.packed import PackedFeatures
+from papa.progress import Progress, silent
+
+
+class FeatureSource(Protocol):
+    """The features of a split, a window of rows at a time."""
+
+    @property
+    def split(self) -> TokenizedSplit:
+        """The tokenised rows behind the features."""
+        ...
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """Features of a window, and the number that each of ``rows`` has in them.
+
+        Args:
+            rows: ascending row numbers.
+            dropout_seed: of the encoder's dropout, where the source has it on.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """Features of the whole split, computed before and mapped from disk."""
+
+    split: TokenizedSplit
+    features: PackedFeatures
+    device: torch.device
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """The whole split where it already lies on the device, else a copy of the window there."""
+        if self.features.device.type == self.device.type:
+            return self.features, rows
+        return self.features.select(torch.from_numpy(rows)).to(self.device), np.arange(len(rows))
+
+
+@dataclass(frozen=True)
+class StreamedFeatures:
+    """Features that the encoder computes anew for every window: one pass an epoch serves all seeds.
+
+    Attributes:
+        dropout: keep the encoder's dropout active, as the authors' code runs it.
+    """
+
+    split: TokenizedSplit
+    encoder: Encoder
+    batch_tokens: int
+    dtype: FeatureDtype
+    pad_token_id: int
+    dropout: bool = False
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """The window's features, from one pass of the encoder."""
+        with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
+            features = compute_features(
+                self.encoder,
+                self.split,
+                rows,
+                batch_tokens=self.batch_tokens,
+                dtype=self.dtype,
+                pad_token_id=self.pad_token_id,
+            )
+        return features, np.arange(len(rows))
+
+
+@contextmanager
+def active_dropout(encoder: Encoder, seed: int) -> Iterator[None]:
+    """Switch the encoder's dropout on inside the block; its modes and the random state come back after it.
+
+    What is dropped depends on ``seed`` and on how rows fall into batches.
+    """
+    modes: list[tuple[nn.Module, bool]] = [(module, module.training) for module in encoder.model.modules()]
+    devices = [encoder.device] if encoder.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        # The whole model: attention reads its own flag, not only that of its dropout modules.
+        encoder.model.train()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+def feature_bytes(encoder: Encoder, split: TokenizedSplit, dtype: FeatureDtype) -> int:
+    """Bytes on disk of a split's features."""
+    return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
+
+
+@contextmanager
+def stored(
+    encoder: Encoder,
+    split: TokenizedSplit,
+    scratch: Path,
+    *,
+    batch_tokens: int,
+    dtype: FeatureDtype,
+    pad_token_id: int,
+    progress: Progress = silent,
+) -> Iterator[StoredFeatures]:
+    """Features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
+    with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
+        features = extract_features(
+            encoder,
+            split,
+            Path(folder) / "values.bin",
+            batch_tokens=batch_tokens,
+            dtype=dtype,
+            pad_token_id=pad_token_id,
+            progress=progress,
+        )
+        yield StoredFeatures(split, _resident(features, encoder.device), encoder.device)
+
+
+def _resident(features: PackedFeatures, device: torch.device) -> PackedFeatures:
+    """The features on the device where they take less than half of its free memory."""
+    if device.type != "cuda":
+        return features
+    free, _ = torch.cuda.mem_get_info(device)
+    return features.to(device) if features.values.nbytes < free / 2 else features

@@ -1,0 +1,141 @@
+"""Training probes for several seeds at once, and scoring them (paper, App. B)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from papa.errors import SpecError
+from papa.probes.features import count_tokens
+from papa.probes.order import epoch_windows, window_order, window_rows
+from papa.probes.packed import PackedFeatures
+from papa.probes.probes import Probe
+from papa.probes.sources import FeatureSource
+from papa.progress import Progress, silent
+from papa.scores.metrics import score
+from papa.spec import Metric, ProbeSpec
+
+_SCORED_ROWS = 32
+"""Rows scored at a time."""
+
+
+@dataclass(frozen=True)
+class SeedScore:
+    """One point of a study.
+
+    Attributes:
+        seed: the probe's start and order of rows.
+        score: on the validation split, after the last epoch.
+        seconds: the seed's share of the time that training and scoring took.
+    """
+
+    seed: int
+    score: float
+    seconds: float
+
+
+def train_probes(
+    probe: Probe,
+    train: FeatureSource,
+    validation: FeatureSource,
+    *,
+    seeds: Sequence[int],
+    spec: ProbeSpec,
+    metric: Metric,
+    label_names: Sequence[str] | None = None,
+    token_values: int,
+    progress: Progress = silent,
+) -> list[SeedScore]:
+    """Train a probe for each seed with AdamW at a constant rate; score the last epoch.
+
+    Seeds share features and steps, never gradients: the losses are summed, and each seed has parameters of
+    its own.
+
+    Args:
+        probe: built for ``seeds``, on the device of the features; changed in place.
+        train: features of the training split.
+        validation: features of the validation split.
+        seeds: they fix each probe's order of rows.
+        spec: rate, batch size in rows, epochs.
+        metric: how predictions are scored.
+        label_names: the tag of each class, for metrics that read tags.
+        token_values: (L+1)·d, which bounds the rows of a window.
+        progress: told of rows: epochs × training rows + validation rows.
+
+    Raises:
+        SpecError: a loss is not a number any more.
+    """
+    started = time.perf_counter()
+    rows, validation_rows = len(train.split), len(validation.split)
+    total = spec.epochs * rows + validation_rows
+    window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
+    optimizer = torch.optim.AdamW(probe.parameters(), lr=spec.learning_rate, fused=True)
+    done = 0
+    for epoch in range(spec.epochs):
+        for index, members in enumerate(epoch_windows(rows, epoch, window)):
+            # One seed for all probes' dropout: they share the pass.
+            features, places = train.window(members, dropout_seed=epoch * 2**20 + index)
+            orders = np.stack([window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds])
+            losses = _train_window(probe, optimizer, features, torch.from_numpy(places[orders]), spec.batch_size)
+            for seed, loss in zip(seeds, losses.tolist(), strict=True):
+                if not np.isfinite(loss):
+                    raise SpecError(
+                        f"probe.learning_rate: the loss of seed {seed} is {loss} in epoch {epoch + 1}: "
+                        f"lower the rate, now {spec.learning_rate:g}"
+                    )
+            done += len(members)
+            progress(done, total)
+            del features
+    scored = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
+    predictions, labels, lengths = _predict(probe, validation, scored)
+    scores = [score(metric, found, labels, label_names, lengths) for found in predictions]
+    progress(total, total)
+    seconds = (time.perf_counter() - started) / len(seeds)
+    return [SeedScore(seed=seed, score=found, seconds=seconds) for seed, found in zip(seeds, scores, strict=True)]
+
+
+def _train_window(
+    probe: Probe,
+    optimizer: torch.optim.Optimizer,
+    features: PackedFeatures,
+    orders: Int[Tensor, "seeds rows"],
+    batch_size: int,
+) -> Tensor:
+    """One step a batch of rows; returns the summed losses of each seed."""
+    summed = torch.zeros(len(orders), device=features.device)
+    for rows in orders.split(batch_size, dim=1):
+        optimizer.zero_grad(set_to_none=True)
+        losses = probe.losses(features, rows)
+        losses.sum().backward()
+        optimizer.step()
+        summed += losses.detach()
+    return summed
+
+
+def _predict(probe: Probe, source: FeatureSource, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictions [seeds, n], labels [n], and the labels each row has [rows]."""
+    rows = np.arange(len(source.split))
+    with torch.inference_mode():
+        windows = [
+            _predict_window(probe, source, rows[start : start + window]) for start in range(0, len(rows), window)
+        ]
+    predictions, labels, lengths = zip(*windows, strict=True)
+    return np.concatenate(predictions, axis=1), np.concatenate(labels), np.concatenate(lengths)
+
+
+def _predict_window(
+    probe: Probe, source: FeatureSource, members: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # A function of its own: the window's features are gone before the next one's are made.
+    features, places = source.window(members)
+    rows = torch.from_numpy(places)
+    predictions = torch.cat([probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1)
+    labelled = features.tokens_of(rows)[0] if features.token_labels else rows
+    labels = features.labels[labelled.to(features.device)]
+    return predictions.cpu().numpy(), labels.cpu().numpy(), features.lengths[rows].numpy()

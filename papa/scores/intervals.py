@@ -1,0 +1,62 @@
+"""Means over seeds with their 95 % interval, and how far a score falls (paper, Section 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and its 95 % interval.
+
+    Attributes:
+        mean: the mean of the scores.
+        low: lower end of the interval; nan for one seed.
+        high: upper end of the interval; nan for one seed.
+        seeds: how many scores it rests on.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Student's t interval of the mean of independent scores.
+
+    One score says nothing of its spread: its interval is nan, never a width of zero.
+
+    Raises:
+        ValueError: there are no scores.
+    """
+    count = len(scores)
+    if count == 0:
+        raise ValueError("an interval needs at least one score, found none")
+    mean = math.fsum(scores) / count
+    if count == 1:
+        return Interval(mean=mean, low=math.nan, high=math.nan, seeds=1)
+    from scipy.stats import t
+
+    variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
+    half = float(t.ppf((1 + confidence) / 2, count - 1)) * math.sqrt(variance / count)
+    return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
+
+
+def relative_drop(full: float, score: float) -> float:
+    """(s₁ - s_f) / s₁: the share of the full model's score that is lost.
+
+    Args:
+        full: s₁, the score with every head input-dependent.
+        score: s_f, the score with a fraction f of the heads input-dependent.
+
+    Returns:
+        The drop; negative where the score rose; nan where ``full`` is 0 or not a number. A negative s₁
+        (negative log-perplexity) is divided by its size, so that a positive drop always means a worse
+        score.
+    """
+    if full == 0 or math.isnan(full) or math.isnan(score):
+        return math.nan
+    return (full - score) / abs(full)

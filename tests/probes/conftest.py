@@ -1,0 +1,124 @@
+"""The embedded encoder and small samples of real corpora."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+
+RATE = {"learning_rate": 5e-4, "batch_size": 8, "epochs": 2}
+
+
+@pytest.fixture(scope="session")
+def reference() -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
+
+
+@pytest.fixture(scope="session")
+def encoder(reference: EncoderReference) -> Encoder:
+    return load_encoder(reference)
+
+
+@pytest.fixture(scope="session")
+def tasks(shared: Path) -> dict[str, TaskSpec]:
+    def files(folder: str, suffix: str = "jsonl") -> dict[str, Any]:
+        paths = {split: shared / "data" / folder / f"{split}.{suffix}" for split in ("train", "validation")}
+        return {"kind": "files", **paths}
+
+    data = shared / "data"
+    wikitext = {
+        "kind": "files",
+        "train": data / "wikitext_raw/validation.txt",
+        "validation": data / "wikitext_raw/test.txt",
+    }
+    described: list[dict[str, Any]] = [
+        {
+            "name": "cola",
+            "kind": "text",
+            "source": files("cola"),
+            "columns": {"text": "sentence", "label": "label"},
+            "metric": "matthews",
+            "slots": 64,
+            "train_rows": 120,
+            "validation_rows": 50,
+        },
+        {
+            "name": "rte",
+            "kind": "pair",
+            "source": files("rte"),
+            "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+            "metric": "accuracy",
+            "slots": 128,
+            "train_rows": 24,
+            "validation_rows": 10,
+        },
+        {
+            "name": "wnut17",
+            "kind": "words",
+            "source": files("wnut17"),
+            "columns": {"words": "tokens", "label": "ner_tags"},
+            "metric": "entity_f1",
+            "slots": 64,
+            "train_rows": 64,
+            "validation_rows": 30,
+        },
+        {
+            "name": "wikitext",
+            "kind": "mlm",
+            "source": wikitext,
+            "columns": {"text": "text"},
+            "metric": "negative_log_perplexity",
+            "slots": 32,
+            "train_rows": 40,
+            "validation_rows": 16,
+        },
+    ]
+    return {task["name"]: TaskSpec.model_validate({**task, "probe": RATE}) for task in described}
+
+
+@pytest.fixture(scope="session")
+def corpus_of(
+    tasks: dict[str, TaskSpec], reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., TokenizedCorpus]:
+    """Tokenise a task by name, with changes to its specification."""
+    tokenizer = load_tokenizer(reference)
+
+    def build(name: str, **changes: Any) -> TokenizedCorpus:
+        folder = tmp_path_factory.mktemp("corpora") / name
+        task = tasks[name].model_copy(update=changes)
+        # Several shards a split: rows are found across shard borders.
+        return load_corpus(tokenize_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def corpora(
+    tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenizedCorpus]
+) -> dict[str, TokenizedCorpus]:
+    return {name: corpus_of(name) for name in tasks}
+
+
+@contextmanager
+def counted_passes(encoder: Encoder) -> Iterator[list[int]]:
+    """Inside the block, list how many inputs each forward pass of the encoder took."""
+    passes: list[int] = []
+
+    def count(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        ids = kwargs.get("input_ids")
+        passes.append(len(args[0] if ids is None else ids))
+
+    handle = encoder.model.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield passes
+    finally:
+        handle.remove()

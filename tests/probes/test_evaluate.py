@@ -1,0 +1,293 @@
+"""Cells on real text: stored and streamed features, dropout, learning, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from papa.attention.controls import identity
+from papa.attention.replacement import replaced
+from papa.corpora import TokenizedCorpus, read_source
+from papa.encoders.encoder import Encoder
+from papa.errors import DataError, SpecError
+from papa.probes.evaluate import evaluate_cell
+from papa.probes.features import DiskSpaceError
+from papa.probes.order import WINDOW_ROWS
+from papa.probes.training import SeedScore
+from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, FilesSource, ProbeSpec, TaskSpec
+from tests.probes.conftest import counted_passes
+
+STORED, STREAMED = 1.0, 0.0
+Cell = Callable[..., list[SeedScore]]
+
+
+@pytest.fixture
+def cell(
+    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+) -> Cell:
+    def run(
+        name: str,
+        seeds: Sequence[int] = (0, 1),
+        budget: float = STORED,
+        corpus: TokenizedCorpus | None = None,
+        probe: dict[str, Any] | None = None,
+        dtype: Any = "float32",
+        **changes: Any,
+    ) -> list[SeedScore]:
+        progress = changes.pop("progress", lambda done, total: None)
+        task = tasks[name].model_copy(update=changes)
+        task = task.model_copy(update={"probe": task.probe.model_copy(update=probe or {})})
+        return evaluate_cell(
+            encoder,
+            corpus or corpora[name],
+            task,
+            seeds,
+            features=FeaturesSpec(dtype=dtype),
+            execution=ExecutionSpec(batch_tokens=512, features_budget_gb=budget),
+            scratch=tmp_path / "scratch",
+            progress=progress,
+        )
+
+    return run
+
+
+def scores(found: list[SeedScore]) -> np.ndarray:
+    return np.array([one.score for one in found])
+
+
+@pytest.mark.parametrize("window", [WINDOW_ROWS, 40])
+@pytest.mark.parametrize("task", ["cola", "rte", "wnut17", "wikitext"])
+def test_stored_and_streamed_features_give_the_same_scores(
+    task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("papa.probes.order.WINDOW_ROWS", window)
+    with counted_passes(encoder) as stored_passes:
+        stored = cell(task)
+    with counted_passes(encoder) as streamed_passes:
+        streamed = cell(task, budget=STREAMED)
+    np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
+    rows = {"cola": (120, 50), "rte": (24, 10), "wnut17": (64, 30), "wikitext": (40, 16)}[task]
+    assert sum(stored_passes) == rows[0] + rows[1]
+    assert sum(streamed_passes) == 2 * rows[0] + rows[1]
+
+
+def test_windows_change_the_order_and_so_the_scores(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test above: its tolerance would not hide another order of rows."""
+    wide = scores(cell("wikitext"))
+    monkeypatch.setattr("papa.probes.order.WINDOW_ROWS", 16)
+    assert np.abs(scores(cell("wikitext")) - wide).min() > 1e-3
+
+
+def test_one_pass_serves_every_seed_and_epoch(cell: Cell, encoder: Encoder) -> None:
+    counts = []
+    for seeds, epochs in (((0,), 1), ((0, 1, 2), 3)):
+        with counted_passes(encoder) as passes:
+            cell("cola", seeds=seeds, probe={"epochs": epochs})
+        counts.append(len(passes))
+    assert counts[0] == counts[1] > 1
+
+
+def test_a_seeds_score_does_not_depend_on_the_seeds_beside_it(cell: Cell) -> None:
+    together = scores(cell("wikitext", seeds=(0, 1, 2)))
+    alone = np.concatenate([scores(cell("wikitext", seeds=(seed,))) for seed in (0, 1, 2)])
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+    assert np.abs(np.diff(np.sort(together))).min() > 1e-4
+
+
+def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) -> None:
+    found = cell("cola", seeds=(7, 3))
+    assert [one.seed for one in found] == [7, 3]
+    assert all(one.seconds > 0 for one in found)
+    np.testing.assert_array_equal(scores(found), scores(cell("cola", seeds=(3, 7)))[::-1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_features_give_nearly_the_same_score(dtype: str, cell: Cell) -> None:
+    np.testing.assert_allclose(scores(cell("wikitext", dtype=dtype)), scores(cell("wikitext")), atol=0.05)
+
+
+def test_text_is_learned(
+    cell: Cell, corpus_of: Callable[..., TokenizedCorpus], encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentiment of the embedded reviews, against the same probe on features that say nothing."""
+    corpus = corpus_of(
+        "cola",
+        source=EmbeddedSource(kind="embedded"),
+        columns=Columns(text="text", label="label"),
+        metric="accuracy",
+        train_rows=400,
+        validation_rows=200,
+    )
+    learned = scores(cell("cola", corpus=corpus, metric="accuracy"))
+    real = encoder.hidden_states
+    monkeypatch.setattr(encoder, "hidden_states", lambda batch: [layer * 0 for layer in real(batch)])
+    control = scores(cell("cola", corpus=corpus, metric="accuracy"))
+    assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
+    assert control.max() < 0.58, control
+
+
+def test_words_are_learned(
+    cell: Cell,
+    corpus_of: Callable[..., TokenizedCorpus],
+    encoder: Encoder,
+    shared: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts of speech, against the same probe on features that say nothing."""
+    folder = shared / "data" / "ud_ewt"
+    source = FilesSource(kind="files", train=folder / "train.jsonl", validation=folder / "validation.jsonl")
+    columns = Columns(words="tokens", label="pos_tags")
+    changes: dict[str, Any] = {"metric": "token_f1", "train_rows": 150, "validation_rows": 60}
+    corpus = corpus_of("wnut17", source=source, columns=columns, **changes)
+    metrics = ("token_f1", "bare_entity_f1")
+    learned = {metric: scores(cell("wnut17", corpus=corpus, metric=metric)) for metric in metrics}
+    real = encoder.hidden_states
+    monkeypatch.setattr(encoder, "hidden_states", lambda batch: [layer * 0 for layer in real(batch)])
+    control = scores(cell("wnut17", corpus=corpus, metric="token_f1"))
+    assert learned["token_f1"].min() > 0.7, learned
+    assert learned["bare_entity_f1"].min() > 0.65, learned
+    assert not np.array_equal(learned["token_f1"], learned["bare_entity_f1"])
+    assert control.max() < 0.25
+
+
+def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenizedCorpus], tmp_path: Path) -> None:
+    """Regression on real sentences: how many words a sentence has."""
+
+    def rows(split: Any) -> list[dict[str, Any]]:
+        texts = read_source(corpus_task, split).rows["text"].to_pylist()[:300]
+        return [{"text": text, "label": len(text.split()) / 10} for text in texts]
+
+    columns = Columns(text="text", label="label")
+    corpus_task = TaskSpec(
+        name="lengths",
+        kind="text",
+        source=EmbeddedSource(kind="embedded"),
+        columns=columns,
+        metric="spearman",
+        slots=64,
+        probe=ProbeSpec(learning_rate=5e-4, batch_size=8, epochs=1),
+    )
+    for split in ("train", "validation"):
+        lines = [json.dumps(row) for row in rows(split)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
+    source = FilesSource(
+        kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl"
+    )
+    changes = {
+        "source": source,
+        "columns": columns,
+        "metric": "spearman",
+        "train_rows": 300,
+        "validation_rows": 100,
+    }
+    corpus = corpus_of("cola", **changes)
+    assert corpus.label_names is None
+    assert scores(cell("cola", corpus=corpus, metric="spearman")).min() > 0.8
+
+
+def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> None:
+    modes: list[bool] = []
+    hook = encoder.model.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    state = torch.random.get_rng_state()
+    try:
+        with counted_passes(encoder) as passes:
+            dropped = scores(cell("wikitext", probe={"encoder_dropout": True}))
+    finally:
+        hook.remove()
+    # Two epochs of 40 rows anew, 16 validation rows once.
+    assert sum(passes) == 2 * 40 + 16
+    assert sum(count for count, training in zip(passes, modes, strict=True) if not training) == 16
+    assert not any(module.training for module in encoder.model.modules())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    again = scores(cell("wikitext", probe={"encoder_dropout": True}))
+    np.testing.assert_allclose(dropped, again, atol=1e-6)
+    streamed = scores(cell("wikitext", probe={"encoder_dropout": True}, budget=STREAMED))
+    np.testing.assert_allclose(dropped, streamed, atol=1e-4)
+    assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
+
+
+def test_dropout_is_switched_off_after_an_error(
+    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(batch: Any) -> Any:
+        raise RuntimeError("cut short")
+
+    monkeypatch.setattr(encoder, "hidden_states", broken)
+    with pytest.raises(RuntimeError, match="cut short"):
+        cell("cola", probe={"encoder_dropout": True}, budget=STREAMED)
+    assert not any(module.training for module in encoder.model.modules())
+
+
+def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
+    seen: set[int] = set()
+
+    def watch(done: int, total: int) -> None:
+        seen.add(len(list((tmp_path / "scratch").rglob("*.bin"))))
+
+    cell("cola", progress=watch)
+    assert max(seen) == 2
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_nothing_is_left_in_scratch_after_an_error(cell: Cell, tmp_path: Path) -> None:
+    def fail(done: int, total: int) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cell("cola", progress=fail)
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_progress_rises_to_its_total(cell: Cell) -> None:
+    for budget in (STORED, STREAMED):
+        told: list[tuple[int, int]] = []
+        cell("cola", budget=budget, progress=lambda *both, told=told: told.append(both))
+        done = [one for one, _ in told]
+        assert done == sorted(done)
+        assert told[-1][0] == told[-1][1] == (170 if budget else 0) + 2 * 120 + 50
+
+
+def test_a_full_disk_is_said_before_anything_runs(
+    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with (
+        counted_passes(encoder) as passes,
+        pytest.raises(DiskSpaceError, match=r"execution\.features_budget_gb"),
+    ):
+        cell("cola")
+    assert not passes
+    assert len(cell("cola", budget=STREAMED)) == 2
+
+
+def test_a_diverging_probe_is_an_error(cell: Cell) -> None:
+    with pytest.raises(SpecError, match=r"probe\.learning_rate: the loss of seed 0 is nan"):
+        cell("cola", probe={"learning_rate": 1e38})
+
+
+def test_no_seeds_are_an_error(cell: Cell) -> None:
+    with pytest.raises(DataError, match="at least one seed"):
+        cell("cola", seeds=())
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("budget", [STORED, STREAMED])
+def test_a_cell_sees_the_replacement_around_it(
+    budget: float, dropout: bool, cell: Cell, encoder: Encoder
+) -> None:
+    options: dict[str, Any] = {"budget": budget, "probe": {"encoder_dropout": dropout}}
+    before = scores(cell("wikitext", **options))
+    some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]
+    with replaced(encoder, identity(encoder.layers, encoder.heads, 32), some):
+        inside = scores(cell("wikitext", **options))
+    assert np.abs(inside - before).min() > 1e-2
+    np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)
