@@ -1,0 +1,97 @@
+"""What a report tells about how its numbers came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import pandas
+
+from papa.reporting.labels import METRICS, NOTHING, fraction_label, joined, order_label, orders_matter
+from papa.spec import StudySpec, TaskSpec
+
+_PACKAGES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
+_CORPUS_COUNTS = {"rows": "Rows", "tokens": "Tokens", "texts_cut": "Texts cut", "words_cut": "Words cut"}
+
+
+def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
+    """What was asked, in one sentence."""
+    models = joined(summary["model"].unique())
+    tasks = joined(task.name for task in study.tasks)
+    constants = joined(entry.label for entry in study.constants)
+    shares = joined(fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True))
+    orders = joined(order_label(order) for order in study.orders)
+    order = f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
+    return (
+        f"How far does the score of {models} on {tasks} fall when attention heads stop depending on the "
+        "input? "
+        f"A share of {shares} of the heads keeps its own attention; the others use constant matrices "
+        f"({constants}){order}."
+    )
+
+
+def task_rows(study: StudySpec) -> tuple[list[str], list[list[str]]]:
+    """Each task's source, layout and probe."""
+    headings = ["Task", "Source", "Rows", "Slots", "Metric", "Learning rate", "Batch", "Epochs"]
+    rows = []
+    for task in study.tasks:
+        rows.append(
+            [
+                task.name,
+                _source(task),
+                f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
+                str(task.slots),
+                METRICS[task.metric],
+                f"{task.probe.learning_rate:g}",
+                str(task.probe.batch_size),
+                str(task.probe.epochs),
+            ]
+        )
+    return headings, rows
+
+
+def _source(task: TaskSpec) -> str:
+    source = task.source
+    match source.kind:
+        case "files":
+            return f"{source.train.parent.name}/{source.train.name}"
+        case "hub":
+            return " ".join(part for part in (source.name, source.config, source.revision) if part)
+        case _:
+            return f"{source.name} (embedded)"
+
+
+def coverage_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """The largest share of entries that a replacement asked for and the average never saw."""
+    headings = ["Model", "Task", "Constants", "Entries never seen"]
+    if "coverage" not in results or results["coverage"].isna().all():
+        return headings, []
+    largest = (
+        results.dropna(subset="coverage")
+        .groupby(["model", "task", "constants"], sort=False)["coverage"]
+        .max()
+    )
+    return headings, [[*key, f"{100 * share:.3f} %"] for key, share in largest.items()]
+
+
+def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Rows and tokens of each tokenised corpus and what its layout cut off, training / validation."""
+    rows = []
+    for name, metadata in corpora.items():
+        counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]
+        rows.append(
+            [name, *(" / ".join(f"{count:,}" for count in split.values()) or NOTHING for split in counts)]
+        )
+    return ["Corpus", *_CORPUS_COUNTS.values()], rows
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what results may depend on."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

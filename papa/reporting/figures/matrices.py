@@ -1,0 +1,57 @@
+"""Constant matrices of chosen heads as heat maps (paper, Figure 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+from jaxtyping import Float
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+
+from papa.reporting.figures.canvas import styled
+
+
+@dataclass(frozen=True)
+class HeadMatrix:
+    """One head's constant matrix and how it is called in the figure.
+
+    Attributes:
+        title: such as ``BERT, layer 3, head 5``.
+        matrix: rows: the slot that attends; columns: the slot attended to; NaN where never seen.
+    """
+
+    title: str
+    matrix: Float[numpy.ndarray, "slots slots"]
+
+
+def matrices_figure(heads: Sequence[HeadMatrix]) -> Figure:
+    """Heat maps side by side, four a row, on one colour scale; brightness follows the square root.
+
+    Slots that no matrix has ever seen are left out; the ticks name the slots that are there.
+    """
+    columns = min(len(heads), 4)
+    rows = math.ceil(len(heads) / columns)
+    largest = max(float(numpy.nanmax(head.matrix, initial=0.0)) for head in heads)
+    with styled():
+        figure = Figure(figsize=(2.9 * columns + 0.6, 3.0 * rows + 0.2))
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
+        for panel, head in zip(panels, heads, strict=False):
+            seen = numpy.flatnonzero(~numpy.isnan(head.matrix).all(axis=1))
+            # Averages are small nearly everywhere: the square root keeps faint diagonals visible.
+            scale = PowerNorm(0.5, 0.0, largest or 1.0)
+            image = panel.imshow(head.matrix[numpy.ix_(seen, seen)], norm=scale, interpolation="nearest")
+            panel.set_title(head.title, fontsize=9)
+            panel.grid(False)
+            ticks = numpy.unique(numpy.linspace(0, len(seen) - 1, 6).round().astype(int))
+            panel.set_xticks(ticks, seen[ticks])
+            panel.set_yticks(ticks, seen[ticks])
+            panel.set_xlabel("slot attended to", fontsize=8)
+            panel.set_ylabel("slot attending", fontsize=8)
+            panel.tick_params(labelsize=7)
+        for empty in panels[len(heads) :]:
+            empty.set_visible(False)
+        figure.colorbar(image, ax=list(panels), shrink=0.8, label="attention weight")
+    return figure

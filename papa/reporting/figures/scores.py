@@ -1,0 +1,102 @@
+"""Score against the share of heads that keep their own attention (paper, Figures 2, 5 and 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pandas
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from papa.reporting.figures.canvas import LINES, MARKERS, styled
+from papa.reporting.labels import METRICS, axis_label, fixed_caption, fraction_label, varying
+
+_PANEL = (4.4, 3.4)
+_PANELS_A_ROW = 3
+_LINE_AXES = ("model", "constants", "order")
+
+
+def scores_figure(summary: pandas.DataFrame) -> Figure:
+    """One panel a task, one line a model, constants kind and head order, with 95 % intervals.
+
+    The study's fractions stand at even steps, from all heads with their own attention (left) to none (right).
+
+    Args:
+        summary: as ``papa.reporting.tables.summarise`` returns it.
+    """
+    tasks = list(summary["task"].unique())
+    columns = min(len(tasks), _PANELS_A_ROW)
+    rows = math.ceil(len(tasks) / columns)
+    with styled():
+        size = (_PANEL[0] * columns + (1.8 if columns == 1 else 0), _PANEL[1] * rows + 0.9)
+        figure = Figure(figsize=size)
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
+        for panel, task in zip(panels, tasks, strict=False):
+            _draw_task(panel, summary[summary["task"] == task], summary)
+        for empty in panels[len(tasks) :]:
+            empty.set_visible(False)
+        _legend(figure, figure.axes[0], fixed_caption(summary))
+    return figure
+
+
+def _draw_task(panel: Axes, points: pandas.DataFrame, summary: pandas.DataFrame) -> None:
+    fractions = sorted(summary["fraction"].unique(), reverse=True)
+    places = {fraction: place for place, fraction in enumerate(fractions)}
+    lines = list(_lines(points, summary))
+    for number, (label, colour, marker, line, members) in enumerate(lines):
+        # Lines are set a little apart, or the intervals of close lines would hide each other.
+        shift = 0.0 if len(lines) == 1 else 0.16 * (number / (len(lines) - 1) - 0.5)
+        panel.errorbar(
+            [places[fraction] + shift for fraction in members["fraction"]],
+            members["mean"],
+            yerr=[
+                (members["mean"] - members["low"]).fillna(0),
+                (members["high"] - members["mean"]).fillna(0),
+            ],
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            elinewidth=1.0,
+            label=label,
+        )
+    panel.set_title(str(points["task"].iloc[0]))
+    panel.set_ylabel(METRICS.get(points["metric"].iloc[0], points["metric"].iloc[0]))
+    panel.set_xlabel("share of heads with their own attention")
+    panel.set_xticks(range(len(fractions)), [fraction_label(fraction) for fraction in fractions])
+    panel.set_xlim(-0.3, len(fractions) - 0.7)
+    panel.margins(y=0.12)
+
+
+def _lines(
+    points: pandas.DataFrame, summary: pandas.DataFrame
+) -> Iterator[tuple[str, str, str, str, pandas.DataFrame]]:
+    """Label, colour, marker, dashes and points of every line; its look is the same in every panel."""
+    axes = varying(summary, _LINE_AXES)
+    colours = rcParams["axes.prop_cycle"].by_key()["color"]
+    by_colour = {value: place for place, value in enumerate(summary[axes[0]].unique())} if axes else {}
+    dashed = (
+        list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
+    )
+    for key, members in points.groupby(list(_LINE_AXES), sort=False):
+        values = dict(zip(_LINE_AXES, key, strict=True))
+        hue = by_colour[values[axes[0]]] if axes else 0
+        dash = dashed.index(tuple(values[axis] for axis in axes[1:])) if axes[1:] else 0
+        label = ", ".join(axis_label(axis, values[axis]) for axis in axes)
+        ordered = members.sort_values("fraction", ascending=False)
+        yield (
+            label,
+            colours[hue % len(colours)],
+            MARKERS[hue % len(MARKERS)],
+            LINES[dash % len(LINES)],
+            ordered,
+        )
+
+
+def _legend(figure: Figure, panel: Axes, caption: str) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    if any(labels):
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3))
+    if caption:
+        figure.suptitle(caption, fontsize=10, color="#555555")

@@ -1,0 +1,190 @@
+"""The report of a study: results, summary, figures, one page as Markdown and one as HTML."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas
+import yaml
+
+from papa.reporting.answers import answers
+from papa.reporting.details import corpus_rows, coverage_rows, plan_sentence, task_rows, versions
+from papa.reporting.figures import (
+    HeadMatrix,
+    drops_figure,
+    drops_points,
+    matrices_figure,
+    png_bytes,
+    scores_figure,
+    svg_text,
+)
+from papa.reporting.files import write_whole
+from papa.reporting.labels import fixed_caption, orders_matter, varying
+from papa.reporting.paper import PaperReference, comparison_rows
+from papa.reporting.tables import TEXT_COLUMNS, markdown_table, score_tables
+from papa.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the report may tell beyond the scores; everything is optional.
+
+    Attributes:
+        corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
+        matrices: constant matrices of chosen heads, drawn as heat maps (paper, Figure 4).
+        patterns: one row a model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
+        paper: what the paper says, from ``papa.reporting.paper.read_reference``.
+        seconds: how long the study took; None where unknown.
+        places: where other things lie, such as the MLflow runs: name → path or address.
+    """
+
+    corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    matrices: Sequence[HeadMatrix] = ()
+    patterns: pandas.DataFrame | None = None
+    paper: PaperReference | None = None
+    seconds: float | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Figure:
+    name: str
+    caption: str
+    png: bytes
+    svg: str
+
+    @property
+    def data(self) -> str:
+        """The SVG as a data address: as an image, its identifiers cannot clash with another figure's."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+
+
+@dataclass(frozen=True)
+class _Table:
+    heading: str
+    note: str
+    headings: list[str]
+    rows: list[list[str]]
+
+    @property
+    def markdown(self) -> str:
+        return markdown_table(self.headings, self.rows)
+
+
+def write_report(
+    folder: Path,
+    study: StudySpec,
+    results: pandas.DataFrame,
+    summary: pandas.DataFrame,
+    *,
+    extras: Extras | None = None,
+) -> None:
+    """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and ``report.html``.
+
+    The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3); ``matrices``
+    where extras hold some (Figure 4). Every file appears whole or not at all; the HTML page holds its
+    figures and needs no network.
+
+    Args:
+        folder: made if it does not exist.
+        study: the resolved study.
+        results: one row a cell.
+        summary: ``papa.reporting.tables.summarise(results)``.
+        extras: what the report may tell beyond the scores.
+    """
+    extras = extras or Extras()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "results.parquet", results.to_parquet(index=False))
+    write_whole(folder / "summary.csv", summary.to_csv(index=False))
+    figures = _figures(summary, extras)
+    for figure in figures:
+        write_whole(folder / f"{figure.name}.png", figure.png)
+        write_whole(folder / f"{figure.name}.svg", figure.svg)
+    context = _context(study, results, summary, figures, extras)
+    for name in ("report.md", "report.html"):
+        page = _templates().get_template(f"{name}.j2").render(context)
+        write_whole(folder / name, page)
+
+
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("papa.reporting"),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
+    drawn = [
+        ("scores", "Score against the share of heads that keep their own attention.", scores_figure(summary))
+    ]
+    if summary["model"].nunique() > 1 and len(drops_points(summary)):
+        drawn.append(
+            ("drops", "Each encoder's original score against its relative drop.", drops_figure(summary))
+        )
+    if extras.matrices:
+        drawn.append(("matrices", "Constant matrices of chosen heads.", matrices_figure(extras.matrices)))
+    return [_Figure(name, caption, png_bytes(figure), svg_text(figure)) for name, caption, figure in drawn]
+
+
+def _context(
+    study: StudySpec,
+    results: pandas.DataFrame,
+    summary: pandas.DataFrame,
+    figures: list[_Figure],
+    extras: Extras,
+) -> dict[str, Any]:
+    fixed = fixed_caption(summary)
+    columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
+    notes = {
+        "Scores": (f"{fixed}. " if fixed else "") + f"{columns}Mean over seeds ± 95 % interval (Student t).",
+        "Relative drop": "Against every head with its own attention.",
+    }
+    tables = [
+        _Table(table.heading, notes[table.heading], table.headings, table.rows)
+        for table in score_tables(summary)
+    ]
+    if extras.paper is not None and len(extras.paper.points):
+        compared = comparison_rows(summary, extras.paper.points)
+        tables.append(_Table("Beside the paper", "– where the paper gives no number.", *compared))
+    if extras.patterns is not None:
+        cells = extras.patterns.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+        tables.append(
+            _Table(
+                "Patterns of the constant matrices",
+                "Paper, Section 5.1; defined in docs/method.md.",
+                list(cells.columns),
+                cells.values.tolist(),
+            )
+        )
+    return {
+        "study": study,
+        "ranked": orders_matter(study.fractions)
+        and any(order.startswith("lambda") for order in study.orders),
+        "plan": plan_sentence(study, summary),
+        "answers": answers(summary),
+        "tables": tables,
+        "paper_notes": extras.paper.notes if extras.paper else (),
+        "figures": figures,
+        "tasks": _Table("Tasks", "", *task_rows(study)),
+        "coverage": _optional("Coverage", coverage_rows(results)),
+        "truncation": _optional("Text", corpus_rows(extras.corpora)),
+        "seconds": extras.seconds,
+        "places": dict(extras.places),
+        "versions": versions(),
+        "text_columns": TEXT_COLUMNS,
+        "specification": yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+    }
+
+
+def _optional(heading: str, table: tuple[list[str], list[list[str]]]) -> _Table | None:
+    headings, rows = table
+    return _Table(heading, "", headings, rows) if rows else None

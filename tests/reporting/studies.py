@@ -1,0 +1,84 @@
+"""Results of studies, made up but of the shape that the pipeline writes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy
+import pandas
+
+from papa.spec import StudySpec
+
+FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
+HEADS = 72
+
+
+def results(
+    models: Sequence[str] = ("all-MiniLM-L6-v2",),
+    tasks: Sequence[tuple[str, str]] = (("reviews", "accuracy"),),
+    constants: Sequence[str] = ("average",),
+    orders: Sequence[str] = ("lambda",),
+    fractions: Sequence[float] = FRACTIONS,
+    seeds: Sequence[int] = (0, 1, 2),
+) -> pandas.DataFrame:
+    """One row a cell; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
+    rows = []
+    for model in models:
+        for task, metric in tasks:
+            for kind in constants:
+                for order in orders:
+                    for fraction in fractions:
+                        shared = (
+                            model,
+                            task,
+                            *((kind,) if fraction < 1 else ()),
+                            *((order,) if 0 < fraction < 1 else ()),
+                        )
+                        noise = numpy.random.default_rng(zlib.crc32(repr((shared, fraction)).encode()))
+                        lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
+                        base = 0.78 - 0.06 * models.index(model) - lost
+                        for seed in seeds:
+                            rows.append(
+                                {
+                                    "model": model,
+                                    "task": task,
+                                    "constants": kind,
+                                    "order": order,
+                                    "fraction": fraction,
+                                    "constant_heads": round((1 - fraction) * HEADS),
+                                    "seed": seed,
+                                    "metric": metric,
+                                    "score": base + 0.004 * noise.normal(),
+                                    "seconds": 1.5,
+                                    "coverage": 0.0012,
+                                }
+                            )
+    return pandas.DataFrame(rows)
+
+
+def study(frame: pandas.DataFrame) -> StudySpec:
+    """The specification that such results belong to."""
+    metrics = frame.drop_duplicates("task").set_index("task")["metric"]
+    return StudySpec.model_validate(
+        {
+            "name": "example",
+            "encoders": [{"name": name} for name in frame["model"].unique()],
+            "tasks": [
+                {
+                    "name": name,
+                    "kind": "text",
+                    "source": {"kind": "embedded"},
+                    "columns": {"text": "text", "label": "label"},
+                    "metric": metric,
+                    "slots": 64,
+                    "probe": {"learning_rate": 5e-4, "batch_size": 32, "epochs": 4},
+                }
+                for name, metric in metrics.items()
+            ],
+            "constants": [{"kind": kind} for kind in frame["constants"].unique()],
+            "orders": list(frame["order"].unique()),
+            "fractions": list(frame["fraction"].unique()),
+            "seeds": [int(seed) for seed in frame["seed"].unique()],
+        }
+    )

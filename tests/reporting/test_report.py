@@ -1,0 +1,135 @@
+"""The report as files."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy
+import pandas
+import pytest
+import yaml
+
+from papa.reporting.figures import HeadMatrix
+from papa.reporting.files import write_whole
+from papa.reporting.paper import PaperReference
+from papa.reporting.report import Extras, write_report
+from papa.reporting.tables import markdown_summary, summarise
+from papa.spec import StudySpec
+from tests.reporting.studies import results, study
+
+FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
+
+
+class Page(HTMLParser):
+    """Collects tags, addresses and whether every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "img", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def frame() -> pandas.DataFrame:
+    return results()
+
+
+def test_every_file_is_there_and_nothing_else(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    write_report(tmp_path / "new" / "folder", study(frame), frame, summarise(frame))
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == FILES
+
+
+def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    summary = summarise(frame)
+    write_report(tmp_path, study(frame), frame, summary)
+    pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "results.parquet"), frame)
+    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "summary.csv"), summary)
+
+
+def test_markdown_holds_answer_table_coverage_seeds_and_specification(
+    tmp_path: Path, frame: pandas.DataFrame
+) -> None:
+    corpora = {
+        "reviews": {"rows": {"train": 2000, "validation": 500}, "texts_cut": {"train": 3, "validation": 1}}
+    }
+    summary, spec = summarise(frame), study(frame)
+    write_report(
+        tmp_path, spec, frame, summary, extras=Extras(corpora=corpora, places={"MLflow": "sqlite:///x.db"})
+    )
+    text = (tmp_path / "report.md").read_text()
+    assert "With every head constant, all-MiniLM-L6-v2 keeps" in text
+    assert markdown_summary(summary) in text
+    assert "(scores.svg)" in text
+    assert "0.120 %" in text
+    assert "2,000 / 500" in text
+    assert "3 / 1" in text
+    assert "Seeds: 0, 1, 2" in text
+    assert "sqlite:///x.db" in text
+    stored = text.split("```yaml\n")[1].split("```")[0]
+    assert StudySpec.model_validate(yaml.safe_load(stored)) == spec
+
+
+def test_html_stands_alone_and_is_well_formed(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    write_report(tmp_path, study(frame), frame, summarise(frame))
+    page = Page((tmp_path / "report.html").read_text())
+    assert not page.open
+    assert "script" not in page.tags
+    assert page.addresses
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+
+
+def test_html_escapes_names(tmp_path: Path) -> None:
+    frame = results(models=("<b>bold</b>",))
+    write_report(tmp_path, study(frame), frame, summarise(frame))
+    text = (tmp_path / "report.html").read_text()
+    assert "<b>bold" not in text
+    assert "&lt;b&gt;bold" in text
+
+
+def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:
+    frame = results(("a", "b", "c"))
+    matrices = (HeadMatrix("layer 1, head 1", numpy.eye(8)),)
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(matrices=matrices))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == FILES | {"drops.png", "drops.svg", "matrices.png", "matrices.svg"}
+    assert Page((tmp_path / "report.html").read_text()).tags.count("img") == 3
+
+
+def test_the_papers_numbers_stand_beside_ours(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    points = pandas.DataFrame(
+        [("all-MiniLM-L6-v2", "reviews", "average", "lambda", 1.0, 0.987, "made up")],
+        columns=["model", "task", "constants", "order", "fraction", "score", "source"],
+    )
+    paper = PaperReference(points=points, notes=("A statement of the paper.",))
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(paper=paper))
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / name).read_text()
+        assert "0.987" in text
+        assert "A statement of the paper." in text
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    for name in ("first", "second"):
+        write_report(tmp_path / name, study(frame), frame, summarise(frame))
+    for name in FILES:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_a_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "inside").touch()
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "taken", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
