@@ -97,9 +97,7 @@ def count_tokens(split: TokenizedSplit) -> int:
     """
     wanted = np.count_nonzero(split.labels != IGNORED) if split.label_per_token else split.lengths.sum()
     if wanted == 0:
-        raise DataError(
-            f"the {split.name} split has no labelled token: check the task's text and label columns"
-        )
+        raise DataError(f"the {split.name} split has no labelled token: check the task's text and label columns")
     return int(wanted)
 
 
@@ -176,9 +174,7 @@ class _TokenIndex:
             self.before = np.concatenate([[0], np.cumsum(self.kept)])
         self.tokens = int(self.before[-1])
 
-    def fill(
-        self, values: Tensor, encoder: Encoder, batch_tokens: int, pad_token_id: int, progress: Progress
-    ) -> None:
+    def fill(self, values: Tensor, encoder: Encoder, batch_tokens: int, pad_token_id: int, progress: Progress) -> None:
         """Run the encoder over the rows and write each wanted token where it belongs."""
         done = 0
         with torch.inference_mode():

@@ -54,7 +54,7 @@ def train_jointly(
     """
     split = corpus.split("train")
     numbers = np.arange(len(split))[:rows]
-    optimizer = torch.optim.AdamW([parameter, *probe.parameters()], lr=rate)
+    optimizer = torch.optim.AdamW([parameter, *probe.parameters()], lr=rate, fused=True)
     total, done = epochs * len(numbers), 0
     for epoch in range(epochs):
         for members in grouped_batches(split, numbers, spec.batch_size, (seed, epoch)):

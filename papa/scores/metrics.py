@@ -39,14 +39,10 @@ def score(
     if len(predictions) == 0:
         raise DataError(f"{metric}: there is nothing to score: the validation split holds no labels")
     if metric != "negative_log_perplexity" and len(predictions) != len(labels):
-        raise DataError(
-            f"{metric}: expected {len(labels)} predictions, one a label, found {len(predictions)}"
-        )
+        raise DataError(f"{metric}: expected {len(labels)} predictions, one a label, found {len(predictions)}")
     if metric in ("entity_f1", "bare_entity_f1"):
         if label_names is None or lengths is None:
-            raise DataError(
-                f"{metric}: label_names and lengths are needed to read tags by sentence: give both"
-            )
+            raise DataError(f"{metric}: label_names and lengths are needed to read tags by sentence: give both")
         return _entity_f1(_tags(predictions, label_names, lengths), _tags(labels, label_names, lengths))
     return _SIMPLE[metric](predictions, labels)
 
@@ -71,9 +67,7 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     from sklearn.metrics import f1_score
 
     if (largest := max(labels.max(), predictions.max())) > 1:
-        raise DataError(
-            f"f1 is for classes 0 and 1, found class {int(largest)}: use metric accuracy for more classes"
-        )
+        raise DataError(f"f1 is for classes 0 and 1, found class {int(largest)}: use metric accuracy for more classes")
     return float(f1_score(labels, predictions, pos_label=1, zero_division=0.0))
 
 
@@ -115,9 +109,7 @@ def _entity_f1(predictions: list[list[str]], labels: list[list[str]]) -> float:
 
 def _tags(classes: np.ndarray, names: Sequence[str], lengths: np.ndarray) -> list[list[str]]:
     if (found := int(np.sum(lengths))) != len(classes):
-        raise DataError(
-            f"entity_f1: expected lengths that sum to {len(classes)}, one a sentence, found {found}"
-        )
+        raise DataError(f"entity_f1: expected lengths that sum to {len(classes)}, one a sentence, found {found}")
     tags = np.asarray(names, dtype=object)[classes]
     return [list(sentence) for sentence in np.split(tags, np.cumsum(lengths)[:-1])]
 

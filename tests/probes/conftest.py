@@ -102,9 +102,7 @@ def corpus_of(
 
 
 @pytest.fixture(scope="session")
-def corpora(
-    tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenizedCorpus]
-) -> dict[str, TokenizedCorpus]:
+def corpora(tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenizedCorpus]) -> dict[str, TokenizedCorpus]:
     return {name: corpus_of(name) for name in tasks}
 
 

@@ -29,9 +29,7 @@ Cell = Callable[..., list[SeedScore]]
 
 
 @pytest.fixture
-def cell(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
-) -> Cell:
+def cell(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path) -> Cell:
     def run(
         name: str,
         seeds: Sequence[int] = (0, 1),
@@ -177,9 +175,7 @@ def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenizedCorpu
     for split in ("train", "validation"):
         lines = [json.dumps(row) for row in rows(split)]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
-    source = FilesSource(
-        kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl"
-    )
+    source = FilesSource(kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl")
     changes = {
         "source": source,
         "columns": columns,
@@ -213,9 +209,7 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
 
-def test_dropout_is_switched_off_after_an_error(
-    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_is_switched_off_after_an_error(cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(batch: Any) -> Any:
         raise RuntimeError("cut short")
 
@@ -281,9 +275,7 @@ def test_no_seeds_are_an_error(cell: Cell) -> None:
 
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("budget", [STORED, STREAMED])
-def test_a_cell_sees_the_replacement_around_it(
-    budget: float, dropout: bool, cell: Cell, encoder: Encoder
-) -> None:
+def test_a_cell_sees_the_replacement_around_it(budget: float, dropout: bool, cell: Cell, encoder: Encoder) -> None:
     options: dict[str, Any] = {"budget": budget, "probe": {"encoder_dropout": dropout}}
     before = scores(cell("wikitext", **options))
     some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]

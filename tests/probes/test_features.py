@@ -84,13 +84,9 @@ def test_half_precision_takes_half_the_disk(
     torch.testing.assert_close(half.values.float(), full.values, atol=tolerance, rtol=tolerance)
 
 
-def test_the_file_holds_the_bare_numbers(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
-) -> None:
+def test_the_file_holds_the_bare_numbers(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path) -> None:
     features = extracted(encoder, corpora["cola"], tmp_path / "values.bin")
-    on_disk = np.memmap(
-        tmp_path / "values.bin", dtype=np.float32, mode="r", shape=tuple(features.values.shape)
-    )
+    on_disk = np.memmap(tmp_path / "values.bin", dtype=np.float32, mode="r", shape=tuple(features.values.shape))
     assert np.array_equal(on_disk, features.values.numpy())
 
 
@@ -102,9 +98,7 @@ def test_batch_tokens_do_not_change_features(
     torch.testing.assert_close(small.values, large.values, atol=2e-5, rtol=1e-5)
 
 
-def test_progress_ends_at_all_rows(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
-) -> None:
+def test_progress_ends_at_all_rows(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     extracted(encoder, corpora["cola"], tmp_path / "v.bin", progress=lambda *both: told.append(both))
     assert told[-1] == (120, 120)
@@ -134,9 +128,7 @@ def test_a_disk_that_fills_while_the_file_is_reserved(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "_reserve", full)
-    with pytest.raises(
-        DiskSpaceError, match=r"refused \(No space left on device\), the features of one cell"
-    ):
+    with pytest.raises(DiskSpaceError, match=r"refused \(No space left on device\), the features of one cell"):
         extracted(encoder, corpora["cola"], tmp_path / "values.bin")
     assert not list(tmp_path.iterdir())
 

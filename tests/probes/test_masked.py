@@ -63,9 +63,7 @@ def test_a_seed_without_labels_has_no_loss(encoder: Encoder) -> None:
     assert not hidden.grad.any()
 
 
-def test_predictions_are_log_probabilities_of_the_true_words(
-    encoder: Encoder, features: PackedFeatures
-) -> None:
+def test_predictions_are_log_probabilities_of_the_true_words(encoder: Encoder, features: PackedFeatures) -> None:
     probe = MaskedProbe((0, 1), layers=7, width=384, word_embeddings=encoder.word_embeddings)
     rows = torch.arange(12)
     with torch.no_grad():

@@ -56,9 +56,7 @@ def golden_probe(golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: 
     return probe
 
 
-def test_the_sequence_probe_gives_the_golden_logits(
-    golden: dict[str, Tensor], golden_features: PackedFeatures
-) -> None:
+def test_the_sequence_probe_gives_the_golden_logits(golden: dict[str, Tensor], golden_features: PackedFeatures) -> None:
     probe = golden_probe(golden, seeds=(0, 1, 2), place=1)
     with torch.no_grad():
         logits = probe(golden_features, torch.arange(8).expand(3, 8))

@@ -1,0 +1,65 @@
+"""``make bench``: everything that docs/performance.md claims, measured in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.heads import head_rows
+from benchmarks.measure import Measured
+from benchmarks.memory import memory_rows
+from benchmarks.roofline import roofline_rows
+from benchmarks.setting import DATA, setting
+from benchmarks.stages import stage_rows
+from benchmarks.workers import worker_rows
+
+THREADS = 2
+ROWS = {"cola": 1000, "ud": 600, "rte": 300}
+
+
+def rows(folder: Path) -> Iterator[Measured]:
+    """Every measurement, cheapest first."""
+    settings = {name: setting(name, count, folder) for name, count in ROWS.items()}
+    yield from head_rows()
+    yield from roofline_rows(settings, folder)
+    yield from stage_rows(settings, folder)
+    yield from memory_rows()
+    yield from worker_rows(settings["ud"], folder)
+
+
+def main() -> None:
+    """Measure, print the table, and write ``benchmarks/latest.json``."""
+    if not DATA.is_dir():
+        raise SystemExit(f"the benchmarks read real corpora from {DATA}, which is not there")
+    torch.set_num_threads(THREADS)
+    console, found = Console(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows(Path(folder)):
+            found.append(row)
+            console.print(f"{row.name}: {row.ratio:.2f} (target {row.target:.2f})")
+    machine = {
+        "threads": THREADS,
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    document = {"machine": machine, "rows": [asdict(row) for row in found]}
+    (Path(__file__).parent / "latest.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    table = Table("work", "ours", "plain", "ratio", "target")
+    for row in found:
+        cells = (f"{row.ours:.3g} {row.unit}", f"{row.plain:.3g} {row.unit}", f"{row.ratio:.2f}", f"{row.target:.2f}")
+        table.add_row(row.name, *cells)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Constant heads against the fast stock attention (SDPA), at BERT-base's size, n=256, no padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+from benchmarks.measure import Measured, in_turn
+from benchmarks.setting import base_sized
+from papa.attention.constants import ConstantMatrices
+from papa.attention.product import constant_product
+from papa.attention.replacement import replaced
+from papa.corpora.batches import CompactBatch
+from papa.encoders.encoder import Encoder
+
+BATCH, SLOTS = 8, 256
+
+
+def head_rows() -> Iterator[Measured]:
+    """One layer's attention, and the whole encoder."""
+    torch.manual_seed(0)
+    model = base_sized("sdpa")
+    encoder = Encoder(base_sized("eager"))
+    constants = ConstantMatrices(
+        torch.rand(encoder.layers, encoder.heads, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+    )
+    mask = torch.ones(BATCH, SLOTS, dtype=torch.bool)
+    attention = model.encoder.layer[0].attention.self
+    hidden_states = torch.randn(BATCH, SLOTS, encoder.width)
+
+    def split(projection: torch.nn.Linear) -> torch.Tensor:
+        projected = linear(hidden_states, projection.weight, projection.bias)
+        return projected.view(BATCH, SLOTS, encoder.heads, encoder.head_width).transpose(1, 2)
+
+    def joined(output: torch.Tensor) -> torch.Tensor:
+        return output.transpose(1, 2).reshape(BATCH, SLOTS, encoder.width)
+
+    def stock() -> torch.Tensor:
+        return joined(scaled_dot_product_attention(*map(split, (attention.query, attention.key, attention.value))))
+
+    def ours() -> torch.Tensor:
+        return joined(constant_product(constants.matrices[0], split(attention.value), mask))
+
+    ids = torch.randint(5, 1000, (BATCH, SLOTS))
+    batch = CompactBatch(torch.arange(BATCH), torch.arange(SLOTS), ids, mask, torch.zeros_like(ids))
+    heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
+
+    def whole() -> None:
+        with replaced(encoder, constants, heads):
+            encoder.observe(batch)
+
+    with torch.inference_mode():
+        yield in_turn(
+            "one layer's attention with projections, all heads constant, against SDPA",
+            ours,
+            stock,
+            target=2.5,
+            repeats=15,
+        )
+        yield in_turn(
+            "whole encoder, all heads constant, against SDPA",
+            whole,
+            lambda: model(input_ids=ids),
+            target=1.2,
+            repeats=5,
+        )

@@ -1,0 +1,96 @@
+"""What the benchmarks run on: the embedded encoder, real text, and the same text padded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
+
+from papa.corpora.compact import compact_batch
+from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec, resolve_study
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+PLAIN_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One corpus on the embedded encoder."""
+
+    task: TaskSpec
+    corpus: TokenizedCorpus
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.name} S={self.task.slots}"
+
+
+@lru_cache(maxsize=1)
+def encoder() -> Encoder:
+    """The embedded encoder in PAPA's form."""
+    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+
+
+@lru_cache(maxsize=1)
+def plain_model() -> PreTrainedModel:
+    """The same weights in transformers' eager form."""
+    folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
+    return AutoModel.from_pretrained(folder, attn_implementation="plain", use_safetensors=True).requires_grad_(False)
+
+
+def base_sized(attention: str) -> PreTrainedModel:
+    """A model of BERT-base's size with random weights."""
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=1000, max_position_embeddings=512, attn_implementation=attention)
+    return BertModel(config, add_pooling_layer=False).eval().requires_grad_(False)
+
+
+TASKS = {
+    "cola": {"name": "cola", "slots": 64, "folder": "cola"},
+    "ud": {"name": "ud_pos", "slots": 128, "folder": "ud_ewt", "columns": {"words": "tokens", "label": "pos_tags"}},
+    "rte": {"name": "rte", "slots": 256, "folder": "rte"},
+}
+
+
+def setting(name: str, rows: int, folder: Path) -> Setting:
+    """A sample of one of the shared corpora, tokenised into ``folder``."""
+    described = dict(TASKS[name])
+    data = DATA / described.pop("folder")
+    source = {"kind": "files", "train": str(data / "train.jsonl"), "validation": str(data / "validation.jsonl")}
+    entry = {**described, "source": source, "labels": None, "train_rows": rows, "validation_rows": 100}
+    document = {"name": "benchmark", "encoders": [EMBEDDED], "tasks": [entry]}
+    task = resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
+    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=256)
+    return Setting(task, load_corpus(place))
+
+
+def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:
+    """The split in its own order, every input padded to S slots."""
+    part = setting.corpus.split(split)
+    for start in range(0, len(part), size):
+        rows = np.arange(start, min(start + size, len(part)))
+        compact = compact_batch(part, rows, setting.corpus.pad_token_id)
+        shape = (len(rows), setting.task.slots)
+        batch = {"rows": torch.from_numpy(rows)}
+        for name in ("input_ids", "token_type_ids", "attention_mask"):
+            full = torch.zeros(shape, dtype=torch.long)
+            full[:, compact.slots] = getattr(compact, name).long()
+            batch[name] = full
+        yield batch
+
+
+def model_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the plain model is called with."""
+    return {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
