@@ -24,7 +24,7 @@ from papa.ranking.orders import constant_heads, head_order
 from papa.ranking.training import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 
-BATCH_TOKENS = ExecutionSpec().batch_tokens
+BATCH_TOKENS = encoder().tokens_a_batch(None)
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 

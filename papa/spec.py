@@ -202,8 +202,8 @@ class ExecutionSpec(Frozen):
     workers: Positive | None = None
     """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    batch_tokens: Positive = 2048
-    """Tokens in a compact batch, padding included."""
+    batch_tokens: Positive | None = None
+    """Tokens in a compact batch, padding included; None takes what is fastest on the device."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what one lost worker costs."""
     features_budget_gb: Annotated[float, Field(ge=0)] = 20.0

@@ -47,9 +47,7 @@ class _Mixing:
 
 
 @contextmanager
-def mixed(
-    encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
-) -> Iterator[None]:
+def mixed(encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]) -> Iterator[None]:
     """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ); gradients reach θ.
 
     Raises:

@@ -76,9 +76,7 @@ def _jsonl(path: Path) -> pa.Table:
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
-        dates = {
-            field.name: _as_text(field.type) for field in table.schema if _as_text(field.type) != field.type
-        }
+        dates = {field.name: _as_text(field.type) for field in table.schema if _as_text(field.type) != field.type}
         if dates:  # Arrow reads text that looks like dates as dates.
             parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
@@ -111,20 +109,15 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
     read = pa.csv.ReadOptions(block_size=_BLOCK, autogenerate_column_names=not header)
     quoted = delimiter == ","
-    parse = pa.csv.ParseOptions(
-        delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
-    )
+    parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
     try:
         with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
             names = reader.schema.names
-        convert = pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-        )
+        convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
         table = pa.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{path} cannot be read as {'csv' if quoted else 'tsv'} ({error}): "
-            "mend the file or set source.format"
+            f"{path} cannot be read as {'csv' if quoted else 'tsv'} ({error}): mend the file or set source.format"
         ) from None
     return table if header else table.rename_columns([str(index) for index in range(table.num_columns)])
 
@@ -134,9 +127,7 @@ def _parquet(path: Path) -> pa.Table:
         table = pa.parquet.read_table(path)
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as Parquet ({error}): mend the file or set source.format"
-        ) from None
+        raise DataError(f"{path} cannot be read as Parquet ({error}): mend the file or set source.format") from None
     return table
 
 

@@ -41,8 +41,7 @@ def read_hub(source: HubSource, split: str) -> SourceTable:
             "(source.kind: files)"
         )
         raise DataError(
-            f"dataset '{label}', split '{split}', cannot be loaded ({type(error).__name__}: {reason}): "
-            f"{advice}"
+            f"dataset '{label}', split '{split}', cannot be loaded ({type(error).__name__}: {reason}): {advice}"
         ) from None
     return SourceTable(
         rows=dataset.with_format("arrow")[:],

@@ -109,9 +109,7 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
             place = side.place(values.index("").as_py())
             raise DataError(f"{place} has no '{side.column}' (it is empty): complete the row or remove it")
         named = declared is not None and set(distinct) <= set(declared)
-        return (
-            values if named or not all(_is_integer(value) for value in distinct) else values.cast(pa.int64())
-        )
+        return values if named or not all(_is_integer(value) for value in distinct) else values.cast(pa.int64())
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
@@ -120,11 +118,7 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
                 f"{side.place(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
                 "give classes, or predict numbers with metric spearman"
             )
-    if not (
-        pa.types.is_integer(values.type)
-        or pa.types.is_floating(values.type)
-        or pa.types.is_boolean(values.type)
-    ):
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
         raise DataError(
             f"{side.origin}: column '{side.column}' holds {values.type}, not labels: give integers or strings"
         )
@@ -143,9 +137,7 @@ def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
     place = f"{side.place(int(bad[0]))} has {found} as '{side.column}'"
     if found == -1:
         raise DataError(f"{place}: {_HIDDEN}")
-    raise DataError(
-        f"{place} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels"
-    )
+    raise DataError(f"{place} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels")
 
 
 def _distinct(values: pa.Array) -> pa.Array:
@@ -159,9 +151,7 @@ def _unknown(side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Arr
     shown = ", ".join(str(value) for value in _distinct(missing).to_pylist()[:20])
     if by_task:
         names = ", ".join(known.to_pylist())
-        raise DataError(
-            f"{side.place(first)} has a label that the task does not know: {shown} (known: {names})"
-        )
+        raise DataError(f"{side.place(first)} has a label that the task does not know: {shown} (known: {names})")
     hint = _HIDDEN if shown == "-1" else "correct the rows, or name all labels in the task's labels"
     raise DataError(f"{side.place(first)} has a label that no training row has: {shown}: {hint}")
 

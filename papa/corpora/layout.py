@@ -78,9 +78,7 @@ def arrange_one(texts: Ragged, specials: Specials, slots: int) -> Arrangement:
     return _arrange(texts, nothing, 0, specials, slots, stay=False)
 
 
-def arrange_pair(
-    first: Ragged, second: Ragged, specials: Specials, layout: LayoutSpec, slots: int
-) -> Arrangement:
+def arrange_pair(first: Ragged, second: Ragged, specials: Specials, layout: LayoutSpec, slots: int) -> Arrangement:
     """Lay out two texts a row; each holds at most what ``room_in_pair`` says.
 
     Segment ids either move with their tokens (``follow``) or stay at the places where the tokenizer puts them
@@ -89,9 +87,7 @@ def arrange_pair(
     return _arrange(first, second, specials.between, specials, slots, stay=layout.segment_ids == "stay")
 
 
-def _arrange(
-    first: Ragged, second: Ragged, between: int, specials: Specials, slots: int, *, stay: bool
-) -> Arrangement:
+def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, slots: int, *, stay: bool) -> Arrangement:
     lengths = first.lengths + second.lengths + between + 2
     rows = Ragged(np.zeros(int(lengths.sum()), np.int32), lengths)
     place = rows.places  # in the tokenizer's own arrangement, without gaps

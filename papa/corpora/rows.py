@@ -87,8 +87,7 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     columns = task.columns
     assert columns.label is not None
     sides = [
-        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label)
-        for source in (train, validation)
+        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label) for source in (train, validation)
     ]
     names: tuple[str, ...] | None = None
     if task.regression:
@@ -140,9 +139,7 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     return (tables[0], tables[1]), names, notes
 
 
-def _as_iob2(
-    tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str
-) -> tuple[pa.Array, int]:
+def _as_iob2(tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str) -> tuple[pa.Array, int]:
     """Entity tags in IOB2, and how many had to change. Integers go through their names and stay integers."""
     numbered = pa.types.is_integer(tags.type)
     if not (numbered or pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
@@ -180,9 +177,7 @@ def _text(source: SourceTable, name: str | None) -> pa.Array:
     column = source.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(
-            f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it"
-        )
+        raise DataError(f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it")
     return _one(column.cast(pa.large_string()))
 
 
@@ -195,9 +190,7 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
         )
     if column.flatten().null_count:
         row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
-        raise DataError(
-            f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove it"
-        )
+        raise DataError(f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove it")
     return column
 
 

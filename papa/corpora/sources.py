@@ -49,9 +49,7 @@ def fingerprint(source: Source) -> str:
         case FilesSource():
             for path in (source.train, source.validation):
                 if not path.is_file():
-                    raise DataError(
-                        f"there is no file at {path}: correct the task's source, or put the file there"
-                    )
+                    raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
             content: dict[str, object] = {
                 "train": sha256_of_file(source.train),
                 "validation": sha256_of_file(source.validation),

@@ -32,9 +32,7 @@ class SourceTable:
         """
         if name not in self.rows.column_names:
             found = ", ".join(self.rows.column_names) or "none"
-            raise DataError(
-                f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to fit it"
-            )
+            raise DataError(f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to fit it")
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1

@@ -60,9 +60,7 @@ def tokens_of_words(tokenizer: Any, specials: Specials, words: pa.LargeListArray
     return tokens.joined(counts), firsts.joined(counts)
 
 
-def masked(
-    tokens: Ragged, specials: Specials, seed: int, split: int, first_row: int
-) -> tuple[Ragged, np.ndarray]:
+def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row: int) -> tuple[Ragged, np.ndarray]:
     """Hide tokens as BERT was trained: the ids to show, and the labels [tokens] to restore (-100 elsewhere).
 
     Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a random token
@@ -73,9 +71,7 @@ def masked(
         EncoderError: the tokenizer has no mask token.
     """
     if specials.mask is None:
-        raise EncoderError(
-            "the tokenizer has no mask token, which a masked language model needs: use another encoder"
-        )
+        raise EncoderError("the tokenizer has no mask token, which a masked language model needs: use another encoder")
     ordinary = np.setdiff1d(np.arange(specials.vocabulary), list(specials.reserved))
     shown, labels = tokens.values.copy(), np.full(len(tokens.values), IGNORED, np.int64)
     offsets = tokens.offsets
@@ -94,7 +90,5 @@ def masked(
 
 def _unknown(specials: Specials) -> int:
     if specials.unknown is None:
-        raise EncoderError(
-            "the tokenizer has no unknown token for text that it cannot spell: use another encoder"
-        )
+        raise EncoderError("the tokenizer has no unknown token for text that it cannot spell: use another encoder")
     return specials.unknown

@@ -37,9 +37,7 @@ class Encoder:
         config: Any = model.config
         family = family_of(config.model_type)
         if family is None or getattr(config, "is_decoder", False):
-            raise EncoderError(
-                f"architecture '{config.model_type}' is not supported: use one of {supported()}"
-            )
+            raise EncoderError(f"architecture '{config.model_type}' is not supported: use one of {supported()}")
         if hasattr(model, "pooler"):
             model.pooler = None  # type: ignore[assignment]
         if family.attention_implementation == "papa":
@@ -56,6 +54,10 @@ class Encoder:
         self._attentions = list(family.attentions(model))
         for module in self._attentions:
             family.route(module, self.dispatch)
+
+    def tokens_a_batch(self, asked: int | None) -> int:
+        """Tokens in a compact batch: what was asked for, else what keeps a core's caches or a GPU busy."""
+        return asked or (512 if self.device.type == "cpu" else 16_384)
 
     @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
@@ -81,9 +83,7 @@ class Encoder:
         if self.device.type == "cpu":
             return batch
         names = ("rows", "slots", "input_ids", "attention_mask", "token_type_ids")
-        return replace(
-            batch, **{name: getattr(batch, name).to(self.device, non_blocking=True) for name in names}
-        )
+        return replace(batch, **{name: getattr(batch, name).to(self.device, non_blocking=True) for name in names})
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:

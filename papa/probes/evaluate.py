@@ -68,19 +68,19 @@ def evaluate_cell(
     extracted = (len(train) if keep_train else 0) + (len(validation) if fits else 0)
     total = extracted + task.probe.epochs * len(train) + len(validation)
 
+    batch_tokens = encoder.tokens_a_batch(execution.batch_tokens)
+
     with ExitStack() as stack:
 
         def source(split: TokenizedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
             if not keep:
-                return StreamedFeatures(
-                    split, encoder, execution.batch_tokens, features.dtype, corpus.pad_token_id, dropout
-                )
+                return StreamedFeatures(split, encoder, batch_tokens, features.dtype, corpus.pad_token_id, dropout)
             return stack.enter_context(
                 stored(
                     encoder,
                     split,
                     scratch,
-                    batch_tokens=execution.batch_tokens,
+                    batch_tokens=batch_tokens,
                     dtype=features.dtype,
                     pad_token_id=corpus.pad_token_id,
                     progress=lambda done, _: progress(before + done, total),

@@ -77,7 +77,7 @@ def evaluate_trained_cell(
                 seed=seed,
                 progress=partial(_told, progress, index * rows, len(seeds) * rows),
             )
-            found = _score(encoder, probe, corpus, task, execution.batch_tokens)
+            found = _score(encoder, probe, corpus, task, encoder.tokens_a_batch(execution.batch_tokens))
         scores.append(SeedScore(seed=seed, score=found, seconds=time.perf_counter() - started))
     return scores
 

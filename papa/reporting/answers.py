@@ -67,9 +67,7 @@ def _outcome(points: pandas.DataFrame, original: float) -> str:
     if original <= 0 or (points["mean"] < 0).any():
         scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in points.to_dict("records")]
         return f"{model} goes from {original:.3f} to {joined(scores)} on {task} ({metric})"
-    kept = [
-        f"{_share(point['mean'] / original)} %{_named(point, points)}" for point in points.to_dict("records")
-    ]
+    kept = [f"{_share(point['mean'] / original)} %{_named(point, points)}" for point in points.to_dict("records")]
     told = f"{first['mean']:.3f} instead of {original:.3f}" if len(points) == 1 else f"{original:.3f} before"
     return f"{model} keeps {joined(kept)} of its score on {task} ({metric} {told})"
 

@@ -67,11 +67,7 @@ def coverage_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]
     headings = ["Model", "Task", "Constants", "Entries never seen"]
     if "coverage" not in results or results["coverage"].isna().all():
         return headings, []
-    largest = (
-        results.dropna(subset="coverage")
-        .groupby(["model", "task", "constants"], sort=False)["coverage"]
-        .max()
-    )
+    largest = results.dropna(subset="coverage").groupby(["model", "task", "constants"], sort=False)["coverage"].max()
     return headings, [[*key, f"{100 * share:.3f} %"] for key, share in largest.items()]
 
 
@@ -80,9 +76,7 @@ def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], li
     rows = []
     for name, metadata in corpora.items():
         counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]
-        rows.append(
-            [name, *(" / ".join(f"{count:,}" for count in split.values()) or NOTHING for split in counts)]
-        )
+        rows.append([name, *(" / ".join(f"{count:,}" for count in split.values()) or NOTHING for split in counts)])
     return ["Corpus", *_CORPUS_COUNTS.values()], rows
 
 

@@ -47,9 +47,7 @@ def read_reference(path: Path) -> PaperReference:
         ) from None
     missing = [column for column in REFERENCE_COLUMNS if column not in reference]
     if missing:
-        raise DataError(
-            f"{path} has no column '{missing[0]}': add it (columns {', '.join(REFERENCE_COLUMNS)})"
-        )
+        raise DataError(f"{path} has no column '{missing[0]}': add it (columns {', '.join(REFERENCE_COLUMNS)})")
     for column in ("fraction", "score"):
         numbers = pandas.to_numeric(reference[column], errors="coerce")
         if numbers.isna().any():

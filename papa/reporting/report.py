@@ -123,13 +123,9 @@ def _templates() -> jinja2.Environment:
 
 
 def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
-    drawn = [
-        ("scores", "Score against the share of heads that keep their own attention.", scores_figure(summary))
-    ]
+    drawn = [("scores", "Score against the share of heads that keep their own attention.", scores_figure(summary))]
     if summary["model"].nunique() > 1 and len(drops_points(summary)):
-        drawn.append(
-            ("drops", "Each encoder's original score against its relative drop.", drops_figure(summary))
-        )
+        drawn.append(("drops", "Each encoder's original score against its relative drop.", drops_figure(summary)))
     if extras.matrices:
         drawn.append(("matrices", "Constant matrices of chosen heads.", matrices_figure(extras.matrices)))
     return [_Figure(name, caption, png_bytes(figure), svg_text(figure)) for name, caption, figure in drawn]
@@ -149,8 +145,7 @@ def _context(
         "Relative drop": "Against every head with its own attention.",
     }
     tables = [
-        _Table(table.heading, notes[table.heading], table.headings, table.rows)
-        for table in score_tables(summary)
+        _Table(table.heading, notes[table.heading], table.headings, table.rows) for table in score_tables(summary)
     ]
     if extras.paper is not None and len(extras.paper.points):
         compared = comparison_rows(summary, extras.paper.points)
@@ -167,8 +162,7 @@ def _context(
         )
     return {
         "study": study,
-        "ranked": orders_matter(study.fractions)
-        and any(order.startswith("lambda") for order in study.orders),
+        "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
         "plan": plan_sentence(study, summary),
         "answers": answers(summary),
         "tables": tables,

@@ -102,15 +102,11 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "mean": over_seeds.mean,
                 "low": over_seeds.low,
                 "high": over_seeds.high,
-                "relative_drop": float("nan")
-                if original is None
-                else relative_drop(original, over_seeds.mean),
+                "relative_drop": float("nan") if original is None else relative_drop(original, over_seeds.mean),
             }
         )
     summary = pandas.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    places = {
-        axis: {value: place for place, value in enumerate(results[axis].unique())} for axis in _COMBINATION
-    }
+    places = {axis: {value: place for place, value in enumerate(results[axis].unique())} for axis in _COMBINATION}
     summary = summary.sort_values(
         [*_COMBINATION, "fraction"],
         key=lambda column: column.map(places[column.name]) if column.name in places else -column,
@@ -142,14 +138,10 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     axis with one value has no column (see ``fixed_caption``).
     """
     if not varying(summary):
-        return [
-            WrittenTable("Scores", ["Own attention", "Constant heads", "Score", "Drop"], _point_rows(summary))
-        ]
+        return [WrittenTable("Scores", ["Own attention", "Constant heads", "Score", "Drop"], _point_rows(summary))]
     return [
         WrittenTable("Scores", *_line_rows(summary, _score_cell)),
-        WrittenTable(
-            "Relative drop", *_line_rows(summary, lambda point: percent_label(point["relative_drop"]))
-        ),
+        WrittenTable("Relative drop", *_line_rows(summary, lambda point: percent_label(point["relative_drop"]))),
     ]
 
 
@@ -165,9 +157,7 @@ def _point_rows(summary: pandas.DataFrame) -> list[list[str]]:
     ]
 
 
-def _line_rows(
-    summary: pandas.DataFrame, cell: Callable[[dict[str, Any]], str]
-) -> tuple[list[str], list[list[str]]]:
+def _line_rows(summary: pandas.DataFrame, cell: Callable[[dict[str, Any]], str]) -> tuple[list[str], list[list[str]]]:
     axes = varying(summary)
     several_metrics = summary["metric"].nunique() > 1
     fractions = sorted(summary["fraction"].unique(), reverse=True)
@@ -232,9 +222,7 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
         )
         return f"| {' | '.join(padded)} |"
 
-    rule = "|".join(
-        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
-    )
+    rule = "|".join(f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True))
     return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
 
 

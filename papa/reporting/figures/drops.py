@@ -79,7 +79,5 @@ def drops_figure(summary: pandas.DataFrame) -> Figure:
         for panel in figure.axes:
             drawn, labels = panel.get_legend_handles_labels()
             handles.update(zip(labels, drawn, strict=True))
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4)
-        )
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4))
     return figure

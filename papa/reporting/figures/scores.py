@@ -76,9 +76,7 @@ def _lines(
     axes = varying(summary, _LINE_AXES)
     colours = rcParams["axes.prop_cycle"].by_key()["color"]
     by_colour = {value: place for place, value in enumerate(summary[axes[0]].unique())} if axes else {}
-    dashed = (
-        list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
-    )
+    dashed = list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
     for key, members in points.groupby(list(_LINE_AXES), sort=False):
         values = dict(zip(_LINE_AXES, key, strict=True))
         hue = by_colour[values[axes[0]]] if axes else 0

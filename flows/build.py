@@ -1,0 +1,224 @@
+"""From a study to its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from flows.costs import averaging_flops, probing_flops, ranking_flops, tokenising_flops
+from flows.graph import Cell, Graph, Node
+from flows.inputs import StudyInputs, laid_out_like
+from papa.artifacts import ArtifactReference
+from papa.encoders.reference import EncoderReference
+from papa.ranking import head_order, needs_lambda
+from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
+from tasks.aggregate import Aggregate, Point
+from tasks.average import Average
+from tasks.controls import Controls
+from tasks.probe import Probe
+from tasks.rank import Rank, read_orders
+from tasks.step import Step
+from tasks.tokenise import Tokenise
+from tasks.tracking import Group, Track
+
+Heads = list[tuple[int, int]]
+
+
+def build_graph(study: StudySpec, inputs: StudyInputs, tracking_address: str) -> Graph:
+    """The graph of a study.
+
+    Args:
+        study: the resolved specification.
+        inputs: its encoders and the content of its sources.
+        tracking_address: where MLflow keeps its runs.
+    """
+    return _Builder(study, inputs, tracking_address).build()
+
+
+class _Builder:
+    def __init__(self, study: StudySpec, inputs: StudyInputs, tracking_address: str) -> None:
+        self.study, self.inputs, self.tracking_address = study, inputs, tracking_address
+        self.nodes: dict[Hashable, Node] = {}
+        self.cells: list[Cell] = []
+        self.groups: list[tuple[Group, tuple[Node, ...]]] = []
+
+    def build(self) -> Graph:
+        for encoder in self.inputs.encoders:
+            for task in self.study.tasks:
+                self._combinations(encoder, task)
+        self._track(self._aggregate())
+        return Graph(tuple(self.nodes.values()), tuple(self.cells))
+
+    def _node(
+        self,
+        key: Hashable,
+        stage: str,
+        what: str,
+        make: Callable[..., Step],
+        needs: tuple[Node, ...] = (),
+        flops: float = 0.0,
+    ) -> Node:
+        """The node under ``key``, made on first use."""
+        if (stage, key) not in self.nodes:
+            self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make)
+        return self.nodes[stage, key]
+
+    def _combinations(self, encoder: EncoderReference, task: TaskSpec) -> None:
+        """The cells of one encoder on one task, and what is kept with their runs."""
+        model, first = self.inputs.label(encoder), len(self.cells)
+        kept: dict[str, Node] = {}
+        ranked: dict[str, Node] = {}
+        for spec in self.study.constants:
+            for order in self.study.orders:
+                for fraction in self.study.fractions:
+                    node = self._probing(encoder, task, spec, order, fraction)
+                    self.cells.append(Cell(model, task, spec.label, order, fraction, node))
+                    for need in node.needs:
+                        if need.stage == "rank":
+                            ranked[spec.label] = need
+                        elif need.stage != "tokenise":
+                            kept[spec.label] = need
+        points = range(first, len(self.cells))
+        group = Group(model, encoder, task, points, tuple(kept), tuple(ranked))
+        self.groups.append((group, (*kept.values(), *ranked.values())))
+
+    def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Node:
+        layout, fingerprint = self.study.layout, self.inputs.fingerprint(task)
+        return self._node(
+            (encoder, task),
+            "tokenise",
+            f"{self.inputs.label(encoder)} · {task.name}",
+            lambda name, flops: Tokenise(name, flops, encoder, task, layout, fingerprint),
+            flops=tokenising_flops(self.inputs.size(task)),
+        )
+
+    def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Node:
+        """The constant matrices of a cell, before any training of their own."""
+        kind = spec.start if spec.kind == "trained" else spec.kind
+        model, slots = self.inputs.label(encoder), task.slots
+        if kind != "average":
+            return self._node(
+                (encoder, kind, slots),
+                "controls",
+                f"{model} · {kind} · S={slots}",
+                lambda name, flops: Controls(name, flops, encoder, kind, slots),
+            )
+        text = laid_out_like(task, spec.corpus) if spec.corpus else task
+        return self._node(
+            (encoder, text),
+            "average",
+            f"{model} · {text.name}",
+            lambda name, flops, corpus: Average(name, flops, encoder, corpus, slots),
+            needs=(self._corpus(encoder, text),),
+            flops=averaging_flops(encoder, self.inputs.size(text)),
+        )
+
+    def _ranking(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Node:
+        constants, ranking = self._constants(encoder, task, spec), self.study.ranking
+        start = spec.start if spec.kind == "trained" else spec.label
+        return self._node(
+            (encoder, task, constants),
+            "rank",
+            f"{self.inputs.label(encoder)} · {task.name} · {start}",
+            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking),
+            needs=(self._corpus(encoder, task), constants),
+            flops=ranking_flops(encoder, self.inputs.size(task), ranking),
+        )
+
+    def _probing(
+        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, order: Order, fraction: float
+    ) -> Node:
+        """The node of one point of the study."""
+        heads_in_all = encoder.layers * encoder.heads
+        count = round((1 - fraction) * heads_in_all)
+        corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)
+        seed = self.study.ranking.seed
+        what = f"{self.inputs.label(encoder)} · {task.name}"
+
+        def node(key: Hashable, where: str, needs: tuple[Node, ...], heads: Callable[..., Heads]) -> Node:
+            def make(name: str, flops: float, *found: ArtifactReference) -> Probe:
+                return Probe(
+                    name,
+                    flops,
+                    encoder,
+                    corpus=found[0],
+                    constants=found[1] if len(found) > 1 else None,
+                    task=task,
+                    heads=tuple(heads(*found[2:])),
+                    trained=spec.kind == "trained",
+                    seeds=self.study.seeds,
+                    features=self.study.features,
+                )
+
+            flops = probing_flops(encoder, self.inputs.size(task), task, len(self.study.seeds))
+            return self._node((encoder, task, key), "probe", f"{what} · {where}", make, needs, flops)
+
+        if count == 0:
+            return node("none", "no constant head", (corpus,), list)
+        if count == heads_in_all:
+            return node(
+                (spec, "all"),
+                f"{spec.label} · every head constant",
+                (corpus, constants),
+                lambda: [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)],
+            )
+        where = f"{spec.label} · {order} · {fraction:g}"
+        if needs_lambda(order):
+            ranking = self._ranking(encoder, task, spec)
+            return node(
+                (spec, order, count),
+                where,
+                (corpus, constants, ranking),
+                lambda ranked: read_orders(ranked.folder)[order][:count],
+            )
+        return node(
+            (spec, order, count),
+            where,
+            (corpus, constants),
+            lambda: head_order(order, None, encoder.layers, encoder.heads, seed)[:count],
+        )
+
+    def _aggregate(self) -> Node:
+        scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
+        corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
+        needs = (*scored, *corpora.values())
+
+        def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
+            known = dict(zip(needs, found, strict=True))
+            texts = {task: known[node] for task, node in corpora.items()}
+            return Aggregate(name, flops, self.study, self._points(known), texts)
+
+        return self._node((), "aggregate", self.study.name, make, needs)
+
+    def _track(self, aggregate: Node) -> Node:
+        scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
+        kept = tuple(dict.fromkeys(node for _, nodes in self.groups for node in nodes))
+        needs = (aggregate, *scored, *kept)
+
+        def make(name: str, flops: float, *found: ArtifactReference) -> Track:
+            known = dict(zip(needs, found, strict=True))
+            groups = tuple(group.filled([known[node] for node in nodes]) for group, nodes in self.groups)
+            return Track(
+                name,
+                flops,
+                self.study,
+                known[aggregate],
+                self._points(known),
+                groups,
+                self.tracking_address,
+            )
+
+        return self._node((), "track", self.study.name, make, needs)
+
+    def _points(self, known: dict[Node, ArtifactReference]) -> tuple[Point, ...]:
+        return tuple(
+            Point(
+                model=cell.model,
+                task=cell.task.name,
+                metric=cell.task.metric,
+                constants=cell.constants,
+                order=cell.order,
+                fraction=cell.fraction,
+                scores=known[cell.node],
+            )
+            for cell in self.cells
+        )

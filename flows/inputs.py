@@ -1,0 +1,93 @@
+"""What a study starts from, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flows.costs import Size, size_of
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.errors import EncoderError, SpecError
+from papa.spec import Source, StudySpec, TaskSpec
+
+
+@dataclass(frozen=True)
+class StudyInputs:
+    """The encoders of a study and the content of its sources.
+
+    Attributes:
+        encoders: in the study's order.
+        fingerprints: what each source holds, by source.
+        sizes: about how much text each task has, by source and rows asked for.
+        labels: each encoder's name in tables.
+    """
+
+    encoders: tuple[EncoderReference, ...]
+    fingerprints: Mapping[Source, str]
+    sizes: Mapping[TaskSpec, Size]
+    labels: Mapping[EncoderReference, str]
+
+    def label(self, encoder: EncoderReference) -> str:
+        return self.labels[encoder]
+
+    def fingerprint(self, task: TaskSpec) -> str:
+        return self.fingerprints[task.source]
+
+    def size(self, task: TaskSpec) -> Size:
+        return self.sizes[task]
+
+
+def check_inputs(study: StudySpec) -> StudyInputs:
+    """Resolve encoders and sources and check that they fit each other; no weight is loaded, no row read.
+
+    Raises:
+        EncoderError: an encoder is missing, unsupported, or has fewer positions than a task has slots.
+        DataError: a source is missing.
+        SpecError: two encoders are the same.
+    """
+    from papa.corpora import fingerprint
+
+    texts = dict.fromkeys(text for task in study.tasks for text in _texts(study, task))
+    sources = dict.fromkeys(text.source for text in texts)
+    fingerprints = {source: fingerprint(source) for source in sources}
+    encoders = tuple(resolve_encoder(spec) for spec in study.encoders)
+    for encoder in encoders:
+        for task in study.tasks:
+            if task.slots > encoder.positions:
+                raise EncoderError(
+                    f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
+                    f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
+                )
+    return StudyInputs(
+        encoders=encoders,
+        fingerprints=fingerprints,
+        sizes={text: size_of(text) for text in texts},
+        labels=_labels(encoders),
+    )
+
+
+def _texts(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
+    """The task itself and, laid out like it, the corpora that constants are averaged over."""
+    others = [spec.corpus for spec in study.constants if spec.corpus is not None]
+    return [task, *(laid_out_like(task, other) for other in others)]
+
+
+def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
+    """Another task's text in the slots of ``task``, so that its average fits."""
+    return corpus.model_copy(update={"slots": task.slots})
+
+
+def _labels(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
+    """Short names, longer where short ones would clash."""
+    shorts = Counter(encoder.display for encoder in encoders)
+    names = Counter(encoder.name for encoder in encoders)
+    labels = {}
+    for encoder in encoders:
+        label = encoder.display if shorts[encoder.display] == 1 else encoder.name
+        if names[encoder.name] > 1:
+            label = f"{encoder.name}@{(encoder.revision or encoder.digest)[:12]}"
+        labels[encoder] = label
+    if len(set(labels.values())) < len(labels):
+        raise SpecError("encoders: the same encoder stands twice under different names: keep one")
+    return labels

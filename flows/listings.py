@@ -1,0 +1,40 @@
+"""What a study can name: architectures and tasks."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from papa.spec import registry
+
+
+def models_table() -> Table:
+    """The supported architectures, and the embedded encoder."""
+    from papa.encoders.families import FAMILIES
+    from papa.encoders.reference import EMBEDDED
+
+    table = Table(
+        "Architecture", "Family", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+    )
+    for family in FAMILIES:
+        for kind in family.model_types:
+            table.add_row(kind, type(family).__name__ if not hasattr(family, "name") else family.name)
+    return table
+
+
+def tasks_table() -> Table:
+    """The tasks known by name."""
+    table = Table("Task", "Kind", "Metric", "Slots", "Source", "Learning rate", "Batch", "Epochs")
+    for name, task in sorted(registry().items()):
+        source, probe = task["source"], task["probe"]
+        where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
+        table.add_row(
+            name,
+            task["kind"],
+            task["metric"],
+            str(task["slots"]),
+            where or source["kind"],
+            f"{probe['learning_rate']:g}",
+            str(probe["batch_size"]),
+            str(probe["epochs"]),
+        )
+    return table

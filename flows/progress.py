@@ -1,0 +1,184 @@
+"""What a person sees while a study runs: which stage, how far, time left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from papa.progress import Progress as Tell
+
+_LINE_SECONDS = 15.0
+_STUDY = "study"
+
+
+class StudyProgress:
+    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
+
+    Args:
+        console: where it shows.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.RLock()
+        self._bars = _bars(console) if console.is_terminal else None
+        self._study: TaskID | None = None
+        self._remaining = Remaining({})
+        self._done: dict[str, float] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> StudyProgress:
+        if self._bars:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def plan(self, seconds: Mapping[str, float]) -> None:
+        """The study has these steps, each estimated to take so many seconds."""
+        with self._lock:
+            self._remaining = Remaining(seconds)
+            if self._bars:
+                self._study = self._bars.add_task(_STUDY, total=1.0, left="")
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Iterator[Tell]:
+        """While the block runs, the step ``name`` is in progress; it is shown once a worker took it up."""
+        started = 0.0
+        bar: TaskID | None = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal started, bar
+            with self._lock:
+                if not started:
+                    started = time.monotonic()
+                    bar = self._bars.add_task(name, total=1.0, left="") if self._bars else None
+                    self._line(f"{name}: started")
+                share = min(1.0, done / total) if total else 0.0
+                self._remaining.partial(name, share)
+                left = (time.monotonic() - started) * (1 - share) / share if share > 0.02 else None
+                if self._bars and bar is not None:
+                    self._bars.update(bar, completed=share, left=_left(left))
+                elif time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
+                    self._line(f"{name}: {share:.0%} {_left(left)}")
+                self._show_study()
+
+        try:
+            yield tell
+        finally:
+            with self._lock:
+                if self._bars and bar is not None:
+                    self._bars.remove_task(bar)
+                self._done[name] = time.monotonic() - started if started else 0.0
+
+    def finished(self, name: str, *, cached: bool) -> None:
+        """A step is done, or was there already."""
+        with self._lock:
+            self._remaining.finish(name, cached=cached)
+            seconds = self._done.pop(name, None)
+            if cached or seconds is None:
+                text = f"{name}: already there"
+            else:
+                text = f"{name}: done in {duration(seconds)}"
+            if self._bars:
+                self._bars.console.print(f"[green]✓[/] {escape(text)}")
+            else:
+                self._line(text)
+            self._show_study()
+
+    def failed(self, name: str, reason: str) -> None:
+        """A step failed."""
+        with self._lock:
+            self._remaining.finish(name, cached=True)
+            if self._bars:
+                self._bars.console.print(f"[red]✗[/] {escape(f'{name}: {reason}')}")
+            else:
+                self._line(f"{name}: failed: {reason}")
+
+    def _show_study(self) -> None:
+        if self._bars and self._study is not None:
+            left = _left(self._remaining.seconds())
+            self._bars.update(self._study, completed=self._remaining.share(), left=left)
+
+    def _line(self, text: str) -> None:
+        if self._bars:
+            return
+        self._last_line = time.monotonic()
+        left = self._remaining.seconds()
+        ending = f" | study {self._remaining.share():.0%}" + (f", {_left(left)}" if left is not None else "")
+        self._console.print(text + ending, markup=False, highlight=False, soft_wrap=True)
+
+
+class Remaining:
+    """Time left of a study, by how long its estimated seconds have taken so far.
+
+    Args:
+        planned: estimated seconds of each step.
+    """
+
+    def __init__(self, planned: Mapping[str, float]) -> None:
+        self._planned = dict(planned)
+        self._total = sum(planned.values())
+        self._shares: dict[str, float] = {}
+        self._cached = 0.0
+        self._started = time.monotonic()
+
+    def partial(self, name: str, share: float) -> None:
+        """A step is so far done, 0 to 1."""
+        self._shares[name] = share
+
+    def finish(self, name: str, *, cached: bool) -> None:
+        """A step is done."""
+        self._shares[name] = 1.0
+        self._cached += self._planned.get(name, 0.0) if cached else 0.0
+
+    def share(self) -> float:
+        """How much of the study is done, 0 to 1."""
+        return min(1.0, self._finished() / self._total) if self._total else 0.0
+
+    def seconds(self) -> float | None:
+        """Seconds left; None before there is anything to judge by."""
+        worked = self._finished() - self._cached
+        elapsed = time.monotonic() - self._started
+        if worked <= 0.01 * self._total or elapsed < 2:
+            return None
+        return max(0.0, self._total - self._finished()) * elapsed / worked
+
+    def _finished(self) -> float:
+        return sum(self._planned.get(name, 0.0) * share for name, share in self._shares.items())
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: "42 s", "3 min", "2.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else f"about {duration(seconds)} left"
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        console=console,
+        transient=True,
+    )

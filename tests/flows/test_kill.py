@@ -1,0 +1,56 @@
+"""A study killed with SIGKILL leaves nothing that runs, and goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flows.processes import start_of
+from tests.flows.conftest import SMALL, artifacts, papa, start, write_study
+from tests.flows.processes import descendants, is_loopback, listening, wait_until
+
+if not Path("/proc/self/stat").exists():
+    pytest.skip("needs /proc to watch processes", allow_module_level=True)
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    study = write_study(tmp_path, SMALL | {"orders": ["lambda"]})
+    arguments = ("run", study, "--store", str(store))
+    with start(*arguments) as process:
+        try:
+            wait_until(lambda: artifacts(store, "average"), 120, "the average is done")
+            children = {pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()}
+            addresses = listening({process.pid, *children})
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert len(addresses) >= 1, "Prefect and Ray listen somewhere"
+    assert all(is_loopback(address) for address in addresses), addresses
+    rays = {pid: started for pid, (started, command) in children.items() if "ray" in command}
+    servers = {pid: started for pid, (started, command) in children.items() if "uvicorn" in command}
+    assert rays
+    assert servers
+    wait_until(
+        lambda: all(start_of(pid) != started for pid, started in rays.items()),
+        60,
+        "Ray's processes end by themselves",
+    )
+    before = artifacts(store, "tokenise", "average", "rank", "probe")
+
+    finished = papa(*arguments)
+
+    assert finished.code == 0, finished.err
+    after = artifacts(store, "tokenise", "average", "rank", "probe")
+    assert after.items() >= before.items(), "finished steps are not repeated"
+    assert len(after) == 1 + 1 + 1 + 3
+    assert all(start_of(pid) != started for pid, started in servers.items()), "the stale server is ended"
+    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
+        rows = database.execute("select state_name from flow_run order by start_time").fetchall()
+        assert [state for (state,) in rows] == ["Crashed", "Completed"]
+        assert not database.execute("select 1 from task_run where state_name = 'Running'").fetchall()
+    assert not list((store / "scratch").iterdir())

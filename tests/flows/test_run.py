@@ -1,0 +1,226 @@
+"""One small study, end to end and over again: real Prefect, Ray, MLflow and MiniLM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pandas
+import pytest
+import yaml
+
+from flows.processes import Process
+from tests.flows.conftest import SMALL, Finished, artifacts, papa, words, write_study
+
+COMPUTED = ("tokenise", "average", "rank", "probe")
+
+
+def last_task_states(store: Path) -> dict[str, str]:
+    """The state of each task run of the store's last flow run."""
+    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
+        (flow_run,) = database.execute("select id from flow_run order by start_time desc limit 1").fetchone()
+        rows = database.execute("select name, state_name from task_run where flow_run_id = ?", (flow_run,))
+        return dict(rows.fetchall())
+
+
+def logged_runs(store: Path) -> pandas.DataFrame:
+    """The MLflow runs of the store, through MLflow's own client."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    return pandas.DataFrame(
+        [
+            {"id": run.info.run_id, "parent": run.data.tags.get("mlflow.parentRunId"), "data": run.data}
+            for run in runs
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run") / "store"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_study(tmp_path_factory.mktemp("study"), SMALL)
+
+
+@pytest.fixture(scope="module")
+def first(store: Path, study: str) -> Finished:
+    """The study's first run."""
+    finished = papa("run", study, "--store", str(store))
+    assert finished.code == 0, finished.err
+    return finished
+
+
+@pytest.fixture(scope="module")
+def second(first: Finished, store: Path, study: str) -> tuple[Finished, dict[str, int], dict[str, str]]:
+    """The same study again: what it printed, the artifacts before it, its task states."""
+    before = artifacts(store, *COMPUTED, "aggregate", "track")
+    finished = papa("run", study, "--store", str(store))
+    assert finished.code == 0, finished.err
+    return finished, before, last_task_states(store)
+
+
+def test_results_hold_every_cell(first: Finished, store: Path) -> None:
+    folder = store / "studies" / "small"
+    for name in ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "study.yaml"):
+        assert (folder / name).stat().st_size > 0
+    results = pandas.read_parquet(folder / "results.parquet")
+    columns = [
+        "model",
+        "task",
+        "constants",
+        "order",
+        "fraction",
+        "constant_heads",
+        "seed",
+        "metric",
+        "score",
+        "seconds",
+    ]
+    assert list(results.columns[:10]) == columns
+    assert len(results) == 2 * 3 * 2
+    heads = results.groupby("fraction")["constant_heads"].unique().map(list).to_dict()
+    assert heads == {0.0: [72], 0.5: [36], 1.0: [0]}
+    assert results["score"].between(0, 1).all()
+    shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
+    assert (shared == 1).all(), "orders share the points at 1 and 0"
+
+
+def test_shared_points_are_computed_once(first: Finished, store: Path) -> None:
+    assert len(artifacts(store, "probe")) == 4, "1, 0, and 1/2 in two orders"
+
+
+def test_the_resolved_specification_is_kept(first: Finished, store: Path) -> None:
+    kept = yaml.safe_load((store / "studies" / "small" / "study.yaml").read_text())
+    assert kept["tasks"][0]["metric"] == "accuracy"
+    assert kept["tasks"][0]["train_rows"] == 64
+
+
+def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
+    for told in (str(store / "studies" / "small" / "report.md"), "scores.png", str(store / "mlflow.db")):
+        assert told in first.out
+
+
+def test_repeated_everything_is_cached_and_no_engine_works(
+    second: tuple[Finished, dict[str, int], dict[str, str]], store: Path
+) -> None:
+    finished, before, states = second
+    assert len(states) == 9
+    assert set(states.values()) == {"Cached"}, states
+    assert not finished.imported & {"ray", "mlflow"}
+    assert artifacts(store, *COMPUTED, "aggregate", "track") == before
+
+
+def test_runs_are_logged_once_in_one_level(
+    second: tuple[Finished, dict[str, int], dict[str, str]], store: Path
+) -> None:
+    runs = logged_runs(store)
+    parents, children = runs[runs["parent"].isna()], runs[runs["parent"].notna()]
+    assert len(parents) == 1
+    assert len(children) == 2 * 3 * 2
+    assert set(children["parent"]) == set(parents["id"])
+    results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
+    for data in children["data"]:
+        assert data.params.items() >= parents["data"].iloc[0].params.items()
+        fraction, seed = float(data.params["fraction"]), int(data.params["seed"])
+        row = results[
+            (results["order"] == data.params["order"])
+            & (results["fraction"] == fraction)
+            & (results["seed"] == seed)
+        ]
+        assert data.metrics["score"] == pytest.approx(row["score"].item())
+        assert {"seconds", "cell_seconds", "relative_drop"} <= set(data.metrics)
+
+
+def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store: Path) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
+    runs = logged_runs(store)
+    (parent,) = runs[runs["parent"].isna()]["id"]
+    assert [file.path for file in client.list_artifacts(parent, "constants/average")] == [
+        "constants/average/constants.safetensors"
+    ]
+    assert "head_order/average/orders.json" in [
+        file.path for file in client.list_artifacts(parent, "head_order/average")
+    ]
+    assert {"results/summary.csv", "results/scores.png"} <= {
+        file.path for file in client.list_artifacts(parent, "results")
+    }
+    steps = {point.step for point in client.get_metric_history(parent, "score/average/lambda")}
+    assert steps == {0, 5000, 10000}
+
+
+def test_orders_are_each_other_reversed_without_ties(first: Finished, store: Path) -> None:
+    (path,) = (store / "artifacts" / "rank").glob("*/orders.json")
+    orders = json.loads(path.read_text())
+    assert len(orders["lambda"]) == 72
+    assert orders["lambda"][:36] != orders["lambda_reversed"][:36]
+
+
+def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:
+    finished = papa("plan", study, "--store", str(store))
+    assert "9 of 9 steps are cached; nothing would run." in finished.out
+    changed = papa("plan", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")
+    assert "3 of 9 steps are cached; 6 would run" in changed.out
+
+
+def test_a_change_reruns_its_stage_and_what_depends_on_it(first: Finished, store: Path, study: str) -> None:
+    before = artifacts(store, *COMPUTED)
+    finished = papa("run", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")
+    assert finished.code == 0, finished.err
+    after = artifacts(store, *COMPUTED)
+    assert after.items() >= before.items()
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe"}
+    assert len(after) == len(before) + 4
+
+
+def test_a_deleted_artifact_is_made_again_and_nothing_else(first: Finished, store: Path, study: str) -> None:
+    before = artifacts(store, *COMPUTED)
+    gone = next(name for name in before if name.startswith("average/"))
+    shutil.rmtree(store / "artifacts" / gone)
+    finished = papa("run", study, "--store", str(store))
+    assert finished.code == 0, finished.err
+    after = artifacts(store, *COMPUTED)
+    assert after.keys() == before.keys()
+    assert [name for name in after if after[name] != before[name]] == [gone]
+
+
+def test_a_damaged_artifact_is_one_sentence(first: Finished, store: Path, study: str) -> None:
+    (path,) = (store / "artifacts" / "average").glob("*/constants.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    try:
+        finished = papa("run", study, "--store", str(store), "--set", "seeds=[5]", "--set", "fractions=[1,0]")
+    finally:
+        path.write_bytes(whole)
+    assert finished.code == 1
+    error = words(finished)[-1]
+    assert error.startswith(
+        "error: probe · all-MiniLM-L6-v2 · reviews · average · every head constant failed: "
+    )
+    assert f"{path} is damaged" in error
+    assert "Traceback" not in finished.err
+    states = last_task_states(store)
+    assert states["probe · all-MiniLM-L6-v2 · reviews · no constant head"] == "Completed", (
+        "other cells are kept"
+    )
+
+
+def test_the_flow_run_names_the_study_and_its_process(first: Finished, store: Path) -> None:
+    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
+        name, tags = database.execute("select name, tags from flow_run order by start_time").fetchone()
+    assert name == "small"
+    driver = next(tag.removeprefix("driver=") for tag in json.loads(tags) if tag.startswith("driver="))
+    process = Process.parse(driver)
+    assert process is not None
+    assert process.here
+    assert process.gone

@@ -1,0 +1,98 @@
+"""Cache keys change with what changes results and with nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from papa.artifacts import ArtifactReference
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError
+from papa.spec import Columns, EmbeddedSource, FeaturesSpec, LayoutSpec, ProbeSpec, RankingSpec, TaskSpec
+from tasks.average import Average
+from tasks.probe import Probe
+from tasks.rank import Rank
+from tasks.store import Store, cache_key
+from tasks.tokenise import Tokenise
+
+ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
+CORPUS, CONSTANTS = ArtifactReference("/corpus", "c0"), ArtifactReference("/constants", "m0")
+TASK = TaskSpec(
+    name="reviews",
+    kind="text",
+    source=EmbeddedSource(kind="embedded"),
+    columns=Columns(text="text", label="label"),
+    metric="accuracy",
+    slots=32,
+    probe=ProbeSpec(learning_rate=1e-3, batch_size=16, epochs=2),
+)
+PROBE = Probe("p", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec())
+RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec())
+TOKENISE = Tokenise("t", 0.0, ENCODER, TASK, LayoutSpec(), "fingerprint")
+AVERAGE = Average("a", 0.0, ENCODER, CORPUS, 32)
+MORE_EPOCHS = TASK.model_copy(update={"probe": TASK.probe.model_copy(update={"epochs": 9})})
+
+
+def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
+    keys = {
+        cache_key(stage, version, {"x": x}, {"up": up})
+        for stage in "ab"
+        for version in (1, 2)
+        for x in (1, 2)
+        for up in ("d1", "d2")
+    }
+    assert len(keys) == 16
+    assert cache_key("a", 1, {"x": 1, "y": 2}, {}) == cache_key("a", 1, {"y": 2, "x": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("step", "same"),
+    [
+        (PROBE, replace(PROBE, name="other", flops=1.0)),
+        (PROBE, replace(PROBE, heads=((1, 2), (0, 1)))),
+        (PROBE, replace(PROBE, corpus=ArtifactReference("/moved", "c0"))),
+        (PROBE, replace(PROBE, encoder=replace(ENCODER, folder="/moved", name="another name"))),
+        (replace(PROBE, heads=()), replace(PROBE, heads=(), constants=None)),
+        (replace(PROBE, heads=()), replace(PROBE, heads=(), trained=True)),
+        (TOKENISE, replace(TOKENISE, task=MORE_EPOCHS)),
+        (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights"))),
+        (RANK, replace(RANK, task=MORE_EPOCHS)),
+        (RANK, replace(RANK, ranking=RankingSpec(learning_rate=1e-3))),
+    ],
+)
+def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -> None:
+    assert step.key == same.key
+
+
+@pytest.mark.parametrize(
+    ("step", "other"),
+    [
+        (PROBE, replace(PROBE, heads=((0, 1),))),
+        (PROBE, replace(PROBE, task=MORE_EPOCHS)),
+        (PROBE, replace(PROBE, seeds=(0, 2))),
+        (PROBE, replace(PROBE, trained=True)),
+        (PROBE, replace(PROBE, constants=ArtifactReference("/constants", "m1"))),
+        (PROBE, replace(PROBE, corpus=ArtifactReference("/corpus", "c1"))),
+        (PROBE, replace(PROBE, encoder=replace(ENCODER, digest="other weights"))),
+        (TOKENISE, replace(TOKENISE, fingerprint="other text")),
+        (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, tokenizer_digest="other words"))),
+        (TOKENISE, replace(TOKENISE, task=TASK.model_copy(update={"train_rows": 5}))),
+        (TOKENISE, replace(TOKENISE, layout=LayoutSpec(segment_ids="stay"))),
+        (RANK, replace(RANK, ranking=RankingSpec(epochs=5))),
+        (AVERAGE, replace(AVERAGE, corpus=ArtifactReference("/corpus", "c1"))),
+    ],
+)
+def test_what_changes_the_result_changes_the_key(step: Probe, other: Probe) -> None:
+    assert step.key != other.key
+
+
+def test_a_store_makes_itself_and_says_where_it_cannot(tmp_path: Path) -> None:
+    store = Store(tmp_path / "new" / "store")
+    assert not store.root.exists()
+    store.make()
+    assert store.scratch.is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match="--store"):
+        Store(tmp_path / "file" / "store").make()

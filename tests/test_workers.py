@@ -1,0 +1,103 @@
+"""Laws of the worker pool, on real Ray actors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from papa.errors import ArtifactError
+from papa.workers import WorkerPool, remove_dead_sessions, session_folder
+from tasks.average import fold
+from tests.flows.processes import descendants
+
+SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    with WorkerPool(1, "cpu", tmp_path_factory.mktemp("ray")) as pool:
+        yield pool
+    assert not pool.started
+
+
+def test_ray_is_not_imported_before_the_first_call() -> None:
+    program = (
+        "import sys\nfrom papa.workers import WorkerPool\n"
+        "with WorkerPool(2) as pool:\n    assert not pool.started\nassert 'ray' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
+    """Its processes would get a signal when the thread that started them ends."""
+    arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
+
+    def call() -> None:
+        with pytest.raises(ArtifactError):
+            pool.run(fold, arguments=arguments)
+
+    with WorkerPool(1, "cpu", tmp_path) as pool:
+        first = threading.Thread(target=call)
+        first.start()
+        first.join()
+        processes = descendants(os.getpid())
+        call()
+        assert descendants(os.getpid()).keys() >= processes.keys()
+
+
+def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
+    arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
+    with pytest.raises(ArtifactError, match="holds no complete artifact") as raised:
+        pool.run(fold, arguments=arguments)
+    assert type(raised.value) is ArtifactError
+    assert not (tmp_path / "sums").exists()
+
+
+def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        pool.run(fold, arguments={"nonsense": 1})
+
+
+def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
+    order: list[str] = []
+    with pool._worker(1):
+        waiting = []
+        for name, urgency in (("late", 1), ("urgent", 3), ("later", 1)):
+
+            def take(name: str = name, urgency: int = urgency) -> None:
+                with pool._worker(urgency):
+                    order.append(name)
+
+            thread = threading.Thread(target=take)
+            thread.start()
+            waiting.append(thread)
+            while len(pool._waiting) < len(waiting):
+                pass
+    for thread in waiting:
+        thread.join(10)
+    assert order == ["urgent", "late", "later"]
+
+
+def test_session_paths_fit_into_a_socket_address(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 90)
+    for wanted in (tmp_path, deep, None):
+        folder = session_folder(wanted)
+        assert len(str(folder / SOCKET)) <= 107
+        assert folder.is_dir()
+        folder.rmdir()
+
+
+def test_sessions_of_dead_drivers_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
+    dead, alive, other = (tmp_path / name for name in ("papa-ray-4194999", "papa-ray-1-x", "something-else"))
+    for folder in (dead, alive, other):
+        folder.mkdir()
+    remove_dead_sessions(tmp_path)
+    assert not dead.exists()
+    assert alive.exists()
+    assert other.exists()
