@@ -14,6 +14,7 @@ from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
 from tasks.aggregate import Aggregate, Point
 from tasks.average import Average
 from tasks.controls import Controls
+from tasks.inspect import Averaged
 from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
 from tasks.step import Step
@@ -40,6 +41,7 @@ class _Builder:
         self.nodes: dict[Hashable, Node] = {}
         self.cells: list[Cell] = []
         self.groups: list[tuple[Group, tuple[Node, ...]]] = []
+        self.averages: list[tuple[str, EncoderReference, TaskSpec, Node]] = []
 
     def build(self) -> Graph:
         for encoder in self.inputs.encoders:
@@ -77,6 +79,8 @@ class _Builder:
                             ranked[spec.label] = need
                         elif need.stage != "tokenise":
                             kept[spec.label] = need
+        if "average" in kept:
+            self.averages.append((model, encoder, task, kept["average"]))
         points = range(first, len(self.cells))
         group = Group(model, encoder, task, points, tuple(kept), tuple(ranked))
         self.groups.append((group, (*kept.values(), *ranked.values())))
@@ -112,13 +116,14 @@ class _Builder:
             flops=averaging_flops(encoder, self.inputs.size(text)),
         )
 
-    def _ranking(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Node:
-        constants, ranking = self._constants(encoder, task, spec), self.study.ranking
-        start = spec.start if spec.kind == "trained" else spec.label
+    def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
+        """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
+        constants = self._constants(encoder, task, ConstantsSpec(kind="average"))
+        ranking = self.study.ranking
         return self._node(
-            (encoder, task, constants),
+            (encoder, task),
             "rank",
-            f"{self.inputs.label(encoder)} · {task.name} · {start}",
+            f"{self.inputs.label(encoder)} · {task.name}",
             lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking),
             needs=(self._corpus(encoder, task), constants),
             flops=ranking_flops(encoder, self.inputs.size(task), ranking),
@@ -163,7 +168,7 @@ class _Builder:
             )
         where = f"{spec.label} · {order} · {fraction:g}"
         if needs_lambda(order):
-            ranking = self._ranking(encoder, task, spec)
+            ranking = self._ranking(encoder, task)
             return node(
                 (spec, order, count),
                 where,
@@ -180,12 +185,15 @@ class _Builder:
     def _aggregate(self) -> Node:
         scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
-        needs = (*scored, *corpora.values())
+        needs = (*scored, *corpora.values(), *(node for *_, node in self.averages))
 
         def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
             known = dict(zip(needs, found, strict=True))
             texts = {task: known[node] for task, node in corpora.items()}
-            return Aggregate(name, flops, self.study, self._points(known), texts)
+            averages = tuple(
+                Averaged(model, encoder, task, known[node]) for model, encoder, task, node in self.averages
+            )
+            return Aggregate(name, flops, self.study, self._points(known), texts, averages)
 
         return self._node((), "aggregate", self.study.name, make, needs)
 

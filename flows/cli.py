@@ -30,25 +30,19 @@ app = typer.Typer(
 Study = Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False
-    ),
+    typer.Option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False),
 ]
 StoreFolder = Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        "--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False
-    ),
+    typer.Option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")]
 
 
 @app.callback(invoke_without_command=True)
 def main(
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True)
-    ] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     if show_version:
         typer.echo(f"papa {version('papa-attention')}")

@@ -45,8 +45,7 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     home = str(store.prefect)
     if "prefect" in sys.modules and os.environ.get("PREFECT_HOME") != home:
         raise SpecError(
-            f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: "
-            f"use a new process for {store.root}"
+            f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: use a new process for {store.root}"
         )
     os.environ.update(_QUIET)
     os.environ["PREFECT_HOME"] = home
@@ -56,9 +55,7 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     if "PREFECT_API_URL" not in os.environ:
         os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
         os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
-        os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = (
-            f"sqlite+aiosqlite:///{store.prefect / 'prefect.db'}"
-        )
+        os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{store.prefect / 'prefect.db'}"
         for service in _UNUSED_SERVICES:
             os.environ[f"PREFECT_SERVER_SERVICES_{service}_ENABLED"] = "false"
 

@@ -42,9 +42,7 @@ def launch(
     mark = given.set(Given(inputs, StudyProgress(errors)))
     try:
         outcome = Outcome(
-            **run_study(
-                study=str(study.absolute()), overrides=overrides, store=str(store.root), workers=workers
-            )
+            **run_study(study=str(study.absolute()), overrides=overrides, store=str(store.root), workers=workers)
         )
     finally:
         given.reset(mark)

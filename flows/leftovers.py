@@ -76,22 +76,16 @@ def mark_crashed_runs() -> int:
     marked = 0
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(
-                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished))
-            )
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=unfinished)))
         )
         for run in runs:
-            driver = next(
-                (Process.parse(tag.removeprefix(TAG)) for tag in run.tags if tag.startswith(TAG)), None
-            )
+            driver = next((Process.parse(tag.removeprefix(TAG)) for tag in run.tags if tag.startswith(TAG)), None)
             if driver is None or not driver.gone:
                 continue
             state = Crashed(message=f"Its process {driver} was killed.")
             task_runs = client.read_task_runs(
                 flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
-                task_run_filter=TaskRunFilter(
-                    state=TaskRunFilterState(type=TaskRunFilterStateType(any_=unfinished))
-                ),
+                task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=unfinished))),
             )
             for task_run in task_runs:
                 client.set_task_run_state(task_run.id, state, force=True)

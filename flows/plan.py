@@ -80,10 +80,6 @@ def plan_table(plan: Sequence[Planned], *, measured: bool) -> Table:
         previous = step.stage
         what = step.name.removeprefix(f"{step.stage} · ")
         cost = duration(step.seconds) if step.seconds >= 0.1 else ""
-        table.add_row(
-            step.stage, what, f"[green]{step.state}[/]" if step.state == "cached" else step.state, cost
-        )
-    table.caption = "time on one worker, " + (
-        "from this store's own rates" if measured else "a rough estimate"
-    )
+        table.add_row(step.stage, what, f"[green]{step.state}[/]" if step.state == "cached" else step.state, cost)
+    table.caption = "time on one worker, " + ("from this store's own rates" if measured else "a rough estimate")
     return table

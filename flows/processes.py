@@ -31,9 +31,7 @@ class Process:
         """The process that ``str`` wrote; None where the text is something else."""
         host, _, rest = text.rpartition(":")[0].rpartition(":")
         started = text.rpartition(":")[2]
-        return (
-            cls(host, int(rest), int(started)) if host and rest.isdecimal() and started.isdecimal() else None
-        )
+        return cls(host, int(rest), int(started)) if host and rest.isdecimal() and started.isdecimal() else None
 
     @classmethod
     def this(cls) -> Process:

@@ -87,10 +87,7 @@ class StudyProgress:
         with self._lock:
             self._remaining.finish(name, cached=cached)
             seconds = self._done.pop(name, None)
-            if cached or seconds is None:
-                text = f"{name}: already there"
-            else:
-                text = f"{name}: done in {duration(seconds)}"
+            text = f"{name}: already there" if cached or seconds is None else f"{name}: done in {duration(seconds)}"
             if self._bars:
                 self._bars.console.print(f"[green]✓[/] {escape(text)}")
             else:

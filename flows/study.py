@@ -161,9 +161,7 @@ class _Run:
             try:
                 step = node.step([self.found[need] for need in node.needs])
                 if step.key not in self.by_key:
-                    self.by_key[step.key] = submit(
-                        step, self.session, [self.of_node[need] for need in node.needs]
-                    )
+                    self.by_key[step.key] = submit(step, self.session, [self.of_node[need] for need in node.needs])
             except PapaError as error:
                 self._fail(node, str(error))
                 continue
@@ -200,9 +198,5 @@ def _reason(error: Any) -> str:
 def _told(failures: Mapping[str, str]) -> str:
     name, reason = next(iter(failures.items()))
     others = len(failures) - 1
-    also = (
-        f" ({others} more failed as well; finished cells are kept)"
-        if others
-        else " (finished cells are kept)"
-    )
+    also = f" ({others} more failed as well; finished cells are kept)" if others else " (finished cells are kept)"
     return f"{name} failed: {reason}{also}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError, field_validator, model_validator
 
 from papa.errors import SpecError
 
@@ -223,6 +223,8 @@ class StudySpec(Frozen):
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     features: FeaturesSpec = FeaturesSpec()
+    reference: FilePath | None = None
+    """A CSV of the paper's own numbers, which the report sets beside ours."""
     execution: ExecutionSpec = ExecutionSpec()
 
     @field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")
@@ -277,6 +279,8 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
         SpecError: a key is unknown or a value impossible; the message names ``origin``.
     """
     resolved = dict(document)
+    if isinstance(resolved.get("reference"), str):
+        resolved["reference"] = str((folder / Path(resolved["reference"]).expanduser()).resolve())
     if isinstance(resolved.get("encoders"), list):
         resolved["encoders"] = [_resolve_encoder(entry, folder) for entry in resolved["encoders"]]
     if isinstance(resolved.get("tasks"), list):

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import yaml
 
-from papa.artifacts import METADATA, ArtifactReference, is_complete, published, read_metadata
+from papa.artifacts import METADATA, ArtifactReference, is_complete, published, read_metadata, sha256_of_file
 from papa.progress import Progress
 from papa.spec import StudySpec
+from tasks.inspect import Averaged, inspected
 from tasks.probe import read_scores
 from tasks.session import Session
 from tasks.step import Step
@@ -60,6 +61,7 @@ class Aggregate(Step):
         study: the resolved specification.
         points: every combination.
         corpora: the tokenised corpus of each task, by task name.
+        averages: the averages that heads were replaced by.
     """
 
     stage: ClassVar[str] = "aggregate"
@@ -68,6 +70,7 @@ class Aggregate(Step):
     study: StudySpec
     points: tuple[Point, ...]
     corpora: Mapping[str, ArtifactReference]
+    averages: tuple[Averaged, ...]
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -77,7 +80,10 @@ class Aggregate(Step):
 
     def upstream(self) -> dict[str, str | None]:
         scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
-        return {**scores, **{f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}}
+        corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
+        averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
+        paper = self.study.reference
+        return {**scores, **corpora, **averages, "paper": sha256_of_file(paper) if paper else None}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
@@ -89,13 +95,18 @@ class Aggregate(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         progress(0, 1)
+        from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
         from papa.reporting.tables import summarise
 
         folder = self.folder(session.store)
         if not is_complete(folder):
             results = results_table(self.points)
-            extras = Extras(corpora={name: read_metadata(one.folder) for name, one in self.corpora.items()})
+            extras = Extras(
+                corpora={name: read_metadata(one.folder) for name, one in self.corpora.items()},
+                paper=read_reference(self.study.reference) if self.study.reference else None,
+                **inspected(self.averages),
+            )
             with published(folder, self.metadata()) as scratch:
                 write_report(scratch, self.study, results, summarise(results), extras=extras)
                 (scratch / SPECIFICATION).write_text(specification(self.study))

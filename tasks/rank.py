@@ -103,9 +103,7 @@ def rank(
     tokenized = open_corpus(corpus.folder, corpus.digest)
     matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
     lambdas = train_lambda(encoder, matrices, tokenized, task, ranking, progress=progress)
-    orders = {
-        name: head_order(name, lambdas, encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA
-    }
+    orders = {name: head_order(name, lambdas, encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     document = {**metadata, "seconds": time.monotonic() - started}
     with published(folder, document) as scratch:
         save_file({"lambda": lambdas.detach().float().cpu().contiguous()}, scratch / LAMBDA)

@@ -27,9 +27,7 @@ def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mappi
         spec: the part of the specification that the stage reads; nothing that only changes speed.
         upstream: digests of what it builds on, by name.
     """
-    return sha256_of_json(
-        {"stage": stage, "version": version, "spec": dict(spec), "upstream": dict(upstream)}
-    )
+    return sha256_of_json({"stage": stage, "version": version, "spec": dict(spec), "upstream": dict(upstream)})
 
 
 class Store:
@@ -98,6 +96,5 @@ class Store:
             probe.unlink()
         except OSError as error:
             raise ArtifactError(
-                f"the store {self.root} cannot be written ({error.strerror}): "
-                "give another folder with --store"
+                f"the store {self.root} cannot be written ({error.strerror}): give another folder with --store"
             ) from None

@@ -233,11 +233,7 @@ class _Tracker:
             }
             self.client.log_batch(
                 run,
-                metrics=[
-                    Metric(name, float(value), now, step)
-                    for name, value in metrics.items()
-                    if value is not None
-                ],
+                metrics=[Metric(name, float(value), now, step) for name, value in metrics.items() if value is not None],
             )
             self.client.set_terminated(run)
 
@@ -273,11 +269,7 @@ class _Tracker:
             self.client.log_batch(parent, metrics=fresh[start : start + 1000])
 
     def _artifacts(self, parent: str, group: Group) -> None:
-        have = {
-            file.path
-            for kind in ("constants", "head_order")
-            for file in self.client.list_artifacts(parent, kind)
-        }
+        have = {file.path for kind in ("constants", "head_order") for file in self.client.list_artifacts(parent, kind)}
         for label, one in zip((*group.constants, *group.rankings), group.artifacts, strict=True):
             kind = "head_order" if (one.folder / ORDERS).is_file() else "constants"
             place = f"{kind}/{label.replace(':', '.')}"

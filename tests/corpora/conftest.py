@@ -43,9 +43,7 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
     trained.train_from_iterator(LINES, vocab_size=400, min_frequency=1, special_tokens=specials)
     folder = tmp_path_factory.mktemp("roberta")
     model = json.loads(trained.to_str())["model"]
-    merges = [
-        tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]
-    ]
+    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
     RobertaTokenizer(vocab=model["vocab"], merges=merges).save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
@@ -117,9 +115,7 @@ def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., Tokeni
     """Tokenise a task and load what was published."""
 
     def build(task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any) -> TokenizedCorpus:
-        folder = (
-            tmp_path / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(tmp_path.iterdir()))}"
-        )
+        folder = tmp_path / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(tmp_path.iterdir()))}"
         return load_corpus(
             tokenize_corpus(task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows)
         )

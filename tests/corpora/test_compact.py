@@ -66,9 +66,7 @@ def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.Fi
         assert (found == expected).all()
     # The control: a batch whose columns stand for other slots is noticed.
     first = batches[-1]
-    moved = CompactBatch(
-        first.rows, first.slots.flip(0), first.input_ids, first.attention_mask, first.token_type_ids
-    )
+    moved = CompactBatch(first.rows, first.slots.flip(0), first.input_ids, first.attention_mask, first.token_type_ids)
     ids = scattered([*batches[:-1], moved], split, corpus.pad_token_id)[0]
     assert (ids != dense(split, corpus.pad_token_id)[0]).any()
 
@@ -128,9 +126,7 @@ def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: B
     task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
     split = corpus_of(task, bert, shard_rows=300).split("train")
     batches = [
-        batch
-        for index in range(len(split.shards))
-        for batch in compact_batches(split.shard(index), None, 512, 0)
+        batch for index in range(len(split.shards)) for batch in compact_batches(split.shard(index), None, 512, 0)
     ]
     for found, expected in zip(scattered(batches, split, 0), dense(split, 0), strict=True):
         assert (found == expected).all()

@@ -96,16 +96,12 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     split = corpus.split("validation")
     assert corpus.label_names is not None
     lines = (folder / "validation.jsonl").read_text().splitlines()
-    for line, ids, labels in zip(
-        lines, rows_of(split, split.input_ids), rows_of(split, split.labels), strict=True
-    ):
+    for line, ids, labels in zip(lines, rows_of(split, split.input_ids), rows_of(split, split.labels), strict=True):
         row = json.loads(line)
         own = bert(row["tokens"], is_split_into_words=True)
         assert own["input_ids"] == ids
         words = own.word_ids(0)
-        firsts = [
-            word is not None and word != before for word, before in zip(words, [None, *words], strict=False)
-        ]
+        firsts = [word is not None and word != before for word, before in zip(words, [None, *words], strict=False)]
         expected = [
             corpus.label_names.index(row["pos_tags"][word]) if first else -100
             for word, first in zip(words, firsts, strict=True)
@@ -121,9 +117,7 @@ def test_words_cut_off_are_counted(make_task: Make, corpus_of: Build, bert: Any)
     assert (corpus.split("train").labels == 0).sum() == 15
 
 
-def test_masked_text_and_labels_restore_the_text(
-    shared: Path, make_task: Make, corpus_of: Build, bert: Any
-) -> None:
+def test_masked_text_and_labels_restore_the_text(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
     folder = shared / "data" / "wikitext_raw"
     task = make_task(folder / "validation.txt", folder / "test.txt", **MLM, slots=64, train_rows=200)
     corpus = corpus_of(task, bert)
@@ -140,9 +134,7 @@ def test_masked_text_and_labels_restore_the_text(
     assert corpus.label_names is None
 
 
-def test_sharding_changes_files_and_nothing_else(
-    shared: Path, make_task: Make, corpus_of: Build, bert: Any
-) -> None:
+def test_sharding_changes_files_and_nothing_else(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
     folder = shared / "data" / "wikitext_raw"
     task = make_task(
         folder / "validation.txt", folder / "test.txt", **MLM, slots=32, train_rows=100, validation_rows=50
@@ -225,9 +217,7 @@ def test_more_slots_than_positions_are_refused(
         tokenize_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
 
 
-def test_a_failure_leaves_nothing_behind(
-    make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
-) -> None:
+def test_a_failure_leaves_nothing_behind(make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path) -> None:
     task = make_task([{"text": "a", "label": 0}], [{"text": "a", "label": 1}])
     with pytest.raises(DataError):
         tokenize_corpus(task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8)

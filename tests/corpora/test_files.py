@@ -18,9 +18,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_jsonl_skips_blank_lines_and_keeps_text_that_looks_like_dates(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.jsonl", '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n'
-    )
+    path = write(tmp_path / "a.jsonl", '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n')
     rows = read_file(path, None, header=True).rows.to_pylist()
     assert rows == [{"text": "2020-01-01", "words": ["2020-01-02"]}, {"text": "2021-01-01", "words": None}]
 

@@ -96,9 +96,7 @@ def test_spread_puts_values_on_text_tokens_alone(bert: Any) -> None:
 
 
 def plain_tokenizer(**specials: str) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(
-        models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]")
-    )
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **specials)
 

@@ -124,9 +124,7 @@ def test_missing_and_empty_splits_are_named(make_task: Make, tmp_path: Path) -> 
 
 def test_the_sample_is_shuffled_by_its_seed_and_validation_is_not(make_task: Make) -> None:
     rows = texts(*[0, 1] * 50)
-    samples = [
-        read_rows(make_task(rows, train_rows=10, validation_rows=5, sample_seed=seed)) for seed in (0, 0, 1)
-    ]
+    samples = [read_rows(make_task(rows, train_rows=10, validation_rows=5, sample_seed=seed)) for seed in (0, 0, 1)]
     first, again, other = [sample.train["text"].to_pylist() for sample in samples]
     assert first == again
     assert len(set(first)) == 10
@@ -169,17 +167,13 @@ def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
     names = ["O", "B-X", "I-X"]
     tags = ["I-X", "B-X", "O", "I-X"]
     content = tags if spelling == "names" else [names.index(tag) for tag in tags]
-    rows = read_rows(
-        make_task(tagged(content), tagged(["B-X"] if spelling == "names" else [1]), **WORDS, labels=names)
-    )
+    rows = read_rows(make_task(tagged(content), tagged(["B-X"] if spelling == "names" else [1]), **WORDS, labels=names))
     assert [names[label] for label in rows.train["label"].to_pylist()[0]] == ["B-X", "B-X", "O", "B-X"]
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
 
 
 def test_iob1_in_numbers_needs_names_for_iob2(make_task: Make) -> None:
-    with pytest.raises(
-        DataError, match="need names that the labels lack: B-X: add them to the task's labels"
-    ):
+    with pytest.raises(DataError, match="need names that the labels lack: B-X: add them to the task's labels"):
         read_rows(make_task(tagged([0, 1]), **WORDS, labels=["O", "I-X"]))
 
 

@@ -20,9 +20,7 @@ from papa.errors import EncoderError
     ("name", "text"),
     [("bert", "press [SEP] or [CLS][PAD] [MASK]"), ("roberta", "press </s> or <s><pad> <mask>")],
 )
-def test_special_tokens_written_in_the_text_are_text(
-    name: str, text: str, request: pytest.FixtureRequest
-) -> None:
+def test_special_tokens_written_in_the_text_are_text(name: str, text: str, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(name)
     specials = specials_of(tokenizer)
     ids = tokens_of_texts(tokenizer, specials, [text]).values

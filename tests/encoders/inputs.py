@@ -37,9 +37,7 @@ class Inputs:
         return Inputs(self.input_ids[rows], self.attention_mask[rows], self.token_type_ids[rows])
 
 
-def some_inputs(
-    seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9), *, pad: int = 0, segments: int = 1
-) -> Inputs:
+def some_inputs(seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9), *, pad: int = 0, segments: int = 1) -> Inputs:
     """Random inputs with text in slots 0..length-1 and a last token in slot S-1."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.zeros(len(lengths), SLOTS, dtype=torch.bool)

@@ -61,11 +61,7 @@ class Finished:
 
 def environment() -> dict[str, str]:
     """This environment without what would point the engines elsewhere."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))}
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 

@@ -28,9 +28,7 @@ def test_version_is_printed_without_engines() -> None:
         ({"seeds": []}, "'seeds'"),
     ],
 )
-def test_impossible_studies_are_one_sentence(
-    tmp_path: Path, change: dict[str, object], sentence: str
-) -> None:
+def test_impossible_studies_are_one_sentence(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
     finished = papa("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
     assert finished.code == 1
     (line,) = words(finished)
@@ -55,9 +53,7 @@ def test_a_missing_study_is_one_sentence(tmp_path: Path) -> None:
         ("tasks.0.source={kind: files, train: no.csv, validation: no.csv}", "there is no file at"),
     ],
 )
-def test_what_does_not_fit_is_said_before_prefect_starts(
-    tmp_path: Path, override: str, sentence: str
-) -> None:
+def test_what_does_not_fit_is_said_before_prefect_starts(tmp_path: Path, override: str, sentence: str) -> None:
     store = tmp_path / "store"
     finished = papa("run", write_study(tmp_path, SMALL), "--set", override, "--store", str(store))
     assert finished.code == 1

@@ -34,10 +34,7 @@ def logged_runs(store: Path) -> pandas.DataFrame:
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     return pandas.DataFrame(
-        [
-            {"id": run.info.run_id, "parent": run.data.tags.get("mlflow.parentRunId"), "data": run.data}
-            for run in runs
-        ]
+        [{"id": run.info.run_id, "parent": run.data.tags.get("mlflow.parentRunId"), "data": run.data} for run in runs]
     )
 
 
@@ -132,9 +129,7 @@ def test_runs_are_logged_once_in_one_level(
         assert data.params.items() >= parents["data"].iloc[0].params.items()
         fraction, seed = float(data.params["fraction"]), int(data.params["seed"])
         row = results[
-            (results["order"] == data.params["order"])
-            & (results["fraction"] == fraction)
-            & (results["seed"] == seed)
+            (results["order"] == data.params["order"]) & (results["fraction"] == fraction) & (results["seed"] == seed)
         ]
         assert data.metrics["score"] == pytest.approx(row["score"].item())
         assert {"seconds", "cell_seconds", "relative_drop"} <= set(data.metrics)
@@ -204,15 +199,11 @@ def test_a_damaged_artifact_is_one_sentence(first: Finished, store: Path, study:
         path.write_bytes(whole)
     assert finished.code == 1
     error = words(finished)[-1]
-    assert error.startswith(
-        "error: probe · all-MiniLM-L6-v2 · reviews · average · every head constant failed: "
-    )
+    assert error.startswith("error: probe · all-MiniLM-L6-v2 · reviews · average · every head constant failed: ")
     assert f"{path} is damaged" in error
     assert "Traceback" not in finished.err
     states = last_task_states(store)
-    assert states["probe · all-MiniLM-L6-v2 · reviews · no constant head"] == "Completed", (
-        "other cells are kept"
-    )
+    assert states["probe · all-MiniLM-L6-v2 · reviews · no constant head"] == "Completed", "other cells are kept"
 
 
 def test_the_flow_run_names_the_study_and_its_process(first: Finished, store: Path) -> None:

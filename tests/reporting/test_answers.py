@@ -40,18 +40,14 @@ def test_a_share_of_a_negative_score_is_not_claimed() -> None:
     frame = results(tasks=(("mlm", "negative_log_perplexity"),), fractions=(1.0, 0.0))
     frame["score"] = frame["fraction"].map({1.0: -2.0, 0.0: -3.0})
     assert answers(summarise(frame)) == [
-        "With every head constant, all-MiniLM-L6-v2 goes from -2.000 to -3.000 on mlm "
-        "(negative log-perplexity)."
+        "With every head constant, all-MiniLM-L6-v2 goes from -2.000 to -3.000 on mlm (negative log-perplexity)."
     ]
 
 
 def test_several_encoders_and_tasks_get_their_average_drop() -> None:
     frame = results(("a", "b"), (("cola", "matthews"), ("sst2", "accuracy")), fractions=(1.0, 0.0))
     frame["score"] = frame["fraction"].map({1.0: 0.8, 0.0: 0.72})
-    assert (
-        answers(summarise(frame))[-1]
-        == "On average over 2 encoders and 2 tasks, the relative drop is 10.0 %."
-    )
+    assert answers(summarise(frame))[-1] == "On average over 2 encoders and 2 tasks, the relative drop is 10.0 %."
 
 
 def test_without_the_original_only_the_score_is_told() -> None:

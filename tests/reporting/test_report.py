@@ -58,16 +58,10 @@ def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) 
     pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "summary.csv"), summary)
 
 
-def test_markdown_holds_answer_table_coverage_seeds_and_specification(
-    tmp_path: Path, frame: pandas.DataFrame
-) -> None:
-    corpora = {
-        "reviews": {"rows": {"train": 2000, "validation": 500}, "texts_cut": {"train": 3, "validation": 1}}
-    }
+def test_markdown_holds_answer_table_coverage_seeds_and_specification(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    corpora = {"reviews": {"rows": {"train": 2000, "validation": 500}, "texts_cut": {"train": 3, "validation": 1}}}
     summary, spec = summarise(frame), study(frame)
-    write_report(
-        tmp_path, spec, frame, summary, extras=Extras(corpora=corpora, places={"MLflow": "sqlite:///x.db"})
-    )
+    write_report(tmp_path, spec, frame, summary, extras=Extras(corpora=corpora, places={"MLflow": "sqlite:///x.db"}))
     text = (tmp_path / "report.md").read_text()
     assert "With every head constant, all-MiniLM-L6-v2 keeps" in text
     assert markdown_summary(summary) in text

@@ -31,9 +31,7 @@ def test_mean_and_interval_are_those_of_scipy() -> None:
         point = summary.loc[fraction]
         scores = group["score"].to_numpy()
         low, high = stats.t.interval(0.95, len(scores) - 1, loc=scores.mean(), scale=stats.sem(scores))
-        numpy.testing.assert_allclose(
-            point[["mean", "low", "high"]].astype(float), [scores.mean(), low, high]
-        )
+        numpy.testing.assert_allclose(point[["mean", "low", "high"]].astype(float), [scores.mean(), low, high])
         assert point["seeds"] == 3
         assert point["constant_heads"] == round((1 - fraction) * 72)
 
@@ -51,9 +49,7 @@ def test_columns_and_rows_stand_in_the_studys_order() -> None:
 
 
 def test_drop_at_fraction_one_is_zero_and_elsewhere_relative_to_it() -> None:
-    summary = summarise(
-        results(models=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS)
-    )
+    summary = summarise(results(models=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS))
     whole = summary[summary["fraction"] == 1.0]
     assert (whole["relative_drop"] == 0).all()
     originals = whole.groupby(["model", "task"])["mean"].first()
@@ -138,9 +134,7 @@ def test_terminal_table_of_one_line_shows_what_all_rows_share() -> None:
 
 
 def test_terminal_table_of_many_lines_fits_80_columns_and_breaks_no_number() -> None:
-    frame = results(
-        ("bert-base-uncased", "roberta-base"), (("cola", "matthews"), ("ner", "entity_f1")), KINDS, ORDERS
-    )
+    frame = results(("bert-base-uncased", "roberta-base"), (("cola", "matthews"), ("ner", "entity_f1")), KINDS, ORDERS)
     summary = summarise(frame)
     text = rendered(summary)
     assert max(map(len, text.splitlines())) <= 80

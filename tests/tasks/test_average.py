@@ -97,9 +97,7 @@ def test_any_number_of_workers_and_a_killed_one_give_the_same_bits(
     def kill_one(shards: Path) -> None:
         wait_until(lambda: list(shards.glob("shard-*/metadata.json")), 90, "the first shard is done")
         done = len(list(shards.glob("shard-*/metadata.json")))
-        workers = [
-            pid for pid, command in descendants(os.getpid()).items() if command.startswith("ray::Worker")
-        ]
+        workers = [pid for pid, command in descendants(os.getpid()).items() if command.startswith("ray::Worker")]
         assert len(workers) == 2
         assert done < 8, "it is killed in the middle"
         os.kill(workers[0], signal.SIGKILL)
