@@ -37,7 +37,8 @@ def inspected(averages: Sequence[Averaged]) -> dict[str, Any]:
     from papa.corpora.specials import specials_of
     from papa.reporting.heads import example_heads
 
-    rows, examples = [], []
+    rows: list[dict[str, Any]] = []
+    examples: list[Any] = []
     for one in averages:
         constants = ConstantMatrices.load(one.constants.folder, encoder=one.encoder, slots=one.task.slots)
         double = one.task.kind == "pair" and specials_of(load_tokenizer(one.encoder)).between == 2
