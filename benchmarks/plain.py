@@ -1,19 +1,25 @@
 """The plain way, written for comparison: padded inputs, eager attention, a matrix per input, head and layer.
 
 It follows the semantics of the paper's own experiments with nothing left out and nothing shared, and serves as
-the independent side of equivalence tests and of benchmarks. It works for families behind transformers' attention
-interface.
+the independent side of equivalence tests and of benchmarks. Families behind transformers' attention interface are
+changed there; in the others (DeBERTa, MPNet) it is the dropout of attention matrices whose output is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
+
+Change = Callable[[Tensor], Tensor]
+"""From attention matrices [batch, heads, S, S] to others."""
 
 
 def masked_and_normalised(matrices: Tensor, attention_mask: Tensor) -> Tensor:
@@ -39,7 +45,7 @@ def _attention(
     probabilities = scores.softmax(dim=-1)
     plain = getattr(module, "plain", None)
     if plain is not None:
-        probabilities = plain(probabilities)
+        probabilities = next(plain)(probabilities)
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
 
@@ -47,22 +53,51 @@ AttentionInterface.register("plain", _attention)
 AttentionMaskInterface.register("plain", eager_mask)
 
 
+def plain_model(model: Any) -> Any:
+    """Make ``model`` compute its attention plainly; it stays a stock model in all else."""
+    model.set_attn_implementation("plain" if model._supports_attention_backend else "eager")
+    return model
+
+
+def plain_pass(model: Any, **inputs: Tensor) -> Any:
+    """Hidden states and attention matrices of every layer, for those of ``inputs`` that the model knows."""
+    known = inspect.signature(type(model).forward).parameters
+    inputs = {name: tensor for name, tensor in inputs.items() if name in known}
+    return model(**inputs, output_hidden_states=True, output_attentions=True, return_dict=True)
+
+
 @contextmanager
-def plainly(modules: Sequence[nn.Module], change: object) -> Iterator[None]:
-    """Inside the block, ``change(layer)(probabilities)`` is what each attention module multiplies with V."""
+def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> Iterator[None]:
+    """Inside the block, ``change(layer)(probabilities)`` is what each layer multiplies with V.
+
+    Args:
+        modules: the attention modules, one a layer; where layers share one, it is called once for each of them.
+        change: from the layer to what shall become of its attention matrices.
+    """
+    changes: dict[nn.Module, list[Change]] = {}
     for layer, module in enumerate(modules):
-        module.plain = change(layer)  # type: ignore[operator]
+        changes.setdefault(module, []).append(change(layer))
+    handles = []
+    for module, of_module in changes.items():
+        module.plain = in_turn = cycle(of_module)  # type: ignore[assignment]
+        if isinstance(dropout := getattr(module, "dropout", None), nn.Module):
+            # Modules behind the interface never call it; the others call it on their attention matrices.
+            handles.append(dropout.register_forward_hook(lambda _, __, output, in_turn=in_turn: next(in_turn)(output)))
     try:
         yield
     finally:
-        for module in modules:
+        for handle in handles:
+            handle.remove()
+        for module in changes:
             del module.plain
 
 
-def with_constants(matrices: Tensor, heads: Sequence[tuple[int, int]], attention_mask: Tensor) -> object:
+def with_constants(
+    matrices: Tensor, heads: Sequence[tuple[int, int]], attention_mask: Tensor
+) -> Callable[[int], Change]:
     """For ``plainly``: overwrite the attention of ``heads`` by masked, normalised constants."""
 
-    def change(layer: int) -> object:
+    def change(layer: int) -> Change:
         constant = [head for at, head in heads if at == layer]
 
         def overwrite(probabilities: Tensor) -> Tensor:
@@ -77,10 +112,10 @@ def with_constants(matrices: Tensor, heads: Sequence[tuple[int, int]], attention
     return change
 
 
-def with_mix(matrices: Tensor, shares: Tensor, attention_mask: Tensor) -> object:
+def with_mix(matrices: Tensor, shares: Tensor, attention_mask: Tensor) -> Callable[[int], Change]:
     """For ``plainly``: λA + (1-λ)C for every head."""
 
-    def change(layer: int) -> object:
+    def change(layer: int) -> Change:
         def mix(probabilities: Tensor) -> Tensor:
             share = shares[layer][None, :, None, None]
             return share * probabilities + (1 - share) * masked_and_normalised(

@@ -12,10 +12,9 @@ def models_table() -> Table:
     from papa.encoders.families import FAMILIES
     from papa.encoders.reference import EMBEDDED
 
-    table = Table("Architecture", "Family", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}")
+    table = Table("Family", "Architectures", "Note", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}")
     for family in FAMILIES:
-        for kind in family.model_types:
-            table.add_row(kind, type(family).__name__ if not hasattr(family, "name") else family.name)
+        table.add_row(family.name, ", ".join(family.model_types), family.note)
     return table
 
 

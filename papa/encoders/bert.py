@@ -16,7 +16,7 @@ def _attentions(model: nn.Module) -> Sequence[nn.Module]:
     return [layer.attention.self for layer in model.encoder.layer]  # type: ignore[union-attr]
 
 
-def _inputs_by_slot(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+def inputs_by_slot(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask,
@@ -39,10 +39,10 @@ BERT = Family(
     model_types=("bert",),
     attentions=_attentions,
     projections=("query", "key"),
-    model_inputs=_inputs_by_slot,
+    model_inputs=inputs_by_slot,
     route=route_interface,
     positions=lambda config: config.max_position_embeddings,
-    pad_positions="positions are slots",
+    note="absolute positions are slots",
 )
 
 ELECTRA = Family(
@@ -50,10 +50,10 @@ ELECTRA = Family(
     model_types=("electra",),
     attentions=_attentions,
     projections=("query", "key"),
-    model_inputs=_inputs_by_slot,
+    model_inputs=inputs_by_slot,
     route=route_interface,
     positions=lambda config: config.max_position_embeddings,
-    pad_positions="positions are slots",
+    note="absolute positions are slots",
 )
 
 ROBERTA = Family(
@@ -64,5 +64,5 @@ ROBERTA = Family(
     model_inputs=_inputs_by_count,
     route=route_interface,
     positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,
-    pad_positions="real tokens are counted",
+    note="absolute positions count real tokens, as with padding",
 )

@@ -7,7 +7,7 @@ are set by context managers, which put back what they found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,7 +27,8 @@ class OwnAttention:
 
     Attributes:
         query, key: projections of the heads at hand.
-        mask: True where a key is a real token; None where all are.
+        mask: True where a query may look at a key: where the key is a real token, in a local layer also near enough.
+            None where all may.
         scaling: factor on the dot products.
         bias: added to the scaled scores before the softmax (relative positions).
         dropout: probability with which entries are dropped (the authors' code probes with it; 0 otherwise).
@@ -35,7 +36,7 @@ class OwnAttention:
 
     query: Float[Tensor, "batch own m width"]
     key: Float[Tensor, "batch own m width"]
-    mask: Bool[Tensor, "batch #1 #m m"] | None
+    mask: Bool[Tensor, "#batch 1 #m m"] | None
     scaling: float
     bias: Float[Tensor, "#batch own m m"] | None = None
     dropout: float = 0.0
@@ -118,7 +119,10 @@ class Dispatch:
 
 
 class OwnHeadsProjection(nn.Module):
-    """A query or key projection that is computed for the heads the layer's rule asks for, and no others."""
+    """A query or key projection that is computed for the heads the layer's rule asks for, and no others.
+
+    The rows of those heads are kept, one copy for each set of heads: layers may share the projection.
+    """
 
     def __init__(self, linear: nn.Linear, dispatch: Dispatch, head_width: int) -> None:
         super().__init__()
@@ -141,16 +145,17 @@ class OwnHeadsProjection(nn.Module):
             rows = torch.cat([torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads])
             rows = rows.to(self.linear.weight.device)
             bias = None if self.linear.bias is None else self.linear.bias[rows]
-            self._slices = {heads: (self.linear.weight[rows].contiguous(), bias)}
+            self._slices[heads] = (self.linear.weight[rows].contiguous(), bias)
         return self._slices[heads]
 
 
 @contextmanager
 def own_heads_projected(
-    modules: list[nn.Module], names: tuple[str, str], dispatch: Dispatch, head_width: int
+    modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int
 ) -> Iterator[None]:
     """Inside the block, queries and keys are computed only for the heads that rules ask for."""
-    places = [(module, name, getattr(module, name)) for module in dict.fromkeys(modules) for name in names]
+    unique = dict.fromkeys(modules)
+    places = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
     for module, name, linear in places:
         setattr(module, name, OwnHeadsProjection(linear, dispatch, head_width))
     try:

@@ -36,8 +36,13 @@ class Encoder:
     def __init__(self, model: nn.Module, device: str | torch.device = "cpu") -> None:
         config: Any = model.config
         family = family_of(config.model_type)
-        if family is None or getattr(config, "is_decoder", False):
+        if family is None:
             raise EncoderError(f"architecture '{config.model_type}' is not supported: use one of {supported()}")
+        if getattr(config, "is_decoder", False):
+            raise EncoderError(f"this {family.name} model is causal (is_decoder): PAPA measures encoders")
+        reason = family.refuse(config)
+        if reason is not None:
+            raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
         if hasattr(model, "pooler"):
             model.pooler = None  # type: ignore[assignment]
         if family.attention_implementation == "papa":
@@ -52,8 +57,10 @@ class Encoder:
         self.head_width = self.width // self.heads
         self.dispatch = Dispatch()
         self._attentions = list(family.attentions(model))
-        for module in self._attentions:
+        for module in dict.fromkeys(self._attentions):
             family.route(module, self.dispatch)
+        if family.prepare is not None:
+            family.prepare(model, self.dispatch)
 
     def tokens_a_batch(self, asked: int | None) -> int:
         """Tokens in a compact batch: what was asked for, else what keeps a core's caches or a GPU busy."""

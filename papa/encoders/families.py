@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from papa.encoders.albert import ALBERT
 from papa.encoders.bert import BERT, ELECTRA, ROBERTA
+from papa.encoders.deberta import DEBERTA
+from papa.encoders.deberta_v2 import DEBERTA_V2
+from papa.encoders.distilbert import DISTILBERT
 from papa.encoders.family import Family
+from papa.encoders.modernbert import MODERNBERT
+from papa.encoders.mpnet import MPNET
 
-FAMILIES: tuple[Family, ...] = (BERT, ROBERTA, ELECTRA)
+FAMILIES: tuple[Family, ...] = (
+    BERT,
+    ROBERTA,
+    ELECTRA,
+    DISTILBERT,
+    ALBERT,
+    MPNET,
+    DEBERTA,
+    DEBERTA_V2,
+    MODERNBERT,
+)
 
 
 def family_of(model_type: str) -> Family | None:

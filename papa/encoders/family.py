@@ -21,23 +21,28 @@ class Family:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
         attentions: its self-attention modules, one a layer in order; a module that layers share stands once a layer.
-        projections: attribute names, on a self-attention module, of the linear maps to queries and keys.
+        projections: attribute names, on a routed self-attention module, of the linear maps whose rows are needed for
+            heads with attention of their own alone: queries, keys, positions. A module may lack some.
         model_inputs: the keyword arguments of the model's forward pass for a compact batch.
-        route: makes every self-attention module send its attention through the dispatch.
+        route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.
-        pad_positions: note on how padding-free inputs are numbered, for ``papa models``.
+        note: what a user should know of it, in one line, for ``papa models``.
         attention_implementation: what the model is loaded with.
+        prepare: what else of the model counts columns and must count slots.
+        refuse: from the configuration, why a variant is not supported; None where it is.
     """
 
     name: str
     model_types: tuple[str, ...]
     attentions: Callable[[nn.Module], Sequence[nn.Module]]
-    projections: tuple[str, str]
+    projections: tuple[str, ...]
     model_inputs: Callable[[CompactBatch, Any], dict[str, Tensor]]
     route: Callable[[nn.Module, Dispatch], None]
     positions: Callable[[Any], int]
-    pad_positions: str
+    note: str
     attention_implementation: str = "papa"
+    prepare: Callable[[nn.Module, Dispatch], None] | None = None
+    refuse: Callable[[Any], str | None] = lambda config: None
 
 
 def positions_are_slots(batch: CompactBatch) -> Int[Tensor, "1 m"]:

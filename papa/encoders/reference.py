@@ -90,6 +90,9 @@ def resolve_encoder(spec: EncoderSpec) -> EncoderReference:
             raise EncoderError(
                 f"encoder '{spec.name}' is a {meaning} model: PAPA measures encoders, use one of {supported()}"
             )
+    reason = family.refuse(config)
+    if reason is not None:
+        raise EncoderError(f"encoder '{spec.name}' is not supported: {reason}")
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise EncoderError(

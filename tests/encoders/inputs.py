@@ -37,12 +37,21 @@ class Inputs:
         return Inputs(self.input_ids[rows], self.attention_mask[rows], self.token_type_ids[rows])
 
 
-def some_inputs(seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9), *, pad: int = 0, segments: int = 1) -> Inputs:
-    """Random inputs with text in slots 0..length-1 and a last token in slot S-1."""
+def some_inputs(
+    seed: int,
+    lengths: tuple[int, ...] = (3, 9, 5, 9),
+    *,
+    second: tuple[int, ...] = (),
+    pad: int = 0,
+    segments: int = 1,
+) -> Inputs:
+    """Random inputs with text in slots 0..length-1 and a last token in slot S-1; second texts start at slot S/2."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.zeros(len(lengths), SLOTS, dtype=torch.bool)
     for row, length in enumerate(lengths):
         mask[row, :length] = True
+    for row, length in enumerate(second):
+        mask[row, SLOTS // 2 : SLOTS // 2 + length] = True
     mask[:, -1] = True
     ids = torch.randint(5, 300, mask.shape, generator=generator)
     types = torch.randint(0, segments, mask.shape, generator=generator)

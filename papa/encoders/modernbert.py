@@ -1,0 +1,83 @@
+"""ModernBERT: rotary positions, and layers in which a token sees only a window around it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from papa.corpora.batches import CompactBatch
+from papa.encoders.dispatch import Dispatch, OwnAttention
+from papa.encoders.family import Family, positions_are_slots
+from papa.encoders.routing import any_own_heads, heads_apart, heads_together, linear_of, slot_distances
+
+LOCAL = "sliding_attention"
+
+
+def _route(module: Any, dispatch: Dispatch) -> None:
+    """Take the fused projection apart into queries, keys and values of all heads."""
+    weights = module.Wqkv.weight.chunk(3)
+    biases = (None, None, None) if module.Wqkv.bias is None else module.Wqkv.bias.chunk(3)
+    module.query, module.key, module.value = map(linear_of, weights, biases)
+    del module.Wqkv
+    module.forward = partial(_attend, module, dispatch)
+
+
+def _attend(
+    module: Any,
+    dispatch: Dispatch,
+    hidden_states: Float[Tensor, "batch m width"],
+    position_embeddings: tuple[Float[Tensor, "1 m head_width"], Float[Tensor, "1 m head_width"]],
+    **_: object,
+) -> tuple[Float[Tensor, "batch m width"], None]:
+    from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
+
+    query, key, value = (
+        heads_apart(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
+    )
+    if any_own_heads(dispatch):
+        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+    config: Any = module.config
+    local = config.layer_types[module.layer_idx] == LOCAL
+    mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
+    dropout = module.attention_dropout if module.training else 0.0
+    own = OwnAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
+    return module.out_drop(module.Wo(heads_together(dispatch.attend(own, value)))), None
+
+
+def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
+    """The mask of a local layer: real keys at most ``reach`` slots away.
+
+    Every query may look at itself: a column without a token could otherwise have nothing to look at, and no number
+    would come of it.
+    """
+    distances = slot_distances(dispatch)
+    near = (distances.abs() <= reach)[None, None]
+    itself = distances == 0
+    return near if dispatch.mask is None else (near & dispatch.mask) | itself
+
+
+def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+    return {
+        "input_ids": batch.input_ids,
+        "attention_mask": batch.attention_mask,
+        "position_ids": positions_are_slots(batch),
+    }
+
+
+def _attentions(model: Any) -> list[nn.Module]:
+    return [layer.attn for layer in model.layers]
+
+
+MODERNBERT = Family(
+    name="ModernBERT",
+    model_types=("modernbert",),
+    attentions=_attentions,
+    projections=("query", "key"),
+    model_inputs=_model_inputs,
+    route=_route,
+    positions=lambda config: config.max_position_embeddings,
+    note="rotary positions and local windows go by slots; in local layers the average is 0 outside the window",
+)

@@ -1,0 +1,72 @@
+"""MPNet: absolute positions count real tokens, and a bias by relative position is added to the scores."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from papa.corpora.batches import CompactBatch
+from papa.encoders.dispatch import Dispatch, OwnAttention
+from papa.encoders.family import Family, positions_count_tokens
+from papa.encoders.routing import heads_apart, heads_together, slot_distances
+
+PADDING_POSITION = 1
+"""Fixed in transformers' MPNet, whatever the configuration says."""
+
+
+def _route(module: nn.Module, dispatch: Dispatch) -> None:
+    module.forward = partial(_attend, module, dispatch)
+
+
+def _attend(
+    module: Any,
+    dispatch: Dispatch,
+    hidden_states: Float[Tensor, "batch m width"],
+    attention_mask: None = None,
+    position_bias: Float[Tensor, "1 heads m m"] | None = None,
+    **_: object,
+) -> tuple[Float[Tensor, "batch m width"]]:
+    head_width: int = module.attention_head_size
+    query, key, value = (heads_apart(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
+    own_heads = dispatch.own_heads()
+    if position_bias is not None and own_heads is not None:
+        position_bias = position_bias[:, own_heads]
+    dropout = module.dropout.p if module.training else 0.0
+    own = OwnAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
+    return (module.o(heads_together(dispatch.attend(own, value))),)
+
+
+def _prepare(model: Any, dispatch: Dispatch) -> None:
+    """With padding, relative positions are distances in the padded sequence: of slots. One bias serves all inputs."""
+    encoder = model.encoder
+
+    def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
+        buckets = encoder.relative_position_bucket(-slot_distances(dispatch))
+        return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
+
+    encoder.compute_position_bias = compute_position_bias
+
+
+def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+    return {"input_ids": batch.input_ids, "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
+
+
+def _attentions(model: Any) -> list[nn.Module]:
+    return [layer.attention.attn for layer in model.encoder.layer]
+
+
+MPNET = Family(
+    name="MPNet",
+    model_types=("mpnet",),
+    attentions=_attentions,
+    projections=("q", "k"),
+    model_inputs=_model_inputs,
+    route=_route,
+    prepare=_prepare,
+    positions=lambda config: config.max_position_embeddings - PADDING_POSITION - 1,
+    note="absolute positions count real tokens, relative ones are distances of slots; both as with padding",
+    attention_implementation="eager",
+)

@@ -1,0 +1,80 @@
+"""One encoder variant in both forms, ours and transformers' own, for the laws of the method."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from benchmarks.plain import plain_model, plain_pass
+from papa.attention.averager import AttentionAverager, averaging
+from papa.attention.constants import ConstantMatrices
+from papa.encoders.encoder import Encoder
+from tests.encoders.inputs import SLOTS, Inputs, some_inputs
+from tests.encoders.models import random_model
+
+HALF = [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]
+TOLERANCE = 1e-6
+# In float64: what is exact in the method is exact here. Float32 is tested on trained weights (test_golden.py).
+SINGLE = {"deberta", "deberta_near", "deberta_v3", "deberta_v2_xlarge", "deberta_v2_near", "modernbert"}
+"""Parts of these stock models compute in float32 whatever the weights are."""
+
+
+class Case:
+    """One variant: the encoder under test, and the same weights in transformers' own padded form."""
+
+    def __init__(self, variant: str) -> None:
+        model = random_model(variant)
+        self.plain = plain_model(copy.deepcopy(model))
+        self.encoder = Encoder(model)
+        self.variant = variant
+        self.pad = self.plain.config.pad_token_id
+        self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
+        self.tolerance = 1e-5 if variant in SINGLE else TOLERANCE
+        self.heads = [(layer, head) for layer in range(self.encoder.layers) for head in range(self.encoder.heads)]
+
+    def inputs(self, seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9)) -> Inputs:
+        return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
+
+    def padded(self, inputs: Inputs) -> list[Tensor]:
+        """Hidden states of the stock model on padded inputs, at the compact batch's slots."""
+        slots = inputs.compact().slots
+        output = self._plain(inputs)
+        return [states[:, slots] for states in output.hidden_states]
+
+    def attentions(self, inputs: Inputs) -> Tensor:
+        """A of the stock model: [layers, batch, heads, S, S]."""
+        return torch.stack(self._plain(inputs).attentions)
+
+    def _plain(self, inputs: Inputs):
+        return plain_pass(
+            self.plain,
+            input_ids=inputs.input_ids,
+            attention_mask=inputs.attention_mask.long(),
+            token_type_ids=inputs.token_type_ids,
+        )
+
+    def modules(self):
+        return self.encoder.family.attentions(self.plain)
+
+    def average(self, *batches: Inputs) -> AttentionAverager:
+        with averaging(self.encoder, SLOTS) as averager:
+            for batch in batches:
+                self.encoder.observe(batch.compact())
+        return averager
+
+
+def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:
+    """The largest difference of any layer's hidden states on real slots."""
+    assert len(ours) == len(theirs)
+    real = inputs.compact().attention_mask
+    return max(float((a - b).abs()[real].max()) for a, b in zip(ours, theirs, strict=True))
+
+
+def random_constants(case: Case, seed: int = 5) -> ConstantMatrices:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (case.encoder.layers, case.encoder.heads, SLOTS, SLOTS)
+    return ConstantMatrices(
+        torch.rand(shape, generator=generator), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+    )

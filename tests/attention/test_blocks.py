@@ -1,0 +1,151 @@
+"""What the blocks that change attention leave, compute, pass on and count, for every family."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.plain import plainly, with_mix
+from papa.attention.constants import ConstantMatrices
+from papa.attention.mixing import mixed
+from papa.attention.replacement import replaced
+from papa.encoders.dispatch import OwnAttention, OwnHeadsProjection
+from papa.errors import ArtifactError
+from tests.attention.cases import HALF, Case, distance, random_constants
+from tests.encoders.inputs import SLOTS
+from tests.encoders.models import DROPOUT
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+POSITION_TERMS = {"deberta": 2, "deberta_near": 1, "deberta_v3": 2, "deberta_v2_xlarge": 2, "deberta_v2_near": 1}
+"""Projections of relative positions."""
+
+
+def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
+    inputs = case.inputs(1)
+    before = case.encoder.hidden_states(inputs.compact())
+
+    class Interruption(Exception):
+        pass
+
+    for block in (
+        lambda: replaced(case.encoder, random_constants(case), HALF),
+        lambda: mixed(case.encoder, random_constants(case), torch.zeros(case.encoder.layers, case.encoder.heads)),
+    ):
+        with suppress(Interruption), block():
+            assert distance(case.encoder.hidden_states(inputs.compact()), before, inputs) > 0.05
+            raise Interruption
+        after = case.encoder.hidden_states(inputs.compact())
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_gradients_reach_theta_and_nothing_else(case: Case) -> None:
+    theta = torch.zeros(case.encoder.layers, case.encoder.heads, requires_grad=True)
+    with torch.enable_grad(), mixed(case.encoder, random_constants(case), theta):
+        case.encoder.hidden_states(case.inputs(1).compact())[-1].square().sum().backward()
+    assert theta.grad is not None
+    assert bool((theta.grad != 0).all())
+    assert all(parameter.grad is None for parameter in case.encoder.model.parameters())
+
+
+def test_gradients_of_theta_equal_plain(case: Case) -> None:
+    inputs, constants = case.inputs(1), random_constants(case)
+    batch = inputs.compact()
+    theta = torch.zeros(case.encoder.layers, case.encoder.heads, dtype=torch.float64, requires_grad=True)
+
+    def gradient(states: Tensor) -> Tensor:
+        return torch.autograd.grad(states[batch.attention_mask].pow(3).sum(), theta)[0]
+
+    with torch.enable_grad():
+        with mixed(case.encoder, constants, theta):
+            ours = gradient(case.encoder.hidden_states(batch)[-1])
+        with plainly(case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)):
+            plain = gradient(case.padded(inputs)[-1])
+    assert float((ours - plain).abs().max() / plain.abs().max()) < case.tolerance
+    assert float((ours - plain.flip(0)).abs().max() / plain.abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("block", ["replaced", "mixed"])
+def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
+    """The authors' code drops entries of constant and mixed attention too: another draw each time, right on average."""
+    inputs, constants = case.inputs(1), random_constants(case)
+    theta = torch.zeros(case.encoder.layers, case.encoder.heads)
+    held = (
+        replaced(case.encoder, constants, case.heads) if block == "replaced" else mixed(case.encoder, constants, theta)
+    )
+    batch = inputs.compact()
+    with held:
+        rule = case.encoder.dispatch.rules[1]
+        generator = torch.Generator().manual_seed(1)
+        shape = (*batch.input_ids.shape, 8)
+        query, key, value = (torch.randn(4, 4, shape[1], 8, generator=generator, dtype=torch.float64) for _ in range(3))
+        mask = batch.attention_mask[:, None, None, :]
+
+        def output(dropout: float) -> Tensor:
+            return rule(OwnAttention(query, key, mask, 0.3, dropout=dropout), value, batch)
+
+        torch.manual_seed(0)
+        draws = torch.stack([output(0.2) for _ in range(600)])
+        exact = output(0.0)
+        assert float((draws[0] - draws[1]).abs().max()) > 0.1
+        assert float((draws.mean(dim=0) - exact).abs().mean()) < 0.02
+        assert float((draws[0] - exact).abs().mean()) > 0.05
+
+
+def test_projections_are_computed_for_own_heads_alone(case: Case) -> None:
+    """Queries, keys and positions: of one head, of none (a view of what came in), of three."""
+    computed: list[tuple[int, int | str]] = []
+
+    def note(_, inputs, output) -> None:
+        view = output.data_ptr() == inputs[0].data_ptr()
+        computed.append((case.encoder.dispatch.layer, "view" if view else output.shape[-1] // case.encoder.head_width))
+
+    with replaced(case.encoder, random_constants(case), HALF):
+        for module in case.encoder.model.modules():
+            if isinstance(module, OwnHeadsProjection):
+                module.register_forward_hook(note)
+        case.encoder.hidden_states(case.inputs(1).compact())
+    assert set(computed) == {(0, 1), (1, "view"), (2, 3)}
+    assert len([layer for layer, _ in computed if layer == 0]) == 2 + POSITION_TERMS.get(case.variant, 0)
+    assert not any(isinstance(module, OwnHeadsProjection) for module in case.encoder.model.modules())
+
+
+def test_attention_dropout_is_the_models_own(case: Case) -> None:
+    """What a rule is told to drop: nothing in eval mode, the configuration's share in train mode."""
+    told: list[float] = []
+
+    class Listening:
+        own_heads = None
+
+        def __call__(self, own: OwnAttention, value: Tensor, batch) -> Tensor:
+            told.append(own.dropout)
+            return own.product(value)
+
+    with case.encoder.ruled(dict.fromkeys(range(case.encoder.layers), Listening())):
+        for training in (False, True, False):
+            case.encoder.model.train(training)
+            case.encoder.hidden_states(case.inputs(1).compact())
+    assert told == [0.0] * 3 + [DROPOUT] * 3 + [0.0] * 3
+
+
+def test_coverage_counts_what_the_average_never_saw(case: Case) -> None:
+    short, long = case.inputs(1, (3, 4)), case.inputs(2, (9,))
+    constants = case.average(short).result()
+    with replaced(case.encoder, constants, HALF) as coverage:
+        case.encoder.hidden_states(short.compact())
+        assert coverage.unseen_share == 0.0
+        case.encoder.hidden_states(long.compact())
+    assert coverage.unseen == 10 * 10 - 5 * 5
+    assert coverage.asked == 4 * 4 + 5 * 5 + 10 * 10
+
+
+def test_constants_of_another_shape_are_refused(case: Case) -> None:
+    constants = ConstantMatrices(torch.rand(2, 4, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+    with (
+        pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"),
+        replaced(case.encoder, constants, HALF),
+    ):
+        pass
