@@ -1,0 +1,130 @@
+"""Studies from YAML: what is resolved, what is overridden, what is refused and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from papa.errors import SpecError
+from papa.spec import StudySpec, load_study
+
+SMALLEST: dict[str, Any] = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
+OWN = {
+    "name": "mine",
+    "kind": "text",
+    "source": {"kind": "files", "train": "t.jsonl", "validation": "v.jsonl"},
+    "columns": {"text": "a", "label": "b"},
+    "metric": "accuracy",
+    "slots": 16,
+    "probe": {"learning_rate": 0.001, "batch_size": 2, "epochs": 1},
+}
+
+
+def study(folder: Path, document: dict[str, Any], *overrides: str) -> StudySpec:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return load_study(path, overrides)
+
+
+def test_names_become_full_tasks_and_defaults_are_the_papers(tmp_path: Path) -> None:
+    found = study(tmp_path, SMALLEST)
+    assert found.tasks[0].columns.label == "label"
+    assert found.fractions == (1, 0.5, 0.125, 0.0625, 0)
+    assert found.orders == ("lambda",)
+    assert [one.kind for one in found.constants] == ["average"]
+
+
+def test_a_task_of_ones_own_and_paths_relative_to_the_study(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "paper.csv").write_text("")
+    found = study(tmp_path, SMALLEST | {"tasks": [OWN], "encoders": ["./model"], "reference": "paper.csv"})
+    assert found.tasks[0].source.train == tmp_path / "t.jsonl"
+    assert found.encoders[0].name == str(tmp_path / "model")
+    assert found.reference == tmp_path / "paper.csv"
+
+
+def test_a_known_task_with_another_source_keeps_the_rest(tmp_path: Path) -> None:
+    entry = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
+    task = study(tmp_path, SMALLEST | {"tasks": [entry]}).tasks[0]
+    assert task.source.kind == "files"
+    assert (task.metric, task.probe.epochs, task.probe.batch_size) == ("matthews", 1, 16)
+
+
+def test_set_wins_over_the_file(tmp_path: Path) -> None:
+    found = study(
+        tmp_path,
+        SMALLEST | {"seeds": [7]},
+        "seeds=[1, 2]",
+        "tasks.0.train_rows=10",
+        "execution.workers=3",
+        "constants=[toeplitz]",
+    )
+    assert found.seeds == (1, 2)
+    assert found.tasks[0].train_rows == 10
+    assert found.execution.workers == 3
+    assert found.constants[0].kind == "toeplitz"
+
+
+def test_a_specification_is_frozen(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        study(tmp_path, SMALLEST).name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": 1}, "unknown key 'colour': use one of name, encoders"),
+        ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
+        ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),
+        ({"tasks": [OWN, OWN]}, "'mine' stands twice"),
+        ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
+        ({"tasks": [OWN | {"metric": "entity_f1"}]}, "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'"),
+        ({"tasks": [OWN | {"slots": 15}]}, "'tasks.0.slots': .*multiple of 2"),
+        ({"fractions": [1.5]}, r"'fractions.0': .*less than or equal to 1 \(found 1.5\)"),
+        ({"orders": ["sideways"]}, "'orders.0' is 'sideways': use 'lambda', 'lambda_reversed'"),
+        ({"constants": ["mean"]}, "'constants.0.kind' is 'mean': use 'average', 'identity'"),
+        ({"constants": [{"kind": "zeros", "corpus": "reviews"}]}, "corpus belongs to kind 'average'"),
+        ({"seeds": []}, "'seeds'"),
+        ({"reference": "nowhere.csv"}, "'reference'"),
+        ({"encoders": []}, "'encoders'"),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        study(tmp_path, SMALLEST | change)
+    assert str(raised.value).startswith(str(tmp_path / "study.yaml"))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seeds", "expected KEY=VALUE"),
+        ("tasks.4.slots=8", "'4' is no item of a list of 1"),
+        ("seeds=[1", "the value is not YAML"),
+        ("name.x=1", "has no key|unknown key|name"),
+    ],
+)
+def test_overrides_that_fit_nothing_are_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        study(tmp_path, SMALLEST, override)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [", "is not YAML"), ("- 1", "found a list"), ("", "found nothing"), ("name: s", "missing")],
+)
+def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message):
+        load_study(path)
+
+
+def test_a_missing_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no study at"):
+        load_study(tmp_path / "none.yaml")
