@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint bench setup clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,9 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV)

@@ -109,6 +109,30 @@ def plan(
 
 
 @app.command()
+def export(
+    study: Study,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False)],
+    fraction: Annotated[float, typer.Option(help="Share of heads that keep their own attention.", show_default=False)],
+    encoder: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
+    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
+    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    overrides: Overrides = None,
+    store: StoreFolder = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Write an encoder with constant heads, from a finished study, as a folder that loads without it."""
+    with _one_sentence(verbose):
+        spec = _load(study, overrides)
+        from rich.console import Console
+
+        from flows.export import Wanted, export_point
+        from tasks.store import Store
+
+        export_point(spec, Store(store), Wanted(encoder, task, constants, order, fraction), to, Console())
+
+
+@app.command()
 def models() -> None:
     """List the supported encoder architectures."""
     with _one_sentence(verbose=False):

@@ -12,7 +12,9 @@ def models_table() -> Table:
     from papa.encoders.families import FAMILIES
     from papa.encoders.reference import EMBEDDED
 
-    table = Table("Family", "Architectures", "Note", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}")
+    table = Table(
+        "Family", "Architectures", "Note", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+    )
     for family in FAMILIES:
         table.add_row(family.name, ", ".join(family.model_types), family.note)
     return table

@@ -1,0 +1,11 @@
+"""An encoder with chosen heads constant, as a folder that loads without the study and runs faster.
+
+``export_encoder`` writes it, ``load_exported`` (also ``papa.load_exported``) loads it.
+"""
+
+from papa.exporting.layout import InputLayout
+from papa.exporting.loading import load_exported
+from papa.exporting.model import ExportedEncoder
+from papa.exporting.writing import export_encoder
+
+__all__ = ["ExportedEncoder", "InputLayout", "export_encoder", "load_exported"]

@@ -1,0 +1,91 @@
+"""``papa.json``: what an exported folder holds, for whom, and the digest of every file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from papa.artifacts import sha256_of_file
+from papa.errors import ArtifactError
+
+FORMAT = 1
+DOCUMENT = "papa.json"
+WEIGHTS = "model.safetensors"
+CONSTANTS = "constants.safetensors"
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class ExportDocument:
+    """What ``papa.json`` says.
+
+    Attributes:
+        encoder: the source encoder: name, revision, digest, model_type, layers, heads.
+        layout: where tokens belong (``InputLayout.written``).
+        heads: the constant heads as [layer, head], in the order of the stored matrices.
+        constants: the kind of the matrices.
+        study: the point of the study: name, encoder, task, constants, order, fraction; empty where there was none.
+        score: what the study found at that point, see ``papa.exporting.report``; None where unknown.
+        speed: measured when the folder was written; None where it was not.
+        size: bytes of weights and constants, and of the source encoder's weights.
+    """
+
+    encoder: Mapping[str, Any]
+    layout: Mapping[str, Any]
+    heads: tuple[tuple[int, int], ...]
+    constants: str
+    study: Mapping[str, Any]
+    score: Mapping[str, Any] | None
+    speed: Mapping[str, Any] | None
+    size: Mapping[str, int]
+
+    def write(self, folder: Path) -> None:
+        """Write ``papa.json`` with the digests of all files in ``folder``; the last file to be written."""
+        files = {
+            str(path.relative_to(folder)): sha256_of_file(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != DOCUMENT
+        }
+        document = {"format": FORMAT, **vars(self), "heads": [list(head) for head in self.heads], "files": files}
+        (folder / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_document(folder: Path) -> ExportDocument:
+    """Check every file of an exported folder and read its document.
+
+    Raises:
+        ArtifactError: the folder is no export, of another format, incomplete or damaged.
+    """
+    path = folder / DOCUMENT
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa export' wrote"
+        ) from None
+    except (OSError, ValueError):
+        raise ArtifactError(f"{path} is damaged (not JSON): export the encoder again") from None
+    version = found.get("format") if isinstance(found, dict) else None
+    if version != FORMAT:
+        raise ArtifactError(
+            f"{path} has format {version}, this version of papa reads format {FORMAT}: export the encoder again"
+        )
+    try:
+        fields = {name: found[name] for name in ExportDocument.__dataclass_fields__}
+        files = dict(found["files"])
+        fields["heads"] = tuple((int(layer), int(head)) for layer, head in found["heads"])
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
+    for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, "config.json")), **files}.items():
+        if expected is None or not (folder / name).is_file():
+            raise ArtifactError(f"{folder / name} is missing: copy the whole folder again, or export again")
+        digest = sha256_of_file(folder / name)
+        if digest != expected:
+            raise ArtifactError(
+                f"{folder / name} is damaged (expected SHA-256 {expected[:12]}, found {digest[:12]}): copy the folder "
+                "again, or export again"
+            )
+    return ExportDocument(**fields)

@@ -1,0 +1,115 @@
+"""Load an exported encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import Head
+from papa.encoders.encoder import Encoder
+from papa.encoders.families import family_of
+from papa.errors import ArtifactError
+from papa.exporting.document import CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
+from papa.exporting.layout import InputLayout
+from papa.exporting.model import ExportedEncoder
+from papa.exporting.weights import with_all_rows
+
+
+def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> ExportedEncoder:
+    """Load what ``papa export`` wrote; nothing is downloaded, no code of the folder is run.
+
+    Args:
+        folder: the exported folder.
+        device: where it shall run.
+
+    Raises:
+        ArtifactError: the folder is no export, incomplete, damaged, or its parts do not fit each other.
+        EncoderError: this version of papa does not support its architecture.
+    """
+    folder = Path(folder)
+    document = read_document(folder)
+    try:
+        layout = InputLayout.read(document.layout)
+    except (KeyError, TypeError):
+        raise ArtifactError(f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again") from None
+    encoder = Encoder(_model(folder, document.heads), device)
+    return ExportedEncoder(
+        encoder,
+        _constants(folder, document, encoder, layout.slots),
+        document.heads,
+        layout,
+        _tokenizer(folder, layout),
+        document,
+    )
+
+
+def _model(folder: Path, heads: Sequence[Head]) -> Any:
+    """The model with its weights; rows that were left out are 0."""
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with torch.device("meta"):
+        architecture = AutoModel.from_config(config)
+    family = family_of(config.model_type)
+    weights = with_all_rows(architecture, heads, _tensors(folder / WEIGHTS))
+    # The pooler is dropped; zeros spare transformers' report of weights that are missing.
+    unused = {name: torch.zeros(like.shape) for name, like in architecture.state_dict().items() if name not in weights}
+    model, information = type(architecture).from_pretrained(
+        None,
+        config=config,
+        state_dict={**unused, **weights},
+        attn_implementation=family.attention_implementation if family else "eager",
+        dtype=torch.float32,
+        output_loading_info=True,
+    )
+    missing = sorted(information["missing_keys"])
+    if missing:
+        raise ArtifactError(f"{folder / WEIGHTS} lacks {missing[0]}: export the encoder again")
+    return model
+
+
+def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: int) -> ConstantMatrices:
+    path = folder / CONSTANTS
+    tensors = _tensors(path)
+    expected = (len(document.heads), slots, slots)
+    found = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
+    if found != expected or "seen" not in tensors:
+        raise ArtifactError(
+            f"{path} holds matrices of shape {list(found)}, expected {list(expected)} for the heads and slots in "
+            "papa.json: export the encoder again"
+        )
+    outside = [head for head in document.heads if not (head[0] < encoder.layers and head[1] < encoder.heads)]
+    if outside:
+        raise ArtifactError(
+            f"papa.json names head {outside[0][1]} of layer {outside[0][0]}, but the encoder in {path.parent} has "
+            f"{encoder.layers} layers of {encoder.heads} heads: export the encoder again"
+        )
+    matrices = torch.zeros(encoder.layers, encoder.heads, slots, slots)
+    for (layer, head), matrix in zip(document.heads, tensors["matrices"], strict=True):
+        matrices[layer, head] = matrix
+    return ConstantMatrices(matrices, tensors["seen"], document.constants)  # type: ignore[arg-type]
+
+
+def _tokenizer(folder: Path, layout: InputLayout) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
+    tokenizer.model_max_length = layout.longest_input
+    # As in the study: a separator spelled in a text is text.
+    tokenizer.split_special_tokens = True
+    return tokenizer
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{path} cannot be read ({error}): export the encoder again") from None

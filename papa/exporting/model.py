@@ -1,0 +1,128 @@
+"""An encoder with constant heads that takes ordinary inputs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import Coverage, Head, replaced
+from papa.encoders.encoder import Encoder
+from papa.exporting.document import ExportDocument
+from papa.exporting.layout import InputLayout, Mask, groups_of_like_length
+
+
+class ExportedEncoder(nn.Module):
+    """A frozen encoder some of whose heads are constant, called like a model of ``transformers``::
+
+        model = papa.load_exported("folder")
+        inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")
+        states = model(**inputs).last_hidden_state
+
+    Inside, tokens move into the slots that the constants were made for and run without padding, inputs of like
+    length together; hidden states come back where the tokens stood, 0 where there is none.
+
+    Args:
+        encoder: the encoder, whose attention this module changes for good.
+        constants: matrices of all heads; only those of ``heads`` are read.
+        heads: the constant heads.
+        layout: where tokens belong.
+        tokenizer: the encoder's tokenizer.
+        document: what the folder says of itself.
+
+    Attributes:
+        coverage: how much of what the constant heads were asked for the average had never seen, over all inputs.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        constants: ConstantMatrices,
+        heads: Sequence[Head],
+        layout: InputLayout,
+        tokenizer: Any = None,
+        document: ExportDocument | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = encoder.model
+        self.config = encoder.config
+        self.heads = tuple(heads)
+        self.layout = layout
+        self.tokenizer = tokenizer
+        self.document = document
+        self.coverage = Coverage()
+        self._encoder, self._constants = encoder, constants
+        self._put_back = self._replace()
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs; inputs may lie elsewhere."""
+        return self._encoder.device
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Mask | None = None,
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+        *,
+        output_hidden_states: bool = False,
+    ) -> BaseModelOutput:
+        """The hidden states of right-padded inputs, in the order of their tokens.
+
+        Args:
+            input_ids: token ids with the special tokens that the tokenizer adds.
+            attention_mask: 1 where there is a token; None: everywhere.
+            token_type_ids: segment ids; None: those that the encoder's tokenizer gives.
+            output_hidden_states: whether to return all L+1 hidden states.
+
+        Returns:
+            ``last_hidden_state`` [batch, tokens, width] and, when asked for, ``hidden_states``.
+
+        Raises:
+            DataError: an input does not fit the layout; the message names the input and says why.
+        """
+        on_cpu = [None if tensor is None else tensor.cpu() for tensor in (input_ids, attention_mask, token_type_ids)]
+        assert on_cpu[0] is not None
+        placed = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
+        budget = self._encoder.tokens_a_batch(None)
+        if self.device.type == "cpu":
+            budget *= torch.get_num_threads()
+        restored: list[Tensor] = []
+        for rows in groups_of_like_length(placed, budget):
+            states = self._encoder.hidden_states(placed.compact(rows))
+            asked = states if output_hidden_states else states[-1:]
+            if not restored:
+                shape = (*input_ids.shape, states[-1].shape[-1])
+                restored = [state.new_zeros(shape) for state in asked]
+            for state, into in zip(asked, restored, strict=True):
+                placed.restore(rows, state, into)
+        return BaseModelOutput(
+            last_hidden_state=restored[-1],
+            hidden_states=tuple(restored) if output_hidden_states else None,
+        )
+
+    def train(self, mode: bool = True) -> ExportedEncoder:
+        """Frozen: stays in eval mode."""
+        return super().train(False)
+
+    def _replace(self) -> weakref.finalize:
+        """Make the heads constant; what is returned puts them back, at the latest when this module goes."""
+        replacement = ExitStack()
+        self.coverage = replacement.enter_context(replaced(self._encoder, self._constants, self.heads))
+        return weakref.finalize(self, replacement.close)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedEncoder:
+        """Moves and conversions (``to``, ``cuda``, ``half``) reach the constants and the sliced maps too."""
+        self._put_back()
+        super()._apply(fn, recurse)
+        self._encoder.device = next(self.model.parameters()).device
+        self._put_back = self._replace()
+        return self

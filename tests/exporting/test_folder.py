@@ -1,0 +1,158 @@
+"""What an exported folder holds, and that nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import papa
+from papa.artifacts import sha256_of_file
+from papa.errors import ArtifactError
+from papa.exporting import export_encoder
+from tests.exporting.conftest import SLOTS, Case
+
+
+def test_weights_lack_the_rows_of_constant_heads(small: Case, written: Path) -> None:
+    original, kept = (load_file(folder / "model.safetensors") for folder in (Path(small.reference.folder), written))
+    assert kept.keys() == original.keys()
+    width = small.reference.width // small.reference.heads
+    for layer in range(small.reference.layers):
+        own = [head for head in range(small.reference.heads) if (layer, head) not in small.some_heads()]
+        rows = [row for head in own for row in range(head * width, (head + 1) * width)]
+        for projection in ("query", "key"):
+            for part in ("weight", "bias"):
+                name = f"encoder.layer.{layer}.attention.self.{projection}.{part}"
+                assert torch.equal(kept[name], original[name][rows]), name
+    others = [name for name in original if ".query." not in name and ".key." not in name]
+    assert all(torch.equal(kept[name], original[name]) for name in others)
+    assert (written / "model.safetensors").stat().st_size < (
+        Path(small.reference.folder) / "model.safetensors"
+    ).stat().st_size
+
+
+def test_constants_are_those_of_constant_heads_alone(small: Case, written: Path) -> None:
+    matrices = load_file(written / "constants.safetensors")["matrices"]
+    assert matrices.dtype == torch.float32
+    assert matrices.shape == (len(small.some_heads()), SLOTS, SLOTS)
+    for matrix, head in zip(matrices, small.some_heads(), strict=True):
+        assert torch.equal(matrix, small.constants.matrices[head])
+
+
+def test_the_document_names_every_file_and_the_source(small: Case, written: Path) -> None:
+    document = json.loads((written / "papa.json").read_text())
+    present = {path.name for path in written.iterdir()}
+    assert set(document["files"]) == present - {"papa.json"}
+    assert {"config.json", "tokenizer.json", "model.safetensors", "constants.safetensors", "README.md"} <= present
+    assert all(sha256_of_file(written / name) == digest for name, digest in document["files"].items())
+    assert document["encoder"]["digest"] == small.reference.digest
+    assert [tuple(head) for head in document["heads"]] == small.some_heads()
+    assert document["size"]["weights"] == (written / "model.safetensors").stat().st_size
+
+
+def test_transformers_alone_does_not_take_it_for_the_original(written: Path) -> None:
+    from transformers import AutoModel
+
+    with pytest.raises(RuntimeError, match="size"):
+        AutoModel.from_pretrained(written, local_files_only=True)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "constants.safetensors", "config.json", "tokenizer.json"])
+def test_a_damaged_or_missing_file_is_named(written: Path, name: str) -> None:
+    content = bytearray((written / name).read_bytes())
+    content[-3] ^= 1
+    (written / name).write_bytes(bytes(content))
+    with pytest.raises(ArtifactError, match=f"{name} is damaged"):
+        papa.load_exported(written)
+    (written / name).unlink()
+    with pytest.raises(ArtifactError, match=f"{name} is missing"):
+        papa.load_exported(written)
+
+
+def _change(folder: Path, **fields: object) -> None:
+    document = json.loads((folder / "papa.json").read_text())
+    document["files"] |= {name: sha256_of_file(folder / name) for name in document["files"]}
+    (folder / "papa.json").write_text(json.dumps(document | fields))
+
+
+def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
+    heads = [list(head) for head in small.some_heads()]
+    _change(written, heads=heads[:-1])
+    with pytest.raises(ArtifactError, match=r"expected \[.*for the constant heads in papa\.json"):
+        papa.load_exported(written)
+    _change(written, heads=[*heads[:-1], [0, 99]])
+    with pytest.raises(ArtifactError):
+        papa.load_exported(written)
+    _change(written, heads=heads, format=2)
+    with pytest.raises(ArtifactError, match="has format 2, this version of papa reads format 1"):
+        papa.load_exported(written)
+    _change(written, format=1, layout={"slots": SLOTS})
+    with pytest.raises(ArtifactError, match="layout is malformed"):
+        papa.load_exported(written)
+
+
+def test_constants_of_another_length_are_said(small: Case, written: Path) -> None:
+    tensors = load_file(written / "constants.safetensors")
+    save_file({**tensors, "matrices": tensors["matrices"][:, 1:, 1:].contiguous()}, written / "constants.safetensors")
+    _change(written)
+    with pytest.raises(ArtifactError, match=f"expected \\[{len(small.some_heads())}, {SLOTS}, {SLOTS}\\]"):
+        papa.load_exported(written)
+
+
+def test_a_folder_that_is_no_export_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="holds no exported encoder"):
+        papa.load_exported(tmp_path)
+    (tmp_path / "papa.json").write_text("[")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        papa.load_exported(tmp_path)
+
+
+def test_a_folder_that_holds_something_is_left_alone(small: Case, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(ArtifactError, match="is not empty"):
+        export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "taken")
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
+
+
+def test_an_empty_folder_is_filled(small: Case, tmp_path: Path) -> None:
+    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path)
+    papa.load_exported(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("heads", "slots", "sentence"), [([], SLOTS, "no head is constant"), ([(0, 0)], 8, "expected")]
+)
+def test_what_cannot_be_exported_leaves_nothing(
+    small: Case, tmp_path: Path, heads: list[tuple[int, int]], slots: int, sentence: str
+) -> None:
+    layout = replace(small.layout, slots=slots)
+    with pytest.raises(ArtifactError, match=sentence):
+        export_encoder(small.reference, small.constants, heads, layout, tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_differs_from_the_study_is_not_published(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    follow, stay = make_case("electra", "pair"), make_case("electra", "pair", segment_ids="stay")
+    with pytest.raises(ArtifactError, match="differs from the study's"):
+        export_encoder(
+            follow.reference,
+            follow.constants,
+            follow.some_heads(),
+            follow.layout,
+            tmp_path / "export",
+            examples=stay.split,
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_importing_papa_stays_light() -> None:
+    code = "import sys, papa; assert 'torch' not in sys.modules; papa.load_exported; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,121 @@
+"""An exported encoder gives the hidden states that the encoder gives under ``replaced``, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import papa
+from papa.exporting import ExportedEncoder, export_encoder
+from papa.exporting.weights import rows_kept
+from tests.exporting.conftest import Case
+
+TOLERANCE = 1e-5
+
+
+def states_of(model: ExportedEncoder, case: Case) -> list[torch.Tensor]:
+    """Hidden states [tokens, width] of the case's texts, through the model's own tokenizer."""
+    inputs = model.tokenizer(*case.texts, padding=True, return_tensors="pt")
+    output = model(**inputs, output_hidden_states=True)
+    assert torch.equal(output.last_hidden_state, output.hidden_states[-1])
+    assert output.last_hidden_state.shape[:2] == inputs["input_ids"].shape
+    mask = inputs["attention_mask"].bool()
+    assert bool((output.last_hidden_state[~mask] == 0).all())
+    return [states[mask] for states in output.hidden_states]
+
+
+def largest_difference(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
+    assert len(found) == len(expected)
+    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("family", ["minilm", "roberta", "electra"])
+@pytest.mark.parametrize("kind", ["text", "pair"])
+@pytest.mark.parametrize("share", ["some", "all"])
+def test_equals_the_encoder_under_replaced(
+    make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str, share: str
+) -> None:
+    case = make_case(family, kind)
+    every = [(layer, head) for layer in range(case.reference.layers) for head in range(case.reference.heads)]
+    heads = every if share == "all" else case.some_heads()
+    export_encoder(case.reference, case.constants, heads, case.layout, tmp_path / "export")
+    model = papa.load_exported(tmp_path / "export")
+    found = states_of(model, case)
+    assert largest_difference(found, case.expected(heads)) <= TOLERANCE
+    others = heads[:-1] if share == "all" else [head for head in every if head not in heads]
+    assert largest_difference(found, case.expected(others)) > 1000 * TOLERANCE, "other heads give other states"
+
+
+def test_stays_exact_where_segment_ids_stay(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    case = make_case("electra", "pair", segment_ids="stay")
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    found = states_of(papa.load_exported(tmp_path / "export"), case)
+    assert largest_difference(found, case.expected(case.some_heads())) <= TOLERANCE
+    follow = make_case("electra", "pair")
+    assert largest_difference(found, follow.expected(case.some_heads())) > 1000 * TOLERANCE
+
+
+def test_neighbours_in_a_batch_change_nothing(small: Case, written: Path) -> None:
+    model = papa.load_exported(written)
+    together = model(**model.tokenizer(*small.texts, padding=True, return_tensors="pt")).last_hidden_state
+    for row, text in enumerate(small.texts[0]):
+        alone = model(**model.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
+        assert float((together[row, : len(alone)] - alone).abs().max()) <= TOLERANCE
+
+
+def test_rows_that_were_left_out_are_never_used(small: Case, written: Path) -> None:
+    model = papa.load_exported(written)
+    expected = states_of(model, small)
+    for name, rows in rows_kept(type(model.model)(model.config), model.heads):
+        module, _, part = name.rpartition(".")
+        # Inside the block a projection wraps the linear map that holds the rows.
+        linear = model.model.get_submodule(module).linear
+        with torch.no_grad():
+            getattr(linear, part)[~rows] = torch.nan
+    moved = model.to("cpu")  # takes the kept rows anew
+    assert largest_difference(states_of(moved, small), expected) == 0
+
+
+def test_conversions_reach_the_constants(small: Case, written: Path) -> None:
+    model = papa.load_exported(written)
+    single = states_of(model, small)
+    double = states_of(model.double(), small)
+    assert double[-1].dtype == torch.float64
+    assert 0 < largest_difference([one.double() for one in single], double) < 1e-4
+
+
+def test_is_frozen_and_stays_in_eval_mode(small: Case, written: Path) -> None:
+    model = papa.load_exported(written)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    first, second = states_of(model.train(), small), states_of(model, small)
+    assert largest_difference(first, second) == 0
+
+
+def test_a_separator_spelled_in_a_text_is_text(written: Path) -> None:
+    model = papa.load_exported(written)
+    inputs = model.tokenizer(["the [SEP] doll"], return_tensors="pt")
+    assert (inputs["input_ids"] == model.layout.sep).sum() == 1
+    assert model(**inputs).last_hidden_state.shape[1] == inputs["input_ids"].shape[1]
+
+
+def test_the_tokenizer_cuts_to_what_fits(written: Path) -> None:
+    model = papa.load_exported(written)
+    inputs = model.tokenizer(["the doll " * 100], truncation=True, return_tensors="pt")
+    assert inputs["input_ids"].shape[1] == model.layout.slots
+    model(**inputs)
+
+
+def test_coverage_counts_what_the_average_never_saw(small: Case, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    seen = torch.ones_like(small.constants.seen)
+    seen[:, 2] = False
+    constants = replace(small.constants, seen=seen)
+    export_encoder(small.reference, constants, small.some_heads(), small.layout, tmp_path / "export")
+    model = papa.load_exported(tmp_path / "export")
+    inputs = model.tokenizer(["the doll ran"], return_tensors="pt")
+    model(**inputs)
+    assert model.coverage.unseen_share == pytest.approx(1 / inputs["input_ids"].shape[1])
