@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+SHARED = (Path(__file__).resolve().parents[2] / "shared").resolve()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.product import constant_product, normalised_rows
+from papa.attention.product import at_slots, constant_product, normalised_rows
 from papa.attention.replacement import check_fits
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import OwnAttention
@@ -29,19 +29,20 @@ class _Mixing:
     own_heads: None = None
 
     def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
-        at_slots = self.matrices[:, batch.slots[:, None], batch.slots].to(value.dtype)
+        all_heads = torch.arange(len(self.matrices), device=value.device)
+        matrices = at_slots(self.matrices, all_heads, batch.slots).to(value.dtype)
         share = self.theta[self.layer].sigmoid()[:, None, None]
         if own.dropout > 0:
-            return self._with_dropout(own, value, at_slots, share, batch)
-        constant = constant_product(at_slots, value, batch.attention_mask)
+            return self._with_dropout(own, value, matrices, share, batch)
+        constant = constant_product(matrices, value, batch.attention_mask)
         return constant + share * (own.product(value) - constant)
 
     def _with_dropout(
-        self, own: OwnAttention, value: Tensor, at_slots: Tensor, share: Tensor, batch: CompactBatch
+        self, own: OwnAttention, value: Tensor, matrices: Tensor, share: Tensor, batch: CompactBatch
     ) -> Tensor:
         """Entries of the mix itself are dropped, so here it is written out."""
         probabilities = replace(own, dropout=0.0).probabilities()
-        constant = normalised_rows(at_slots, batch.attention_mask)
+        constant = normalised_rows(matrices, batch.attention_mask)
         mix = constant + share * (probabilities - constant)
         return torch.matmul(F.dropout(mix, own.dropout), value)
 

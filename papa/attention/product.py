@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+def at_slots(
+    matrices: Float[Tensor, "heads slots slots"], chosen: Int[Tensor, " chosen"], slots: Int[Tensor, " m"]
+) -> Float[Tensor, "chosen m m"]:
+    """C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
+    size, m = matrices.shape[-1], len(slots)
+    pairs = (slots[:, None] * size + slots).flatten()
+    entries = (chosen[:, None] * (size * size) + pairs).flatten()
+    return matrices.flatten().index_select(0, entries).view(-1, m, m)
 
 
 def constant_product(

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.product import constant_product
+from papa.attention.product import at_slots, constant_product
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import OwnAttention
 from papa.encoders.encoder import Encoder
@@ -49,13 +49,12 @@ class _Replacing:
 
     def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
         # Read at every pass: the matrices may be in training.
-        heads = self.constant_heads[:, None, None]
-        at_slots = self.matrices[heads, batch.slots[:, None], batch.slots].to(value.dtype)
+        matrices = at_slots(self.matrices, self.constant_heads, batch.slots).to(value.dtype)
         if self.own_heads.numel() == 0:
-            return constant_product(at_slots, value, batch.attention_mask, own.dropout)
+            return constant_product(matrices, value, batch.attention_mask, own.dropout)
         output = torch.empty_like(value)
         output[:, self.constant_heads] = constant_product(
-            at_slots, value[:, self.constant_heads], batch.attention_mask, own.dropout
+            matrices, value[:, self.constant_heads], batch.attention_mask, own.dropout
         )
         output[:, self.own_heads] = own.product(value[:, self.own_heads])
         return output

@@ -107,7 +107,7 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
 
 
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
-    read = pa.csv.ReadOptions(block_size=_BLOCK, autogenerate_column_names=not header)
+    read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK, autogenerate_column_names=not header)
     quoted = delimiter == ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
     try:

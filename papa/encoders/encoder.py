@@ -83,7 +83,13 @@ class Encoder:
     def _forward(self, batch: CompactBatch, **options: bool) -> Any:
         batch = self.to_device(batch)
         self.dispatch.begin(batch)
-        return self.model(**self.family.model_inputs(batch, self.config), return_dict=True, **options)
+        output = self.model(**self.family.model_inputs(batch, self.config), return_dict=True, **options)
+        if self.dispatch.layer != self.layers:
+            raise EncoderError(
+                f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: the model or its "
+                "configuration was changed after it was wrapped (another attention implementation, say); load it again"
+            )
+        return output
 
     def to_device(self, batch: CompactBatch) -> CompactBatch:
         """The batch on the encoder's device."""

@@ -74,7 +74,7 @@ def test_other_classes_match_a_padded_stock_model(golden: Golden, minilm: Encode
 def test_roberta_is_bert_with_counted_positions(golden: Golden, minilm: Encoder) -> None:
     from transformers import BertModel
 
-    bert = BertModel(minilm.config, add_pooling_layer=False)
+    bert = BertModel(copy.deepcopy(minilm.config), add_pooling_layer=False)
     bert.load_state_dict(minilm.model.state_dict())
     bert.eval().set_attn_implementation("eager")
     roberta, inputs = Encoder(trained.as_roberta(minilm)), golden.inputs()

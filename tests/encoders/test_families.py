@@ -97,3 +97,12 @@ def test_variants_without_attention_of_single_heads_are_refused(variant: str, tm
     assert "\n" not in str(found.value)
     with pytest.raises(EncoderError, match=reason):
         Encoder(model(config))
+
+
+def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
+    """A wrapped model's configuration is the model's own object: whoever changes it would switch PAPA off unseen."""
+    encoder, batch = Encoder(random_model("bert")), some_inputs(1).compact()
+    encoder.hidden_states(batch)
+    encoder.config._attn_implementation = "sdpa"
+    with pytest.raises(EncoderError, match=r"0 of 3 layers sent their attention through PAPA: .*load it again"):
+        encoder.hidden_states(batch)
