@@ -17,7 +17,8 @@ from papa.corpora.compact import compact_batch
 from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec, resolve_study
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.study_file import resolve_study
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PLAIN_BATCH = 16

@@ -151,7 +151,7 @@ def tasks() -> None:
 
 
 def _load(study: Path, overrides: list[str] | None) -> StudySpec:
-    from papa.spec import load_study
+    from papa.study_file import load_study
 
     return load_study(study, overrides or ())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from papa.spec import registry
+from papa.study_file import registry
 
 
 def models_table() -> Table:

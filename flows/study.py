@@ -23,7 +23,7 @@ from flows.leftovers import mark_crashed_runs, name_driver
 from flows.progress import StudyProgress
 from papa.artifacts import ArtifactReference
 from papa.errors import PapaError
-from papa.spec import load_study
+from papa.study_file import load_study
 from papa.workers import WorkerPool
 from tasks.perform import submit
 from tasks.session import Session

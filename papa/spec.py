@@ -6,15 +6,10 @@ from what only changes speed (``execution``), which never enters a cache key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError, field_validator, model_validator
-
-from papa.errors import SpecError
+from pydantic import BaseModel, ConfigDict, Field, FilePath, field_validator, model_validator
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -33,6 +28,11 @@ Metric = Literal[
 ]
 ConstantsKind = Literal["average", "identity", "toeplitz", "zeros", "trained"]
 Order = Literal["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
+
+
+def listed(values: Any) -> str:
+    """Names as a message lists them."""
+    return ", ".join(map(str, values))
 
 
 class Frozen(BaseModel):
@@ -137,7 +137,7 @@ class TaskSpec(Frozen):
         }[self.kind]
         if self.metric not in metrics:
             raise ValueError(
-                f"metric: a task of kind '{self.kind}' is scored by {_listed(metrics)}, not '{self.metric}'"
+                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
             )
         return self
 
@@ -235,198 +235,3 @@ class StudySpec(Frozen):
         if repeated:
             raise ValueError(f"'{repeated[0]}' stands twice")
         return values
-
-
-def registry() -> dict[str, dict[str, Any]]:
-    """The tasks known by name, as mappings that a study may override key by key."""
-    text = (files("papa") / "corpora" / "registry.yaml").read_text()
-    return yaml.safe_load(text)
-
-
-def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """Read, override and resolve a study.
-
-    Args:
-        path: the YAML file; relative paths in it are relative to its folder.
-        overrides: ``a.b=value`` with YAML values, applied over the file; list items by their index.
-
-    Raises:
-        SpecError: the file is missing or malformed, a key is unknown or a value impossible.
-    """
-    try:
-        document = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise SpecError(
-            f"there is no study at {path}: give the path of a YAML file, such as studies/demo.yaml"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} cannot be read ({error}): give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise SpecError(
-            f"{path} is no study: expected a mapping with name, encoders and tasks, found {_kind(document)}"
-        )
-    for override in overrides:
-        _override(document, override)
-    return resolve_study(document, folder=path.parent, origin=str(path))
-
-
-def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> StudySpec:
-    """A study from a mapping: names become full tasks, paths become absolute.
-
-    Raises:
-        SpecError: a key is unknown or a value impossible; the message names ``origin``.
-    """
-    resolved = dict(document)
-    if isinstance(resolved.get("reference"), str):
-        resolved["reference"] = str((folder / Path(resolved["reference"]).expanduser()).resolve())
-    if isinstance(resolved.get("encoders"), list):
-        resolved["encoders"] = [_resolve_encoder(entry, folder) for entry in resolved["encoders"]]
-    if isinstance(resolved.get("tasks"), list):
-        resolved["tasks"] = [_resolve_task(entry, folder, origin) for entry in resolved["tasks"]]
-    if isinstance(resolved.get("constants"), list):
-        resolved["constants"] = [_resolve_constants(entry, folder, origin) for entry in resolved["constants"]]
-    try:
-        return StudySpec.model_validate(resolved)
-    except ValidationError as error:
-        raise SpecError(_first_problem(error, origin)) from None
-
-
-def _resolve_encoder(entry: Any, folder: Path) -> Any:
-    entry = {"name": entry} if isinstance(entry, str) else entry
-    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-        local = folder / Path(entry["name"]).expanduser()
-        if entry["name"].startswith((".", "/", "~")) or local.is_dir():
-            return {**entry, "name": str(local.resolve())}
-    return entry
-
-
-def _resolve_task(entry: Any, folder: Path, origin: str) -> Any:
-    entry = {"name": entry} if isinstance(entry, str) else entry
-    if not isinstance(entry, dict):
-        return entry
-    entry = dict(entry)
-    known = registry()
-    base = entry.pop("base", entry.get("name"))
-    if base in known:
-        entry = _merged({"name": base, **known[base]}, entry)
-    elif "kind" not in entry:
-        raise SpecError(
-            f"{origin}: task '{base}' is unknown: use one of {_listed(sorted(known))}, or describe it in full "
-            "(kind, source, columns, metric, slots, probe)"
-        )
-    source = entry.get("source")
-    if isinstance(source, dict) and source.get("kind") == "files":
-        paths = {
-            split: str((folder / Path(source[split]).expanduser()).resolve())
-            for split in ("train", "validation")
-            if isinstance(source.get(split), str)
-        }
-        entry["source"] = {**source, **paths}
-    return entry
-
-
-def _resolve_constants(entry: Any, folder: Path, origin: str) -> Any:
-    entry = {"kind": entry} if isinstance(entry, str) else entry
-    if isinstance(entry, dict) and entry.get("corpus") is not None:
-        return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin)}
-    return entry
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid on ``base``, mapping by mapping; a mapping that names its own ``kind`` replaces the other whole."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and "kind" not in value:
-            merged[key] = _merged(below, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _override(document: dict[str, Any], override: str) -> None:
-    path, equals, text = override.partition("=")
-    if not equals or not path:
-        raise SpecError(f"--set {override}: expected KEY=VALUE, such as execution.workers=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SpecError(f"--set {override}: the value is not YAML") from None
-    *parents, last = path.split(".")
-    place: Any = document
-    for step, key in enumerate(parents):
-        if isinstance(place, list):
-            place = place[_index(place, key, override)]
-        elif isinstance(place, dict):
-            place = place.setdefault(key, {})
-        # A task, encoder or constants entry given by its bare name becomes a mapping that can take overrides.
-        if isinstance(place, str):
-            container, position = _reach(document, parents[: step + 1])
-            place = {"kind" if parents[0] == "constants" else "name": place}
-            container[position] = place
-    if isinstance(place, list):
-        place[_index(place, last, override)] = value
-    elif isinstance(place, dict):
-        place[last] = value
-    else:
-        raise SpecError(f"--set {override}: '{'.'.join(parents)}' holds {_kind(place)}, which has no key '{last}'")
-
-
-def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
-    place = document
-    for key in path[:-1]:
-        place = place[int(key)] if isinstance(place, list) else place[key]
-    return place, int(path[-1]) if isinstance(place, list) else path[-1]
-
-
-def _index(values: list[Any], key: str, override: str) -> int:
-    if not key.isdecimal() or int(key) >= len(values):
-        raise SpecError(f"--set {override}: '{key}' is no item of a list of {len(values)}: use 0 to {len(values) - 1}")
-    return int(key)
-
-
-def _first_problem(error: ValidationError, origin: str) -> str:
-    problem = error.errors(include_url=False)[0]
-    steps = [str(step) for step in problem["loc"] if step not in ("files", "hub", "embedded", "function-after")]
-    where = ".".join(steps) or "the study"
-    allowed = problem.get("ctx", {}).get("expected")
-    found = problem.get("input")
-    match problem["type"]:
-        case "extra_forbidden":
-            model = _model_at(steps[:-1])
-            known = f": use one of {_listed(model.model_fields)}" if model else ""
-            return f"{origin}: unknown key '{where}'{known}"
-        case "missing":
-            return f"{origin}: '{where}' is missing: add it"
-        case "literal_error":
-            return f"{origin}: '{where}' is {found!r}: use {allowed}"
-        case _:
-            shown = "" if isinstance(found, dict) else f" (found {found!r})"
-            return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{shown}"
-
-
-def _model_at(steps: Sequence[str]) -> type[BaseModel] | None:
-    models: dict[str, type[BaseModel]] = {
-        "encoders": EncoderSpec,
-        "tasks": TaskSpec,
-        "constants": ConstantsSpec,
-        "corpus": TaskSpec,
-        "columns": Columns,
-        "probe": ProbeSpec,
-        "ranking": RankingSpec,
-        "layout": LayoutSpec,
-        "features": FeaturesSpec,
-        "execution": ExecutionSpec,
-    }
-    named = [step for step in steps if not step.isdecimal()]
-    return models.get(named[-1]) if named else StudySpec
-
-
-def _listed(values: Any) -> str:
-    return ", ".join(map(str, values))
-
-
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -45,16 +46,7 @@ BERT = Family(
     note="absolute positions are slots",
 )
 
-ELECTRA = Family(
-    name="ELECTRA",
-    model_types=("electra",),
-    attentions=_attentions,
-    projections=("query", "key"),
-    model_inputs=inputs_by_slot,
-    route=route_interface,
-    positions=lambda config: config.max_position_embeddings,
-    note="absolute positions are slots",
-)
+ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
 ROBERTA = Family(
     name="RoBERTa",

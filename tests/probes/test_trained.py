@@ -17,7 +17,8 @@ from papa.probes.evaluate import build_probe
 from papa.probes.joint import train_jointly
 from papa.probes.trained import evaluate_trained_cell
 from papa.progress import silent
-from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec, resolve_study
+from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
+from papa.study_file import resolve_study
 
 SLOTS = 48
 HEADS = [(layer, head) for layer in range(6) for head in range(12)]

@@ -15,7 +15,8 @@ from papa.corpora.grouped import grouped_batches
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.ranking.training import train_lambda
-from papa.spec import EncoderSpec, LayoutSpec, RankingSpec, TaskSpec, resolve_study
+from papa.spec import EncoderSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.study_file import resolve_study
 
 SLOTS = 32
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from papa.spec import FilesSource, load_study
+from papa.spec import FilesSource
+from papa.study_file import load_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from papa.artifacts import reference
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress, silent
-from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec, resolve_study
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
+from papa.study_file import resolve_study
 from papa.workers import WorkerPool
 from tasks.average import Average
 from tasks.session import Session
