@@ -30,7 +30,7 @@ class Measured:
     unit: str = "s"
 
 
-def in_turn(name: str, ours: Work, plain: Work, *, target: float, repeats: int = 5, scale: float = 1.0) -> Measured:
+def in_turn(name: str, ours: Work, plain: Work, *, target: float, repeats: int = 3, scale: float = 1.0) -> Measured:
     """Run ours, plain, ours, plain, … after one warm-up of each; the ratio is the median over pairs.
 
     Args:

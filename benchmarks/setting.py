@@ -73,7 +73,7 @@ def setting(name: str, rows: int, folder: Path) -> Setting:
     task = resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=256)
+    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=60)
     return Setting(task, load_corpus(place))
 
 

@@ -38,7 +38,7 @@ def worker_rows(setting: Setting, folder: Path) -> Iterator[Measured]:
                         pool.run,
                         one_shard,
                         encoder=reference,
-                        arguments={"folder": setting.corpus.folder, "index": index % 2},
+                        arguments={"folder": setting.corpus.folder, "index": index},
                     )
                     for index in range(shards)
                 ]
