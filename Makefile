@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test test-integration lint bench setup clean
 
 setup: $(STAMP)
 
@@ -20,9 +20,13 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck .ci/run infra/services/*.sh
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-integration: setup
+	$(BIN)/python -m tests.integration
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -19,7 +19,8 @@ from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
 from tasks.step import Step
 from tasks.tokenise import Tokenise
-from tasks.tracking import Group, Track
+from tasks.tracking import Track
+from tasks.tracking_groups import Group
 
 Heads = list[tuple[int, int]]
 
@@ -152,9 +153,10 @@ class _Builder:
                     trained=spec.kind == "trained",
                     seeds=self.study.seeds,
                     features=self.study.features,
+                    ranking=found[2] if len(found) > 2 else None,
                 )
 
-            flops = probing_flops(encoder, self.inputs.size(task), task, len(self.study.seeds))
+            flops = probing_flops(encoder, self.inputs.size(task), task, self.study)
             return self._node((encoder, task, key), "probe", f"{what} · {where}", make, needs, flops)
 
         if count == 0:

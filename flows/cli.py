@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from papa.errors import PapaError
 if TYPE_CHECKING:
     from papa.spec import StudySpec
 
-DEFAULT_STORE = Path("papa-store")
+DEFAULT_STORE = "papa-store"
 
 app = typer.Typer(
     name="papa",
@@ -32,10 +31,27 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False),
 ]
-StoreFolder = Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")]
+StoreAddress = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="DIR|URI",
+        envvar="PAPA_STORE",
+        help="Where artifacts are kept: a folder, or s3://bucket/prefix.",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="A Ray cluster: host:port on one of its nodes, or ray://host:10001.",
+        show_default=False,
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")]
 
@@ -53,8 +69,9 @@ def main(
 def run(
     study: Study,
     overrides: Overrides = None,
-    store: StoreFolder = DEFAULT_STORE,
+    store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
+    ray_address: RayAddress = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a study; what is cached is not computed again."""
@@ -70,42 +87,36 @@ def run(
         from flows.launch import launch
 
         prepare_environment(place, verbose=verbose)
-        launch(spec, inputs, place, study=study, overrides=overrides or [], workers=workers)
+        launch(spec, inputs, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
 
 
 @app.command()
 def plan(
-    study: Study, overrides: Overrides = None, store: StoreFolder = DEFAULT_STORE, workers: Workers = None
+    study: Study,
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
+    workers: Workers = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Plan for so many GPUs instead of this machine.", show_default=False)
+    ] = None,
+    tflops: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, help="What one of them reaches; measured, or an A100's, without it.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Show what would run, what is cached and about what it costs; compute nothing."""
     with _one_sentence(verbose=False):
         spec = _load(study, overrides)
         from rich.console import Console
 
-        from flows.build import build_graph
-        from flows.costs import measured_rates
-        from flows.inputs import check_inputs
-        from flows.plan import plan_study, plan_table, total_seconds
-        from flows.progress import duration
+        from flows.plan import show_plan
         from tasks.store import Store
-        from tasks.tracking import tracking_address
 
         place = Store(store)
-        steps = plan_study(build_graph(spec, check_inputs(spec), tracking_address(place)), place)
-        console = Console()
-        console.print(plan_table(steps, measured=bool(measured_rates(place))))
-        missing = sum(step.state == "to run" for step in steps)
-        count = workers or spec.execution.workers or os.cpu_count() or 1
-        console.print(
-            f"{len(steps) - missing} of {len(steps)} steps are cached; "
-            + (
-                f"{missing} would run, about {duration(total_seconds(steps, count))} on {count} "
-                f"worker{'s' if count > 1 else ''}."
-                if missing
-                else "nothing would run."
-            ),
-            highlight=False,
-        )
+        place.check()
+        show_plan(spec, place, Console(), workers=workers, gpus=gpus, teraflops=tflops)
 
 
 @app.command()
@@ -118,7 +129,7 @@ def export(
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
     overrides: Overrides = None,
-    store: StoreFolder = DEFAULT_STORE,
+    store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
     """Write an encoder with constant heads, from a finished study, as a folder that loads without it."""
@@ -129,7 +140,48 @@ def export(
         from flows.export import Wanted, export_point
         from tasks.store import Store
 
-        export_point(spec, Store(store), Wanted(encoder, task, constants, order, fraction), to, Console())
+        place = Store(store)
+        place.check()
+        export_point(spec, place, Wanted(encoder, task, constants, order, fraction), to, Console())
+
+
+@app.command()
+def compare(
+    studies: Annotated[
+        list[str], typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False)
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False),
+    ] = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Show studies side by side, from what MLflow knows of them."""
+    with _one_sentence(verbose):
+        from rich.console import Console
+
+        from flows.compare import compare_studies
+        from tasks.store import Store
+        from tasks.tracking_address import tracking_address
+
+        compare_studies(studies, tracking_address(Store(store)), to, Console())
+
+
+@app.command()
+def prune(
+    store: StoreAddress = DEFAULT_STORE,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete it; without this it is shown only.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what nothing in a store refers to, with size and age; with --delete remove it."""
+    with _one_sentence(verbose):
+        from rich.console import Console
+
+        from flows import prune as pruning
+        from tasks.store import Store
+
+        pruning.prune(Store(store), Console(), really=delete)
 
 
 @app.command()

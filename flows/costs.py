@@ -1,22 +1,27 @@
 """About how much work each stage is: operations from shapes and sizes, seconds from measured rates.
 
-Good to a factor of two or so before anything has run; once a store holds finished artifacts of a stage, their
-own seconds set the rate.
+A stage reaches a share of the rate at which its device multiplies matrices. Once a store holds finished artifacts of
+a stage, their own seconds set the rate.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from papa.corpora.sizes import known_size
 from papa.encoders.reference import EncoderReference
-from papa.spec import FilesSource, HubSource, RankingSpec, TaskSpec
+from papa.spec import FeaturesSpec, FilesSource, HubSource, RankingSpec, StudySpec, TaskSpec
 from tasks.store import Store
 
-_RATE = 2e10
-"""Floating point operations a second that one core reaches, where nothing was measured."""
-_TOKENISING_OPERATIONS = 1e5
+CORE = 1e11
+"""Floating point operations a second of one core in a matrix product, where nothing was measured."""
+SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7}
+"""What of it a stage reached for each worker in ``make demo`` on two cores (docs/performance.md)."""
+_TOKENISING = 5e-6
+"""Seconds a token, on a core."""
+_VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_VOCABULARY, _MASKED = 30_000, 0.15
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_A_ROW = {"parquet": 60, "conll": 200}
 
@@ -39,6 +44,9 @@ def size_of(task: TaskSpec) -> Size:
             (task.validation_rows, _rows(task, "validation")),
         )
     ]
+    known = known_size(task.source) if isinstance(task.source, HubSource) else None
+    if known:
+        return Size(rows[0], rows[1], min(known["tokens"], task.slots))
     share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
     return Size(rows[0], rows[1], min(share * task.slots, most))
 
@@ -53,14 +61,15 @@ def _rows(task: TaskSpec, split: str) -> int:
                 return max(1, path.stat().st_size // bytes_a_row)
             with path.open("rb") as file:
                 return max(1, sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b"")))
-        case HubSource():
-            return _HUB_ROWS[split]
+        case HubSource() as source:
+            return (known_size(source) or _HUB_ROWS)[split]
         case _:
             return {"train": 7_500, "validation": 1_000}[split]
 
 
 def tokenising_flops(size: Size) -> float:
-    return (size.train + size.validation) * size.tokens * _TOKENISING_OPERATIONS
+    """As operations of a core, so that every stage is counted in one unit."""
+    return (size.train + size.validation) * size.tokens * _TOKENISING * CORE
 
 
 def _forward_flops(encoder: EncoderReference, tokens: float) -> float:
@@ -78,13 +87,33 @@ def ranking_flops(encoder: EncoderReference, size: Size, ranking: RankingSpec) -
     return 3 * ranking.epochs * _forward_flops(encoder, rows * size.tokens)
 
 
-def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, seeds: int) -> float:
-    """One pass for the features, and every epoch of every seed's probe."""
-    features = _forward_flops(encoder, (size.train + size.validation) * size.tokens)
-    inputs = size.train * (size.tokens if task.kind in ("words", "mlm") else 1)
-    probe = (encoder.layers + 1) * encoder.width**2
-    pooled = (encoder.layers + 1) * encoder.width * (0 if task.kind in ("words", "mlm") else size.tokens)
-    return features + 6 * seeds * task.probe.epochs * inputs * (probe + pooled)
+def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:
+    """What one cell's features take on the disk."""
+    values = (size.train + size.validation) * size.tokens * (encoder.layers + 1) * encoder.width
+    return values * _VALUE_BYTES[features.dtype]
+
+
+def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
+    """The passes for the features, one or one an epoch beyond the budget, and every epoch of every seed's probe."""
+    epochs, layers, width = task.probe.epochs, encoder.layers + 1, encoder.width
+    streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
+    passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
+    inputs, probe = float(size.train), layers * width * (width + size.tokens)
+    match task.kind:
+        case "words":
+            inputs, probe = size.train * size.tokens, layers * width**2
+        case "mlm":
+            inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
+    return passes + 6 * len(study.seeds) * epochs * inputs * probe
+
+
+def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
+    """Operations a second of each stage on devices that reach ``device`` in a matrix product; tokenising needs a core.
+
+    Args:
+        device, core: operations a second.
+    """
+    return {"tokenise": core, **{stage: share * device for stage, share in SHARES.items()}}
 
 
 def measured_rates(store: Store) -> dict[str, float]:
@@ -92,11 +121,7 @@ def measured_rates(store: Store) -> dict[str, float]:
     rates = {}
     for stage in ("average", "rank", "probe"):
         work = seconds = 0.0
-        for path in (store.artifacts / stage).glob("*/metadata.json"):
-            try:
-                metadata = json.loads(path.read_text())
-            except (OSError, ValueError):
-                continue
+        for metadata in store.metadata(stage):
             if metadata.get("seconds") and metadata.get("flops"):
                 work += metadata["flops"]
                 seconds += metadata["seconds"]
@@ -106,5 +131,5 @@ def measured_rates(store: Store) -> dict[str, float]:
 
 
 def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
-    """About how long one worker needs."""
-    return flops / rates.get(stage, _RATE)
+    """About how long one worker needs; a core's share where ``rates`` knows nothing of the stage."""
+    return flops / rates.get(stage, CORE * SHARES.get(stage, 1.0))

@@ -18,7 +18,7 @@ from papa.errors import SpecError
 from papa.spec import StudySpec
 from tasks.probe import Probe, read_scores
 from tasks.store import Store
-from tasks.tracking import tracking_address
+from tasks.tracking_address import tracking_address
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flows.costs import Size, size_of
-from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.encoders.reference import EncoderReference, check_precision, resolve_encoder
+from papa.encoders.shapes import known_shape
 from papa.errors import EncoderError, SpecError
-from papa.spec import Source, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, Precision, Source, StudySpec, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,12 @@ class StudyInputs:
         return self.sizes[task]
 
 
-def check_inputs(study: StudySpec) -> StudyInputs:
+def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
     """Resolve encoders and sources and check that they fit each other; no weight is loaded, no row read.
+
+    Args:
+        study: the resolved specification.
+        shapes_suffice: for plans: where an encoder cannot be had, its published shape stands for it.
 
     Raises:
         EncoderError: an encoder is missing, unsupported, or has fewer positions than a task has slots.
@@ -51,7 +56,7 @@ def check_inputs(study: StudySpec) -> StudyInputs:
     texts = dict.fromkeys(text for task in study.tasks for text in _texts(study, task))
     sources = dict.fromkeys(text.source for text in texts)
     fingerprints = {source: fingerprint(source) for source in sources}
-    encoders = tuple(resolve_encoder(spec) for spec in study.encoders)
+    encoders = tuple(_encoder(spec, study.precision, shapes_suffice) for spec in study.encoders)
     for encoder in encoders:
         for task in study.tasks:
             if task.slots > encoder.positions:
@@ -65,6 +70,30 @@ def check_inputs(study: StudySpec) -> StudyInputs:
         sizes={text: size_of(text) for text in texts},
         labels=_labels(encoders),
     )
+
+
+def _encoder(spec: EncoderSpec, precision: Precision, shapes_suffice: bool) -> EncoderReference:
+    known = known_shape(spec, precision) if shapes_suffice else None
+    try:
+        return resolve_encoder(spec, precision)
+    except EncoderError:
+        if known is None:
+            raise
+        return known
+
+
+def check_device(study: StudySpec, cluster: str | None) -> None:
+    """Refuse half precision where encoders would run on this machine's CPU; a cluster's workers refuse it themselves.
+
+    Raises:
+        SpecError: that is what the study asks for.
+    """
+    if study.precision == "float32" or cluster:
+        return
+    import torch
+
+    device = study.execution.device
+    check_precision(study.precision, ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
 def _texts(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.environment import own_server
 from flows.inputs import StudyInputs
-from flows.leftovers import end_stale_servers
+from flows.own_server import start_own_server
 from flows.progress import StudyProgress
+from flows.server import check_server
 from papa.spec import StudySpec
 from tasks.store import Store
 
@@ -23,26 +24,37 @@ def launch(
     study: Path,
     overrides: list[str],
     workers: int | None,
+    ray_address: str | None,
 ) -> None:
     """Run the flow and print the table and where things lie.
 
     Args:
         spec, inputs: the resolved study and its checked inputs.
         store: prepared by ``prepare_environment``.
-        study, overrides, workers: as on the command line.
+        study, overrides, workers, ray_address: as on the command line.
 
     Raises:
         PapaError: the study could not start, or a cell failed.
     """
     console, errors = Console(), Console(stderr=True)
-    if own_server():
-        end_stale_servers(store)
+    server = None if "PREFECT_API_URL" in os.environ else start_own_server(store)
     with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
         from flows.study import Given, Outcome, given, run_study
+
+        if server:
+            server.wait()
+        else:
+            check_server()
     mark = given.set(Given(inputs, StudyProgress(errors)))
     try:
         outcome = Outcome(
-            **run_study(study=str(study.absolute()), overrides=overrides, store=str(store.root), workers=workers)
+            **run_study(
+                study=str(study.absolute()),
+                overrides=overrides,
+                store=store.address,
+                workers=workers,
+                ray_address=ray_address,
+            )
         )
     finally:
         given.reset(mark)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.console import Console
 from rich.table import Table
 
-from flows.costs import measured_rates, seconds_of
+from flows.build import build_graph
+from flows.costs import expected_rates, feature_bytes, measured_rates, seconds_of
+from flows.devices import gpu, one_core
 from flows.graph import Graph, Node
+from flows.inputs import check_inputs
 from flows.progress import duration
 from papa.artifacts import ArtifactReference
+from papa.spec import StudySpec
 from tasks.store import Store
+from tasks.tracking_address import tracking_address
 
 State = Literal["cached", "to run"]
 
@@ -33,13 +40,72 @@ class Planned:
     seconds: float
 
 
-def plan_study(graph: Graph, store: Store) -> list[Planned]:
+def show_plan(
+    study: StudySpec,
+    store: Store,
+    console: Console,
+    *,
+    workers: int | None = None,
+    gpus: int | None = None,
+    teraflops: float | None = None,
+) -> None:
+    """Print the plan of a study, for this machine or for ``gpus`` GPUs.
+
+    Args:
+        study: the resolved specification.
+        store: what is cached, and at what rates it was made.
+        console: where to.
+        workers: on this machine; None takes the study's, else one for each core.
+        gpus: None plans for this machine.
+        teraflops: what one GPU reaches in a matrix product; None measures or assumes it.
+
+    Raises:
+        PapaError: the study's inputs do not fit.
+    """
+    inputs = check_inputs(study, shapes_suffice=True)
+    graph = build_graph(study, inputs, tracking_address(store))
+    core = one_core()
+    device = gpu(study.precision, teraflops) if gpus else core
+    own = {} if gpus else measured_rates(store)
+    steps = plan_study(graph, store, {**expected_rates(device.flops, core.flops), **own})
+    count = gpus or workers or study.execution.workers or os.cpu_count() or 1
+    unit = "GPU" if gpus else "worker"
+    console.print(stage_table(steps, unit) if gpus else plan_table(steps, measured=bool(own)))
+    missing = sum(step.state == "to run" for step in steps)
+    told = f"{len(steps) - missing} of {len(steps)} steps are cached; "
+    if not missing:
+        console.print(f"{told}nothing would run.", highlight=False)
+        return
+    seconds = sum(step.seconds for step in steps)
+    wall = max(seconds / count, longest_chain(graph, steps, count))
+    many = f"{count} {unit}{'s' if count > 1 else ''}"
+    console.print(f"{told}{missing} would run, about {duration(wall)} on {many}.", highlight=False)
+    if gpus:
+        largest = max(
+            feature_bytes(encoder, inputs.size(task), study.features)
+            for encoder in inputs.encoders
+            for task in study.tasks
+        )
+        budget = study.execution.features_budget_gb
+        stored = (
+            "stored"
+            if largest <= budget * 1e9
+            else f"beyond the budget of {budget:g} GB one pass an epoch replaces them"
+        )
+        console.print(
+            f"In all {duration(seconds)} of GPU time; device: {device.name}.\n"
+            f"The largest cell's features take {largest / 1e9:.3g} GB of disk: {stored}.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[Planned]:
     """Walk the graph as the flow would, asking the store alone.
 
     A step is cached if everything it builds on is and its own artifact is complete. Where something it builds
     on has to run, its key is not known yet and it counts as to run.
     """
-    rates = measured_rates(store)
     found: dict[Node, ArtifactReference] = {}
     seen: set[str] = set()
     plan = []
@@ -61,9 +127,31 @@ def plan_study(graph: Graph, store: Store) -> list[Planned]:
     return plan
 
 
-def total_seconds(plan: Sequence[Planned], workers: int) -> float:
-    """About how long the whole plan takes on so many workers, if they are never idle."""
-    return sum(step.seconds for step in plan) / workers
+def longest_chain(graph: Graph, plan: Sequence[Planned], workers: int) -> float:
+    """Seconds of the longest chain of steps that wait for each other; an average is shared by all workers."""
+    own = {step.name: step.seconds / (workers if step.stage == "average" else 1) for step in plan}
+    until: dict[Node, float] = {}
+    for node in graph.nodes:
+        until[node] = own.get(node.name, 0.0) + max((until[need] for need in node.needs), default=0.0)
+    return max(until.values(), default=0.0)
+
+
+def stage_table(plan: Sequence[Planned], unit: str) -> Table:
+    """What each stage takes in all, for plans on many workers.
+
+    Args:
+        plan: the steps.
+        unit: what computes, such as "GPU".
+    """
+    table = Table("Stage", "To run", "Cached", f"{unit} time")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stage in dict.fromkeys(step.stage for step in plan):
+        steps = [step for step in plan if step.stage == stage]
+        missing = [step for step in steps if step.state == "to run"]
+        seconds = sum(step.seconds for step in missing)
+        table.add_row(stage, str(len(missing)), str(len(steps) - len(missing)), duration(seconds) if seconds else "")
+    return table
 
 
 def plan_table(plan: Sequence[Planned], *, measured: bool) -> Table:
@@ -81,5 +169,7 @@ def plan_table(plan: Sequence[Planned], *, measured: bool) -> Table:
         what = step.name.removeprefix(f"{step.stage} · ")
         cost = duration(step.seconds) if step.seconds >= 0.1 else ""
         table.add_row(step.stage, what, f"[green]{step.state}[/]" if step.state == "cached" else step.state, cost)
-    table.caption = "time on one worker, " + ("from this store's own rates" if measured else "a rough estimate")
+    table.caption = "time on one worker, " + (
+        "from this store's own rates" if measured else "from the rate of a matrix product"
+    )
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,19 +67,3 @@ def start_of(pid: int) -> int | None:
     # The name in parentheses may hold spaces; the state follows it, the start time is 19 fields on.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
-
-
-def end(pid: int, started: int, patience: float = 5.0) -> None:
-    """End the process ``pid`` if it is the one that started then: politely, then for good."""
-    import signal
-
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        if start_of(pid) != started:
-            return
-        try:
-            os.kill(pid, sign)
-        except ProcessLookupError:
-            return
-        deadline = time.monotonic() + patience
-        while start_of(pid) == started and time.monotonic() < deadline:
-            time.sleep(0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -22,13 +22,13 @@ class StudyProgress:
     """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
 
     Args:
-        console: where it shows.
+        shown: where it shows: a console, or what takes a line, such as a logger's ``info``.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, shown: Console | Callable[[str], object]) -> None:
+        self._print = _lines(shown) if isinstance(shown, Console) else shown
         self._lock = threading.RLock()
-        self._bars = _bars(console) if console.is_terminal else None
+        self._bars = _bars(shown) if isinstance(shown, Console) and shown.is_terminal else None
         self._study: TaskID | None = None
         self._remaining = Remaining({})
         self._done: dict[str, float] = {}
@@ -94,6 +94,24 @@ class StudyProgress:
                 self._line(text)
             self._show_study()
 
+    def waits(self, name: str) -> None:
+        """Another run works on a step; its result is waited for."""
+        with self._lock:
+            text = f"{name}: waits for another run that works on it"
+            if self._bars:
+                self._bars.console.print(f"[yellow]…[/] {escape(text)}")
+            else:
+                self._line(text)
+
+    def again(self, name: str, reason: str) -> None:
+        """A step failed and will be tried again."""
+        with self._lock:
+            text = f"{name}: will be tried again: {reason}"
+            if self._bars:
+                self._bars.console.print(f"[yellow]↻[/] {escape(text)}")
+            else:
+                self._line(text)
+
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""
         with self._lock:
@@ -114,7 +132,7 @@ class StudyProgress:
         self._last_line = time.monotonic()
         left = self._remaining.seconds()
         ending = f" | study {self._remaining.share():.0%}" + (f", {_left(left)}" if left is not None else "")
-        self._console.print(text + ending, markup=False, highlight=False, soft_wrap=True)
+        self._print(text + ending)
 
 
 class Remaining:
@@ -167,6 +185,10 @@ def duration(seconds: float) -> str:
 
 def _left(seconds: float | None) -> str:
     return "" if seconds is None else f"about {duration(seconds)} left"
+
+
+def _lines(console: Console) -> Callable[[str], object]:
+    return lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _bars(console: Console) -> Progress:

@@ -1,34 +1,48 @@
-"""The flow of a study: every step as soon as what it builds on is there."""
+"""The flow of a study: every step as soon as what it builds on is there.
+
+The command line calls it with what it checked already; a Prefect worker starts it with its parameters alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
-from rich.console import Console
+from pydantic import Field
 
 from flows.build import build_graph
+from flows.capacity import check_memory
 from flows.costs import measured_rates, seconds_of
+from flows.environment import quiet_engines
 from flows.graph import Graph, Node
-from flows.inputs import StudyInputs, check_inputs
-from flows.leftovers import mark_crashed_runs, name_driver
+from flows.inputs import StudyInputs, check_device, check_inputs
+from flows.leftovers import FLOW, mark_crashed_runs, name_driver
+from flows.plan import plan_study
+from flows.processes import Process
 from flows.progress import StudyProgress
+from flows.shown import show_report
 from papa.artifacts import ArtifactReference
 from papa.errors import PapaError
+from papa.spec import StudySpec
 from papa.study_file import load_study
 from papa.workers import WorkerPool
-from tasks.perform import submit
+from tasks.perform import reason, submit
+from tasks.running import announced
 from tasks.session import Session
 from tasks.store import Store
-from tasks.tracking import tracking_address, without_password
+from tasks.tracking import RUNS, run_links
+from tasks.tracking_address import tracking_address, without_password
+from tasks.tracking_client import check_tracking
 
 _THREADS = 512
 
@@ -82,21 +96,29 @@ def _run_name() -> str:
 
 
 @flow(
-    name="papa-study",
+    name=FLOW,
     flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=_THREADS),
     persist_result=False,
 )
 def run_study(
-    study: str, overrides: list[str] | None = None, store: str = "papa-store", workers: int | None = None
+    study: str,
+    overrides: list[str] | None = None,
+    store: str | None = None,
+    workers: Annotated[int, Field(gt=0)] | None = None,
+    ray_address: str | None = None,
 ) -> dict[str, Any]:
-    """Run a study to its end.
+    """Run a study to its end. What is finished already is not computed again.
 
     Args:
-        study: the path of its YAML file.
-        overrides: ``a.b=value``, applied over the file.
-        store: the store folder.
-        workers: how many; None takes the specification's.
+        study: Path of the study's YAML file, such as studies/demo.yaml; relative to the working directory of the
+            worker that runs it.
+        overrides: Values laid over the file, each as a.b=value; such as seeds=[0] or tasks.0.slots=64.
+        store: Where artifacts and results are kept: a folder, or an address such as s3://bucket/papa. Without it
+            the worker's PAPA_STORE, else ./papa-store.
+        workers: How many Ray workers; without it what the study says, else one for each CPU core or GPU.
+        ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001 from elsewhere. Without it what
+            the study says, else the worker's RAY_ADDRESS, else its own machine.
 
     Returns:
         The fields of ``Outcome``.
@@ -107,18 +129,29 @@ def run_study(
     """
     spec = load_study(Path(study), overrides or ())
     mark_crashed_runs()
-    name_driver(UUID(flow_run.id), [*flow_run.tags, spec.name])
-    place = Store(Path(store))
+    name_driver(UUID(flow_run.id), [*flow_run.tags, *_tags(spec)])
+    place = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
     place.make()
     address = tracking_address(place)
-    ready = given.get() or Given(check_inputs(spec), StudyProgress(Console(stderr=True)))
+    ready = given.get() or _prepared(spec)
     graph, shown = build_graph(spec, ready.inputs, address), ready.shown
     execution = spec.execution
-    with WorkerPool(workers or execution.workers, execution.device, place.scratch) as pool, shown:
+    cluster = ray_address or execution.ray_address or os.environ.get("RAY_ADDRESS")
+    check_device(spec, cluster)
+    pool = WorkerPool(
+        workers or execution.workers, execution.device, place.scratch, address=cluster, shared=not place.is_remote
+    )
+    if any(step.state == "to run" for step in plan_study(graph, place, {})):
+        check_tracking(address, spec.name)
+        if cluster is None:
+            check_memory(spec, ready.inputs, pool.size)
+    with pool, shown, announced(place, str(Process.this())) as alive:
         rates = measured_rates(place)
         shown.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in graph.nodes})
-        run = _Run(graph, Session(place, pool, execution, shown), shown)
+        run = _Run(graph, Session(place, pool, execution, shown), shown, alive)
         run.to_the_end()
+        runs = json.loads((run.found[graph.nodes[-1]].folder / RUNS).read_text())
+        show_report(spec.name, place.study(spec.name), run_links(runs))
         outcome = Outcome(
             folder=str(place.study(spec.name)),
             tracking=without_password(address),
@@ -129,11 +162,22 @@ def run_study(
     return asdict(outcome)
 
 
+def _prepared(spec: StudySpec) -> Given:
+    """What the command line does before the flow, where a worker started it: progress goes to the run's log."""
+    quiet_engines()
+    return Given(check_inputs(spec), StudyProgress(get_run_logger().info))
+
+
+def _tags(spec: StudySpec) -> list[str]:
+    """What a person filters runs by: the study, its encoders, its tasks."""
+    return [spec.name, *(encoder.name for encoder in spec.encoders), *(task.name for task in spec.tasks)]
+
+
 class _Run:
     """Submits nodes as soon as their needs are met; nodes whose steps have one key share one task run."""
 
-    def __init__(self, graph: Graph, session: Session, shown: StudyProgress) -> None:
-        self.session, self.shown = session, shown
+    def __init__(self, graph: Graph, session: Session, shown: StudyProgress, alive: Callable[[], None]) -> None:
+        self.session, self.shown, self.alive = session, shown, alive
         self.waiting = list(graph.nodes)
         self.found: dict[Node, ArtifactReference] = {}
         self.failures: dict[str, str] = {}
@@ -169,12 +213,13 @@ class _Run:
             self.running.setdefault(future, []).append(node)
 
     def _take(self, future: PrefectFuture[Any]) -> None:
+        self.alive()
         nodes = self.running.pop(future)
         result = future.result(raise_on_failure=False)
         state = future.state
         for node in nodes:
             if not state.is_completed():
-                self._fail(node, _reason(result))
+                self._fail(node, reason(result))
                 continue
             self.found[node] = self.session.store.reference(result["stage"], result["key"])
             self.shown.finished(node.name, cached=state.name == "Cached")
@@ -186,13 +231,6 @@ class _Run:
     def _fail(self, node: Node, reason: str) -> None:
         self.failures[node.name] = reason
         self.shown.failed(node.name, reason)
-
-
-def _reason(error: Any) -> str:
-    if isinstance(error, PapaError):
-        return str(error)
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[-1] if text else 'no message'} (papa run --verbose tells more)"
 
 
 def _told(failures: Mapping[str, str]) -> str:

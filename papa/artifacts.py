@@ -2,36 +2,52 @@
 
 An artifact is a directory of data files plus ``metadata.json``. It is written aside and renamed into place, so it is
 complete if and only if its metadata is there. The metadata carries the SHA-256 of every data file; reading verifies.
+
+Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>``: see ``papa.remote``. What lies
+behind a URI is fetched into this machine's cache before it is read.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError
+from filelock import FileLock
 
-METADATA = "metadata.json"
+from papa import remote
+from papa.cache import copies_of, copy_of, scratch_folder
+from papa.errors import ArtifactError, PapaError
+from papa.filesystem import is_uri
+from papa.remote import METADATA, RemoteArtifact, StoredFile
+
+Address = str | Path
 
 
 @dataclass(frozen=True)
 class ArtifactReference:
-    """Where an artifact lies and the digest of what it holds: all that stages pass to one another."""
+    """Where an artifact lies and the digest of what it holds: all that stages pass to one another.
+
+    Attributes:
+        path: its address.
+        digest: of its files.
+    """
 
     path: str
     digest: str
 
     @property
     def folder(self) -> Path:
-        return Path(self.path)
+        """Its files on this machine; fetched first where they lie behind a URI and are not here yet."""
+        return fetched(self.path, self.digest)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -47,24 +63,29 @@ def sha256_of_json(value: Any) -> str:
 
 
 @contextmanager
-def published(folder: Path, metadata: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a scratch directory to fill; on success add its metadata and rename it to ``folder``.
+def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield a scratch directory to fill; on success add its metadata and publish it at ``address``.
 
-    On an error nothing appears at ``folder`` and the scratch directory is removed. Where another process published
+    On an error nothing appears at ``address`` and the scratch directory is removed. Where another process published
     the same artifact first, the scratch directory is dropped and the one in place stays.
+
+    Raises:
+        ArtifactError: the disk is full.
     """
+    if is_uri(address):
+        with scratch_folder() as scratch, _full_disk_said(scratch.parent):
+            yield scratch
+            RemoteArtifact(str(address)).publish(scratch, _described(scratch, metadata))
+        return
+    folder = Path(address)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = folder.parent / f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    scratch = _beside(folder)
     scratch.mkdir()
     try:
-        yield scratch
-        files = {
-            str(path.relative_to(scratch)): sha256_of_file(path)
-            for path in sorted(scratch.rglob("*"))
-            if path.is_file()
-        }
-        document = {**metadata, "files": files, "digest": sha256_of_json(files)}
-        (scratch / METADATA).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        with _full_disk_said(folder.parent):
+            yield scratch
+            document = _described(scratch, metadata)
+            (scratch / METADATA).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         try:
             scratch.rename(folder)
         except OSError:
@@ -74,48 +95,203 @@ def published(folder: Path, metadata: Mapping[str, Any]) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether a whole artifact lies at ``folder``."""
-    return (folder / METADATA).is_file()
+@contextmanager
+def _full_disk_said(folder: Path) -> Iterator[None]:
+    """Turn a full disk into a sentence, whoever met it."""
+    try:
+        yield
+    except Exception as error:
+        # Not every library keeps the error's number: safetensors only quotes the system's words.
+        full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+        if isinstance(error, PapaError) or not full:
+            raise
+        raise ArtifactError(
+            f"the disk under {folder} is full: free some space and run again, what is finished stays"
+        ) from None
 
 
-def read_metadata(folder: Path) -> dict[str, Any]:
-    """The metadata of the artifact at ``folder``, unverified.
+def is_complete(address: Address) -> bool:
+    """Whether a whole artifact lies at ``address``."""
+    if is_uri(address):
+        return RemoteArtifact(str(address)).metadata() is not None
+    return (Path(address) / METADATA).is_file()
+
+
+def read_metadata(address: Address) -> dict[str, Any]:
+    """The metadata of the artifact at ``address``, unverified.
 
     Raises:
         ArtifactError: there is no artifact, or its metadata is not JSON.
     """
-    path = folder / METADATA
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ArtifactError(
-            f"{folder} holds no complete artifact ({METADATA} is missing): rerun the stage that makes it"
-        ) from None
-    except ValueError:
-        raise ArtifactError(f"{path} is damaged (not JSON): delete {folder} and run again") from None
+    return _metadata(address)[1]
 
 
-def reference(folder: Path) -> ArtifactReference:
-    """The reference to the artifact at ``folder``."""
-    return ArtifactReference(path=str(folder), digest=read_metadata(folder)["digest"])
+def reference(address: Address) -> ArtifactReference:
+    """The reference to the artifact at ``address``."""
+    return ArtifactReference(path=str(address), digest=read_metadata(address)["digest"])
 
 
-def verify(folder: Path) -> dict[str, Any]:
+def verify(address: Address) -> dict[str, Any]:
     """Check every file of the artifact against its digest and return the metadata.
 
     Raises:
         ArtifactError: a file is missing or its bytes changed.
     """
+    folder = fetched(address)
     metadata = read_metadata(folder)
+    _check_files(metadata, folder, folder)
+    return metadata
+
+
+def fetched(address: Address, digest: str | None = None) -> Path:
+    """The artifact's folder on this machine.
+
+    What lies behind a URI is downloaded once a machine and content, and checked; a folder is returned as it is.
+
+    Args:
+        address: where it lies.
+        digest: what it must hold; None takes what it holds now.
+
+    Raises:
+        ArtifactError: it is not there, holds something else or is damaged, or the store cannot be used.
+    """
+    if not is_uri(address):
+        return Path(address)
+    address = str(address)
+    copy = copy_of(address, digest or read_metadata(address)["digest"])
+    if not is_complete(copy):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(copy.with_suffix(".lock")):
+            if not is_complete(copy):
+                with _downloaded(address, digest) as scratch:
+                    scratch.rename(copy)
+    return copy
+
+
+@contextmanager
+def borrowed(address: Address) -> Iterator[Path]:
+    """The artifact's verified files on this machine while the block runs; no copy stays behind.
+
+    Raises:
+        ArtifactError: it is not there or damaged, or the store cannot be used.
+    """
+    if is_uri(address):
+        with _downloaded(str(address), None) as scratch:
+            yield scratch
+    else:
+        verify(address)
+        yield Path(address)
+
+
+def complete_below(address: Address) -> list[str]:
+    """The names of the complete artifacts directly below ``address``, sorted."""
+    if is_uri(address):
+        return remote.published_below(str(address))
+    return sorted(path.parent.name for path in Path(address).glob(f"*/{METADATA}") if path.parent.name[0] != ".")
+
+
+def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
+    """The metadata of every complete artifact directly below ``address``, by name; damaged ones are left out."""
+    if is_uri(address):
+        texts = remote.metadata_below(str(address))
+    else:
+        texts = {name: (Path(address) / name / METADATA).read_bytes() for name in complete_below(address)}
+    documents = {}
+    for name, text in texts.items():
+        with suppress(ValueError):
+            documents[name] = json.loads(text)
+    return documents
+
+
+def stored_below(address: Address) -> list[StoredFile]:
+    """Every file below ``address``."""
+    if is_uri(address):
+        return remote.stored_below(str(address))
+    root = Path(address)
+    found = []
+    for path in root.rglob("*"):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            if not path.is_dir():
+                found.append(StoredFile(str(path.relative_to(root)), status.st_size, status.st_mtime))
+    return found
+
+
+def remove(address: Address) -> None:
+    """Remove an artifact, or a folder of artifacts, with this machine's copies; nothing where there is none.
+
+    It disappears at once: nobody sees a part of it.
+    """
+    if is_uri(address):
+        RemoteArtifact(str(address)).remove()
+        shutil.rmtree(copies_of(str(address)), ignore_errors=True)
+        return
+    folder = Path(address)
+    aside = _beside(folder)
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _downloaded(address: str, digest: str | None) -> Iterator[Path]:
+    """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
+    data, metadata = _metadata(address)
+    if digest is not None and metadata["digest"] != digest:
+        raise ArtifactError(
+            f"{address} holds {metadata['digest'][:12]}, expected {digest[:12]}: it was made again meanwhile, run again"
+        )
+    with scratch_folder() as scratch:
+        RemoteArtifact(address).download(metadata, scratch)
+        _check_files(metadata, scratch, address)
+        (scratch / METADATA).write_bytes(data)
+        yield scratch
+
+
+def _metadata(address: Address) -> tuple[bytes, dict[str, Any]]:
+    """An artifact's metadata, as stored and as a document.
+
+    Raises:
+        ArtifactError: there is no artifact, or its metadata is not JSON.
+    """
+    try:
+        found = RemoteArtifact(str(address)).metadata() if is_uri(address) else (Path(address) / METADATA).read_bytes()
+    except FileNotFoundError:
+        found = None
+    if found is None:
+        raise ArtifactError(
+            f"{address} holds no complete artifact ({METADATA} is missing): rerun the stage that makes it"
+        )
+    try:
+        return found, json.loads(found)
+    except ValueError:
+        raise ArtifactError(f"{address}/{METADATA} is damaged (not JSON): delete {address} and run again") from None
+
+
+def _described(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata with the digests of every file in ``folder``."""
+    files = {
+        str(path.relative_to(folder)): sha256_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    return {**metadata, "files": files, "digest": sha256_of_json(files)}
+
+
+def _check_files(metadata: Mapping[str, Any], folder: Path, address: Address) -> None:
+    """Check the files in ``folder`` against the metadata; ``address`` is what messages name."""
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():
-            raise ArtifactError(f"{path} is missing from its artifact: delete {folder} and run again")
+            raise ArtifactError(f"{address}/{name} is missing from its artifact: delete {address} and run again")
         found = sha256_of_file(path)
         if found != expected:
             raise ArtifactError(
-                f"{path} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]}): "
-                f"delete {folder} and run again"
+                f"{address}/{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]}): "
+                f"delete {address} and run again"
             )
-    return metadata
+
+
+def _beside(folder: Path) -> Path:
+    """A name for a scratch folder on the same disk."""
+    return folder.parent / f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"

@@ -9,6 +9,10 @@ class PapaError(Exception):
     """Base of every error that the user can mend."""
 
 
+class TransientError(PapaError):
+    """What may pass by itself, so that trying again is worth it: a lost worker, a service that cannot be reached."""
+
+
 class SpecError(PapaError):
     """The study's specification is missing, malformed or impossible."""
 

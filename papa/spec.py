@@ -27,6 +27,7 @@ Metric = Literal[
     "negative_log_perplexity",
 ]
 ConstantsKind = Literal["average", "identity", "toeplitz", "zeros", "trained"]
+Precision = Literal["float32", "bfloat16", "float16"]
 Order = Literal["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
 
 
@@ -201,6 +202,8 @@ class ExecutionSpec(Frozen):
 
     workers: Positive | None = None
     """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""
+    ray_address: str | None = None
+    """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is this machine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_tokens: Positive | None = None
     """Tokens in a compact batch, padding included; None takes what is fastest on the device."""
@@ -222,6 +225,8 @@ class StudySpec(Frozen):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2)
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
+    precision: Precision = "float32"
+    """In which encoders compute: half precision is autocast and needs a GPU; averages and probes keep theirs."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report sets beside ours."""

@@ -6,21 +6,25 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from papa.artifacts import METADATA, ArtifactReference, is_complete, published, read_metadata, sha256_of_file
+from papa.artifacts import ArtifactReference, fetched, is_complete, published, read_metadata, sha256_of_file
 from papa.progress import Progress
+from papa.remote import METADATA
 from papa.spec import StudySpec
+from tasks.claim import claimed
 from tasks.inspect import Averaged, inspected
 from tasks.probe import read_scores
 from tasks.session import Session
 from tasks.step import Step
 
 SPECIFICATION = "study.yaml"
+_FETCHED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,15 @@ class Aggregate(Step):
         if not is_complete(folder):
             results = results_table(self.points)
             extras = Extras(
-                corpora={name: read_metadata(one.folder) for name, one in self.corpora.items()},
+                corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
                 paper=read_reference(self.study.reference) if self.study.reference else None,
                 **inspected(self.averages),
             )
             with published(folder, self.metadata()) as scratch:
                 write_report(scratch, self.study, results, summarise(results), extras=extras)
                 (scratch / SPECIFICATION).write_text(specification(self.study))
-        replace_folder(session.store.study(self.study.name), folder)
+        with claimed(session.store, f"study-{self.study.name}"):
+            replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
 
 
@@ -118,9 +123,10 @@ def results_table(points: tuple[Point, ...]) -> Any:
     """One row a cell: a pandas frame with the columns of ``results.parquet``."""
     import pandas
 
+    with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
+        documents = list(threads.map(lambda point: read_scores(point.scores.folder), points))
     rows = []
-    for point in points:
-        document = read_scores(point.scores.folder)
+    for point, document in zip(points, documents, strict=True):
         unseen = document["coverage"]
         for one in document["scores"]:
             rows.append(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from papa.artifacts import Address
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from tasks.session import Session
@@ -56,7 +56,7 @@ def control(
     encoder_reference: EncoderReference,
     kind: str,
     slots: int,
-    folder: Path,
+    folder: Address,
     metadata: Mapping[str, Any],
     progress: Progress,
 ) -> None:

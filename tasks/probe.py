@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from papa.artifacts import ArtifactReference, published, verify
+from papa.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
+from papa.cache import scratch_folder
 from papa.encoders.reference import EncoderReference
 from papa.errors import SpecError
 from papa.progress import Progress
@@ -38,10 +40,11 @@ class Probe(Step):
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         seeds: one probe each.
         features: in what precision features are kept.
+        ranking: the head order that ``heads`` were taken from; None where no training led to them.
     """
 
     stage: ClassVar[str] = "probe"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     encoder: EncoderReference
     corpus: ArtifactReference
@@ -51,6 +54,7 @@ class Probe(Step):
     trained: bool
     seeds: tuple[int, ...]
     features: FeaturesSpec
+    ranking: ArtifactReference | None = None
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -69,6 +73,9 @@ class Probe(Step):
             "constants": self.constants.digest if self.constants and self.heads else None,
         }
 
+    def origins(self) -> tuple[str, ...]:
+        return (self.ranking.digest,) if self.ranking else ()
+
     def run(self, session: Session, progress: Progress) -> None:
         session.pool.run(
             probe,
@@ -83,7 +90,7 @@ class Probe(Step):
                 "seeds": self.seeds,
                 "features": self.features,
                 "execution": session.execution,
-                "scratch": session.store.scratch / f"features-{self.key[:16]}",
+                "scratch": None if session.store.is_remote else session.store.scratch / f"features-{self.key[:16]}",
                 "folder": self.folder(session.store),
                 "metadata": self.metadata(),
             },
@@ -103,28 +110,28 @@ def probe(
     seeds: Sequence[int],
     features: FeaturesSpec,
     execution: ExecutionSpec,
-    scratch: Path,
-    folder: Path,
+    scratch: Path | None,
+    folder: Address,
     metadata: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    """Publish the scores of one point at ``folder``."""
+    """Publish the scores of one point at ``folder``, unless they are there by now."""
+    if is_complete(folder):
+        return
     from papa.attention.constants import ConstantMatrices
     from papa.attention.replacement import replaced
     from papa.probes.evaluate import evaluate_cell
 
     started = time.monotonic()
     tokenized = open_corpus(corpus.folder, corpus.digest)
-    options: dict[str, Any] = {
-        "features": features,
-        "execution": execution,
-        "scratch": scratch,
-        "progress": progress,
-    }
     unseen: float | None = None
-    # A killed call may have left its features there.
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
+    with _features_folder(scratch) as place:
+        options: dict[str, Any] = {
+            "features": features,
+            "execution": execution,
+            "scratch": place,
+            "progress": progress,
+        }
         if not heads:
             scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
         else:
@@ -136,8 +143,6 @@ def probe(
                 with replaced(encoder, matrices, heads) as coverage:
                     scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
                 unseen = coverage.unseen_share
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     seconds = time.monotonic() - started
     document = {
         "scores": [{"seed": one.seed, "score": one.score, "seconds": one.seconds} for one in scores],
@@ -150,12 +155,28 @@ def probe(
         (published_folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def read_scores(folder: Path) -> dict[str, Any]:
+@contextmanager
+def _features_folder(place: Path | None) -> Iterator[Path]:
+    """Where a cell keeps features while it runs: at ``place``, or in this machine's cache."""
+    if place is None:
+        with scratch_folder() as folder:
+            yield folder
+        return
+    # A killed call may have left its features there.
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def read_scores(address: Address) -> dict[str, Any]:
     """What ``probe`` published: scores (seed, score, seconds), coverage, constant_heads, seconds, device.
 
     Raises:
         ArtifactError: the artifact is damaged.
     """
+    folder = fetched(address)
     verify(folder)
     return json.loads((folder / SCORES).read_text())
 

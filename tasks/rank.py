@@ -6,22 +6,31 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.artifacts import ArtifactReference, published, read_metadata
+from papa.artifacts import Address, ArtifactReference, is_complete, published, read_metadata
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
+from papa.workers.team import Alone, Team
 from tasks.session import Session
 from tasks.step import Step, identity
 from tasks.tokenise import open_corpus
 
+if TYPE_CHECKING:
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.corpus import TokenizedCorpus
+    from papa.probes.joint import JointGradients
+
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
 BY_LAMBDA: tuple[Order, ...] = ("lambda", "lambda_reversed")
+_FEEDS_A_TEAM = 1.25
+"""Parts' worth of tokens in a minibatch from which on a second worker saves more time than it could elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class Rank(Step):
     """
 
     stage: ClassVar[str] = "rank"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 3
 
     encoder: EncoderReference
     corpus: ArtifactReference
@@ -78,7 +87,16 @@ class Rank(Step):
             },
             progress=progress,
             urgency=1,
+            with_team=self.feeds_a_team(session.pool.on_gpu),
         )
+
+    def feeds_a_team(self, on_gpu: bool) -> bool:
+        """Whether minibatches have work for more than one worker; others are better off with other steps."""
+        from papa.probes.parts import part_tokens
+
+        corpus = read_metadata(self.corpus.path)
+        tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
+        return tokens > _FEEDS_A_TEAM * part_tokens(on_gpu)
 
 
 def rank(
@@ -89,25 +107,55 @@ def rank(
     constants: ArtifactReference,
     task: TaskSpec,
     ranking: RankingSpec,
-    folder: Path,
+    folder: Address,
     metadata: Mapping[str, Any],
     progress: Progress,
+    team: Team | None = None,
 ) -> None:
-    """Publish λ and the head orders by λ at ``folder``."""
+    """Publish λ and the head orders by λ at ``folder``, unless they are there by now."""
+    if is_complete(folder):
+        return
     from safetensors.torch import save_file
 
-    from papa.attention.constants import ConstantMatrices
     from papa.ranking.training import train_lambda
 
     started = time.monotonic()
-    tokenized = open_corpus(corpus.folder, corpus.digest)
-    matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
-    lambdas = train_lambda(encoder, matrices, tokenized, task, ranking, progress=progress)
+    tokenized, matrices = opened(reference, corpus, constants, task)
+    shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
+    with (team or Alone(encoder)).crew(gradients, shared) as crew:
+        each = partial(crew.each, "gradient")
+        lambdas = train_lambda(encoder, matrices, tokenized, task, ranking, each=each, progress=progress)
     orders = {name: head_order(name, lambdas, encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     document = {**metadata, "seconds": time.monotonic() - started}
     with published(folder, document) as scratch:
         save_file({"lambda": lambdas.detach().float().cpu().contiguous()}, scratch / LAMBDA)
         (scratch / ORDERS).write_text(json.dumps(orders) + "\n")
+
+
+def gradients(
+    *,
+    encoder: Any,
+    reference: EncoderReference,
+    corpus: ArtifactReference,
+    constants: ArtifactReference,
+    task: TaskSpec,
+    seed: int,
+) -> JointGradients:
+    """What finds gradients on one member of a crew, which opens everything for itself."""
+    from papa.ranking.training import lambda_gradients
+
+    tokenized, matrices = opened(reference, corpus, constants, task)
+    return lambda_gradients(encoder=encoder, constants=matrices, corpus=tokenized, task=task, seed=seed)
+
+
+def opened(
+    reference: EncoderReference, corpus: ArtifactReference, constants: ArtifactReference, task: TaskSpec
+) -> tuple[TokenizedCorpus, ConstantMatrices]:
+    """What λ is trained on: the text and the constant matrices, verified."""
+    from papa.attention.constants import ConstantMatrices
+
+    matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
+    return open_corpus(corpus.folder, corpus.digest), matrices
 
 
 def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:

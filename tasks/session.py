@@ -17,6 +17,12 @@ class Reporter(Protocol):
     def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
         """While the block runs, the work ``name`` is in progress; yields where to tell how far it is."""
 
+    def waits(self, name: str) -> None:
+        """Another run works on ``name``; its result is waited for."""
+
+    def again(self, name: str, reason: str) -> None:
+        """The work ``name`` failed and will be tried again."""
+
 
 class Session:
     """What steps share while a study runs. No step reads another's data through it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
@@ -38,6 +37,10 @@ class Step(ABC):
     def upstream(self) -> dict[str, str | None]:
         """The digests of what it builds on, by name."""
 
+    def origins(self) -> tuple[str, ...]:
+        """Digests of further artifacts it came from, where the key holds what they led to instead."""
+        return ()
+
     @abstractmethod
     def run(self, session: Session, progress: Progress) -> None:
         """Make the artifact at ``folder(session.store)``.
@@ -51,8 +54,8 @@ class Step(ABC):
         """The cache key."""
         return cache_key(self.stage, self.version, self.spec(), self.upstream())
 
-    def folder(self, store: Store) -> Path:
-        """Where its artifact lies."""
+    def folder(self, store: Store) -> str:
+        """The address of its artifact."""
         return store.folder(self.stage, self.key)
 
     def is_complete(self, store: Store) -> bool:
@@ -68,16 +71,18 @@ class Step(ABC):
             "key": self.key,
             "spec": self.spec(),
             "upstream": self.upstream(),
+            "origins": self.origins(),
             "flops": self.flops,
         }
 
 
 def identity(encoder: EncoderReference) -> dict[str, Any]:
-    """What of an encoder enters a cache key: its weights and shape, not where it lies."""
+    """What of an encoder enters a cache key: its weights, shape and precision, not where it lies."""
     return {
         "digest": encoder.digest,
         "model_type": encoder.model_type,
         "layers": encoder.layers,
         "heads": encoder.heads,
         "width": encoder.width,
+        "precision": encoder.precision,
     }

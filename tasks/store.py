@@ -1,23 +1,31 @@
-"""The artifact store: one folder that holds everything a study makes.
+"""The artifact store: all that a study makes, in a folder or behind a URI.
 
 ::
 
     <store>/artifacts/<stage>/<key>/   one artifact a finished step
-    <store>/studies/<name>/            a study's results, for people
-    <store>/prefect/                   Prefect's database and results
-    <store>/mlflow.db, mlartifacts/    MLflow's runs
-    <store>/scratch/                   what is only needed while a step runs
+    <store>/runs/                      which studies use the store just now
+    <root>/studies/<name>/             a study's results, for people
+    <root>/prefect/                    Prefect's database and results
+    <root>/mlflow.db, mlartifacts/     MLflow's runs
+    <root>/scratch/                    what is only needed while a step runs
+    <root>/locks/                      held while a step runs
+
+In a folder, root is the store itself. Behind a URI such as ``s3://bucket/prefix`` lie the artifacts alone, for every
+machine; each keeps a root of its own in its cache.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from papa.artifacts import ArtifactReference, is_complete, reference, sha256_of_json
+from papa.artifacts import Address, ArtifactReference, is_complete, metadata_below, reference, sha256_of_json
+from papa.cache import cache_folder, local_name
 from papa.errors import ArtifactError
+from papa.filesystem import check, is_uri
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:
@@ -31,21 +39,45 @@ def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mappi
 
 
 class Store:
-    """The places in a store folder.
+    """The places in a store.
 
     Args:
-        root: the store folder; made when something is written to it.
+        address: a folder, made when something is written to it; or a URI that fsspec knows.
+
+    Attributes:
+        address: the folder or URI.
+        root: the store's folder on this machine.
+
+    Raises:
+        ArtifactError: the address is neither.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = Path(os.path.abspath(root.expanduser()))
+    def __init__(self, address: Address) -> None:
+        text = str(address).removeprefix("file://")
+        if re.match(r"[a-z][a-z0-9+.-]+:(?!//)", text):
+            raise ArtifactError(
+                f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix"
+            )
+        self.address = text.rstrip("/") if is_uri(text) else os.path.abspath(Path(text).expanduser())
+        self.root = cache_folder() / "stores" / local_name(self.address) if self.is_remote else Path(self.address)
 
     def __repr__(self) -> str:
-        return f"Store({str(self.root)!r})"
+        return f"Store({self.address!r})"
 
     @property
-    def artifacts(self) -> Path:
-        return self.root / "artifacts"
+    def is_remote(self) -> bool:
+        """Whether its artifacts lie behind a URI."""
+        return is_uri(self.address)
+
+    @property
+    def artifacts(self) -> str:
+        """Where artifacts lie."""
+        return f"{self.address}/artifacts"
+
+    @property
+    def runs(self) -> str:
+        """Where studies say that they use the store."""
+        return f"{self.address}/runs"
 
     @property
     def prefect(self) -> Path:
@@ -63,13 +95,21 @@ class Store:
     def scratch(self) -> Path:
         return self.root / "scratch"
 
+    @property
+    def locks(self) -> Path:
+        return self.root / "locks"
+
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
         return self.root / "studies" / name
 
-    def folder(self, stage: str, key: str) -> Path:
-        """Where the artifact of a step lies, finished or not."""
-        return self.artifacts / stage / key
+    def folder(self, stage: str, key: str) -> str:
+        """The address of a step's artifact, finished or not."""
+        return f"{self.artifacts}/{stage}/{key}"
+
+    def metadata(self, stage: str) -> list[dict[str, Any]]:
+        """What every finished artifact of a stage says of itself."""
+        return list(metadata_below(f"{self.artifacts}/{stage}").values())
 
     def holds(self, stage: str, key: str) -> bool:
         """Whether the step's artifact is complete."""
@@ -83,11 +123,22 @@ class Store:
         """
         return reference(self.folder(stage, key))
 
-    def make(self) -> None:
-        """Make the store folder.
+    def check(self) -> None:
+        """Check that artifacts can be read, before work starts that only reads them.
 
         Raises:
-            ArtifactError: it cannot be made or written to.
+            ArtifactError: they cannot.
+            TransientError: the store does not answer.
+        """
+        if self.is_remote:
+            check(self.address, write=False)
+
+    def make(self) -> None:
+        """Make the store's folder on this machine; check that artifacts can be written.
+
+        Raises:
+            ArtifactError: they cannot, or the folder cannot be made.
+            TransientError: the store does not answer.
         """
         try:
             self.scratch.mkdir(parents=True, exist_ok=True)
@@ -95,6 +146,7 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise ArtifactError(
-                f"the store {self.root} cannot be written ({error.strerror}): give another folder with --store"
-            ) from None
+            what = "set PAPA_CACHE to another folder" if self.is_remote else "give another folder with --store"
+            raise ArtifactError(f"the store {self.root} cannot be written ({error.strerror}): {what}") from None
+        if self.is_remote:
+            check(self.address, write=True)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from papa.artifacts import Address, is_complete
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
@@ -61,6 +62,7 @@ class Tokenise(Step):
             },
             progress=progress,
             urgency=3,
+            at_driver=True,
         )
 
 
@@ -81,11 +83,13 @@ def tokenise(
     encoder_reference: EncoderReference,
     task: TaskSpec,
     layout: LayoutSpec,
-    folder: Path,
+    folder: Address,
     shard_rows: int,
     progress: Progress,
 ) -> None:
-    """Publish the tokenised corpus at ``folder``."""
+    """Publish the tokenised corpus at ``folder``, unless it is there by now."""
+    if is_complete(folder):
+        return
     from papa.corpora.corpus import tokenize_corpus
     from papa.encoders.reference import load_tokenizer
 
@@ -100,7 +104,7 @@ def tokenise(
     )
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)
 def open_corpus(folder: Path, digest: str) -> TokenizedCorpus:
     """The tokenised corpus at ``folder``, verified once a process for each content."""
     from papa.corpora.corpus import load_corpus

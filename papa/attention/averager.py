@@ -23,7 +23,7 @@ from papa.corpora.batches import CompactBatch
 from papa.corpora.compact import compact_batches
 from papa.corpora.split import TokenizedSplit
 from papa.encoders.dispatch import NothingLeftToDo, OwnAttention
-from papa.encoders.encoder import Encoder
+from papa.encoders.encoder import Encoder, check_finite
 from papa.progress import Progress, silent
 
 GRID = 2.0**32
@@ -74,16 +74,16 @@ class AttentionAverager:
             slots: the slots that the m columns stand for.
             attention_mask: where inputs have tokens.
         """
-        real = attention_mask.to(probabilities.dtype)
+        pairs = (slots[:, None] * len(self.counts) + slots).flatten()
         if layer == 0:
-            pairs = real.T @ real
-            self.counts[slots[:, None], slots] += pairs.double()
-        if bool(attention_mask.all()):
-            total = probabilities.sum(dim=0)
-        else:
-            # einsum over the batch at each query: a row of an input without a token there adds nothing.
-            total = torch.einsum("bhij,bi->hij", probabilities, real)
-        self.sums[layer][:, slots[:, None], slots] += (total.double() * GRID).round() / GRID
+            real = attention_mask.double()
+            self.counts.view(-1).index_add_(0, pairs, (real.T @ real).flatten())
+        if not bool(attention_mask.all()):
+            # A row of an input without a token there adds nothing.
+            probabilities = probabilities * attention_mask[:, None, :, None]
+        total = probabilities.sum(dim=0).double().mul_(GRID).round_().div_(GRID)
+        # One flat index: with three index tensors this would take six times as long.
+        self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
 
     def merge(self, other: AttentionSums) -> None:
         """Add what another pass found."""
@@ -96,8 +96,10 @@ class AttentionAverager:
 
     def result(self) -> ConstantMatrices:
         """The average, entry by entry; entries never seen are 0."""
-        average = self.sums / self.counts.clamp(min=1)
-        return ConstantMatrices(matrices=average.float().cpu(), seen=(self.counts > 0).cpu(), kind="average")
+        average = torch.empty(self.sums.shape)
+        for layer, sums in enumerate(self.sums):
+            average[layer] = sums / self.counts.clamp(min=1)
+        return ConstantMatrices(matrices=average, seen=(self.counts > 0).cpu(), kind="average")
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ def average_split(
         pad_token_id: fills columns without a token.
         batch_tokens: tokens in a batch.
         progress: told (rows done, rows).
+
+    Raises:
+        SpecError: attention exceeds what float16 can hold.
     """
     done = 0
     with averaging(encoder, slots) as averager:
@@ -153,4 +158,6 @@ def average_split(
             encoder.observe(batch)
             done += len(batch.rows)
             progress(done, len(split))
+    if encoder.precision == "float16":
+        check_finite(averager.sums)
     return averager.sums_so_far()

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from papa.artifacts import published, verify
+from papa.artifacts import Address, published, verify
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
@@ -39,7 +39,7 @@ class ConstantMatrices:
         """S, the length of the layout."""
         return self.matrices.shape[-1]
 
-    def save(self, folder: Path, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
+    def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""
         document = {
             **metadata,

@@ -24,38 +24,37 @@ class _Mixing:
     """The rule of one layer: the mix is linear in V, so only what A and C put out is ever added."""
 
     matrices: Float[Tensor, "heads slots slots"]
-    theta: Float[Tensor, "layers heads"]
-    layer: int
+    share: Float[Tensor, "heads 1 1"]
     own_heads: None = None
 
     def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
         all_heads = torch.arange(len(self.matrices), device=value.device)
         matrices = at_slots(self.matrices, all_heads, batch.slots).to(value.dtype)
-        share = self.theta[self.layer].sigmoid()[:, None, None]
         if own.dropout > 0:
-            return self._with_dropout(own, value, matrices, share, batch)
+            return self._with_dropout(own, value, matrices, batch)
         constant = constant_product(matrices, value, batch.attention_mask)
-        return constant + share * (own.product(value) - constant)
+        return constant + self.share * (own.product(value) - constant)
 
-    def _with_dropout(
-        self, own: OwnAttention, value: Tensor, matrices: Tensor, share: Tensor, batch: CompactBatch
-    ) -> Tensor:
+    def _with_dropout(self, own: OwnAttention, value: Tensor, matrices: Tensor, batch: CompactBatch) -> Tensor:
         """Entries of the mix itself are dropped, so here it is written out."""
         probabilities = replace(own, dropout=0.0).probabilities()
         constant = normalised_rows(matrices, batch.attention_mask)
-        mix = constant + share * (probabilities - constant)
+        mix = constant + self.share * (probabilities - constant)
         return torch.matmul(F.dropout(mix, own.dropout), value)
 
 
 @contextmanager
 def mixed(encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]) -> Iterator[None]:
-    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ); gradients reach θ.
+    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its start.
+
+    Gradients reach θ: of one backward pass, so training opens a block for each.
 
     Raises:
         ArtifactError: the matrices do not fit the encoder.
     """
     check_fits(constants, encoder)
     matrices = constants.matrices.to(encoder.device)
-    rules = {layer: _Mixing(matrices[layer], theta, layer) for layer in range(encoder.layers)}
+    shares = theta.sigmoid()[:, :, None, None].unbind()
+    rules = {layer: _Mixing(matrices[layer], share) for layer, share in enumerate(shares)}
     with encoder.ruled(rules):
         yield

@@ -17,6 +17,8 @@ def at_slots(
 ) -> Float[Tensor, "chosen m m"]:
     """C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
     size, m = matrices.shape[-1], len(slots)
+    if m == size:
+        return matrices.index_select(0, chosen)
     pairs = (slots[:, None] * size + slots).flatten()
     entries = (chosen[:, None] * (size * size) + pairs).flatten()
     return matrices.flatten().index_select(0, entries).view(-1, m, m)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from papa.artifacts import published, verify
+from papa.artifacts import Address, published, verify
 from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, room, room_in_pair
 from papa.corpora.ragged import Ragged
 from papa.corpora.rows import TaskRows, read_rows
@@ -91,11 +91,11 @@ def tokenize_corpus(
     layout: LayoutSpec,
     tokenizer: Any,
     encoder: EncoderReference,
-    folder: Path,
+    folder: Address,
     *,
     shard_rows: int,
     progress: Progress = silent,
-) -> Path:
+) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
 
     Args:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +14,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from papa.corpora.spill import spilled
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
 
@@ -31,7 +34,12 @@ _FORMATS: dict[str, FileFormat] = {
     ".iob": "conll",
 }
 _BLOCK = 64 * 1024 * 1024
-"""Bytes parsed at once; no single row may be longer."""
+"""Bytes parsed at once where the whole file has to be; no single row may be longer."""
+_SMALL_BLOCK = 256 * 1024
+"""Bytes parsed at once, as a rule."""
+_BATCH_ROWS = 32_768
+_POOL = pa.system_memory_pool()
+"""Gives freed blocks back, where Arrow's own pool keeps several times what a file's blocks need."""
 
 
 def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
@@ -73,11 +81,31 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
 
 
 def _jsonl(path: Path) -> pa.Table:
+    try:
+        return _streamed_jsonl(path)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # What follows the first block may hold other types, or a row longer than a block; or the file is damaged.
+        return _whole_jsonl(path)
+
+
+def _streamed_jsonl(path: Path) -> pa.Table:
+    read = pa.json.ReadOptions(block_size=_SMALL_BLOCK)
+    with pa.json.open_json(path, read_options=read, memory_pool=_POOL) as reader:
+        schema = pa.schema([(field.name, _as_text(field.type)) for field in reader.schema])
+        if schema == reader.schema:
+            return spilled(reader, schema)
+    # Arrow reads text that looks like dates as dates.
+    parse = pa.json.ParseOptions(explicit_schema=schema)
+    with pa.json.open_json(path, read_options=read, parse_options=parse, memory_pool=_POOL) as reader:
+        return spilled(reader, schema)
+
+
+def _whole_jsonl(path: Path) -> pa.Table:
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
         dates = {field.name: _as_text(field.type) for field in table.schema if _as_text(field.type) != field.type}
-        if dates:  # Arrow reads text that looks like dates as dates.
+        if dates:
             parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
         table.validate(full=True)  # Arrow takes any bytes for text until asked.
@@ -107,14 +135,16 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
 
 
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
-    read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK, autogenerate_column_names=not header)
+    read = pa.csv.ReadOptions(use_threads=False, block_size=_SMALL_BLOCK, autogenerate_column_names=not header)
     quoted = delimiter == ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
     try:
         with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
             names = reader.schema.names
         convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        table = pa.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+        streamed = {"read_options": read, "parse_options": parse, "convert_options": convert, "memory_pool": _POOL}
+        with pa.csv.open_csv(path, **streamed) as reader:
+            table = spilled(reader, reader.schema)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"{path} cannot be read as {'csv' if quoted else 'tsv'} ({error}): mend the file or set source.format"
@@ -124,6 +154,9 @@ def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
 
 def _parquet(path: Path) -> pa.Table:
     try:
+        with pa.parquet.ParquetFile(path) as file, suppress(pa.ArrowInvalid):
+            # Dictionaries may change from group to group, which a mapped table cannot follow.
+            return spilled(file.iter_batches(_BATCH_ROWS), file.schema_arrow)
         table = pa.parquet.read_table(path)
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
@@ -132,8 +165,18 @@ def _parquet(path: Path) -> pa.Table:
 
 
 def _text(path: Path) -> pa.Table:
-    lines = [line.strip() for line in _lines(path)]
-    return pa.table({"text": pa.array([line for line in lines if line], pa.large_string())})
+    try:
+        return spilled(_batches_of_lines(path), pa.schema([("text", pa.large_string())]))
+    except UnicodeDecodeError:
+        _lines(path)  # Says where.
+        raise
+
+
+def _batches_of_lines(path: Path) -> Iterator[pa.RecordBatch]:
+    with path.open(encoding="utf-8-sig") as file:
+        lines = filter(None, map(str.strip, file))
+        while batch := list(islice(lines, _BATCH_ROWS)):
+            yield pa.record_batch({"text": pa.array(batch, pa.large_string())})
 
 
 def _conll(path: Path) -> pa.Table:

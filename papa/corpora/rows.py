@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from papa.corpora.labels import LabelColumn, to_classes, to_numbers
 from papa.corpora.sources import Split, read_source
+from papa.corpora.spill import taken
 from papa.corpora.table import SourceTable
 from papa.corpora.tags import to_iob2
 from papa.errors import DataError
@@ -57,10 +58,10 @@ def read_rows(task: TaskSpec) -> TaskRows:
     chosen = tables[0]
     if task.train_rows is not None:
         order = np.random.default_rng(task.sample_seed).permutation(chosen.num_rows)[: task.train_rows]
-        chosen = chosen.take(pa.array(order))
+        chosen = taken(chosen, order)
     return TaskRows(
-        train=chosen.combine_chunks(),
-        validation=tables[1].slice(0, task.validation_rows).combine_chunks(),
+        train=chosen,
+        validation=tables[1].slice(0, task.validation_rows),
         label_names=names,
         notes=notes,
     )
@@ -172,13 +173,13 @@ def _as_iob2(tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, 
     return pa.array([number[tag] for tag in flat], pa.int64()), changed
 
 
-def _text(source: SourceTable, name: str | None) -> pa.Array:
+def _text(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     assert name is not None
     column = source.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it")
-    return _one(column.cast(pa.large_string()))
+    return column.cast(kind)
 
 
 def _lists(source: SourceTable, name: str) -> pa.Array:

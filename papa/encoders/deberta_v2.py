@@ -55,11 +55,13 @@ class SlotConvolution(nn.Module):
         self.convolution = convolution
         self.dispatch = dispatch
 
-    def forward(self, states: Float[Tensor, "batch width m"]) -> Float[Tensor, "batch width m"]:
-        slots = batch_at_hand(self.dispatch).slots
-        spread = states.new_zeros(*states.shape[:2], int(slots[-1]) + 1)
-        spread = torch.index_copy(spread, -1, slots, states)
-        return self.convolution(spread)[..., slots]
+    def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
+        batch, packing = batch_at_hand(self.dispatch), self.dispatch.packing
+        assert packing is not None, "the model was called outside Encoder.hidden_states"
+        apart = packing.apart(states.transpose(1, 2)) * batch.attention_mask[..., None]
+        spread = apart.new_zeros(len(apart), states.shape[1], int(batch.slots[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.slots, apart.transpose(1, 2))
+        return packing.together(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
 
 
 def _attentions(model: Any) -> list[nn.Module]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, OwnAttention
-from papa.encoders.routing import any_own_heads, batch_at_hand, heads_apart, heads_together, slot_distances
+from papa.encoders.routing import batch_at_hand, heads_apart, slot_distances
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def _attend(
     module: Any,
     dispatch: Dispatch,
     projections: Projections,
-    hidden_states: Float[Tensor, "batch m width"],
+    hidden_states: Float[Tensor, "1 tokens width"],
     *_: object,
     relative_pos: Int[Tensor, "m m"] | None = None,
     rel_embeddings: Float[Tensor, "relative width"] | None = None,
     **__: object,
-) -> tuple[Float[Tensor, "batch m width"], None]:
+) -> tuple[Float[Tensor, "1 tokens width"], None]:
     head_width: int = module.attention_head_size
     query, key, value = (
         heads_apart(getattr(module, name)(hidden_states), head_width)
@@ -62,12 +62,14 @@ def _attend(
     )
     scaling = (head_width * projections.terms) ** -0.5
     bias = None
-    if relative_pos is not None and rel_embeddings is not None and any_own_heads(dispatch):
-        embeddings = module.pos_dropout(rel_embeddings)[None]
-        bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
+    if dispatch.any_own_heads():
+        query, key = dispatch.apart(query), dispatch.apart(key)
+        if relative_pos is not None and rel_embeddings is not None:
+            embeddings = module.pos_dropout(rel_embeddings)[None]
+            bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
     own = OwnAttention(query, key, dispatch.mask, scaling, bias, dropout)
-    return heads_together(dispatch.attend(own, value)), None
+    return dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2), None
 
 
 def _position_scores(
@@ -130,7 +132,11 @@ class SlotPositions:
 
 
 def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
-    """Make a DeBERTa encoder's relative positions those of slots; nothing to do where it has none."""
+    """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no mask of its own.
+
+    That mask would be a square of all tokens, which the batch's own mask makes needless.
+    """
+    encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
         positions = SlotPositions(encoder, dispatch, row)
         encoder.get_rel_pos, encoder.get_rel_embedding = positions.get_rel_pos, positions.get_rel_embedding

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from papa.corpora.batches import CompactBatch
+from papa.encoders.packing import Packing
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class OwnAttention:
         if self.bias is not None:
             scores = scores + self.bias
         if self.mask is not None:
-            scores = scores.masked_fill(~self.mask, -math.inf)
-        return F.dropout(scores.softmax(dim=-1), self.dropout, training=self.dropout > 0)
+            scores = scores.masked_fill_(~self.mask, -math.inf)
+        at_least_single = torch.promote_types(scores.dtype, torch.float32)
+        return F.dropout(scores.softmax(dim=-1, dtype=at_least_single), self.dropout, training=self.dropout > 0)
 
     def product(self, value: Float[Tensor, "batch own m width"]) -> Float[Tensor, "batch own m width"]:
         """A·V without holding A (fused kernel)."""
@@ -84,19 +86,36 @@ class Dispatch:
 
     rules: Mapping[int, Rule] = field(default_factory=dict)
     batch: CompactBatch | None = None
+    packing: Packing | None = None
     mask: Bool[Tensor, "batch 1 1 m"] | None = None
     layer: int = 0
 
-    def begin(self, batch: CompactBatch) -> None:
-        """Start a forward pass over ``batch``."""
-        self.batch = batch
-        self.mask = None if bool(batch.attention_mask.all()) else batch.attention_mask[:, None, None, :]
+    def begin(self, batch: CompactBatch, packing: Packing) -> None:
+        """Start a forward pass over ``batch``, whose tokens ``packing`` puts together and apart."""
+        self.batch, self.packing = batch, packing
+        self.mask = None if packing.places is None else batch.attention_mask[:, None, None, :]
         self.layer = 0
 
     def own_heads(self) -> Int[Tensor, " own"] | None:
         """The heads of the layer at hand whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
         return None if rule is None else rule.own_heads
+
+    def any_own_heads(self) -> bool:
+        """Whether any head of the layer at hand needs its queries and keys."""
+        own = self.own_heads()
+        return own is None or own.numel() > 0
+
+    def apart(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+        """Queries, keys or values of all inputs' tokens, input by input."""
+        assert self.packing is not None, "attention was called outside Encoder.hidden_states"
+        heads = states.shape[1]
+        return self.packing.apart(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    def together(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
+        """What heads put out for real tokens, all inputs' side by side."""
+        assert self.packing is not None, "attention was called outside Encoder.hidden_states"
+        return self.packing.together(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
 
     def attend(
         self, own: OwnAttention, value: Float[Tensor, "batch heads m width"]
@@ -131,7 +150,7 @@ class OwnHeadsProjection(nn.Module):
         self.head_width = head_width
         self._slices: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
 
-    def forward(self, hidden_states: Float[Tensor, "batch m width"]) -> Float[Tensor, "batch m own_width"]:
+    def forward(self, hidden_states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "1 tokens own_width"]:
         heads = self.dispatch.own_heads()
         if heads is None:
             return self.linear(hidden_states)
@@ -182,8 +201,10 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface; the mask comes from the compact batch."""
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
+    if dispatch.any_own_heads():
+        query, key = dispatch.apart(query), dispatch.apart(key)
     own = OwnAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
-    return dispatch.attend(own, value).transpose(1, 2).contiguous(), None
+    return dispatch.together(dispatch.attend(own, dispatch.apart(value))), None
 
 
 def _no_mask(*_: object, **__: object) -> None:

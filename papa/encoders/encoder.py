@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, NothingLeftToDo, own_heads_projected
 from papa.encoders.families import family_of
-from papa.encoders.reference import EncoderReference, supported
-from papa.errors import EncoderError
+from papa.encoders.packing import Packing
+from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.errors import EncoderError, SpecError
+from papa.spec import Precision
 
 
 class Encoder:
@@ -24,6 +26,8 @@ class Encoder:
     Args:
         model: a model of a supported family, loaded with ``attn_implementation="papa"`` where the family asks for it.
         device: where it runs.
+        precision: what it computes in: float32 is the precision of its weights; half precision is autocast, and hidden
+            states are float32 all the same.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
@@ -33,7 +37,7 @@ class Encoder:
         EncoderError: the architecture is not supported.
     """
 
-    def __init__(self, model: nn.Module, device: str | torch.device = "cpu") -> None:
+    def __init__(self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32") -> None:
         config: Any = model.config
         family = family_of(config.model_type)
         if family is None:
@@ -51,6 +55,7 @@ class Encoder:
         self.family = family
         self.config = config
         self.device = torch.device(device)
+        self.precision = precision
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
@@ -73,7 +78,20 @@ class Encoder:
 
     def hidden_states(self, batch: CompactBatch) -> list[Float[Tensor, "batch m width"]]:
         """The L+1 hidden states of a compact batch, embeddings first; columns without a token hold no meaning."""
-        return list(self._forward(batch, output_hidden_states=True).hidden_states)
+        tokens = self.token_states(batch)
+        assert self.dispatch.packing is not None
+        return [self.dispatch.packing.apart(states[None]) for states in tokens]
+
+    def token_states(self, batch: CompactBatch) -> list[Float[Tensor, "tokens width"]]:
+        """The L+1 hidden states of the real tokens alone, input by input, embeddings first.
+
+        Raises:
+            SpecError: they exceed what float16 can hold.
+        """
+        found = [states[0] for states in self._forward(batch, output_hidden_states=True).hidden_states]
+        if self.precision == "float16":
+            check_finite(found[-1])
+        return found if self.precision == "float32" else [states.float() for states in found]
 
     def observe(self, batch: CompactBatch) -> None:
         """Run a compact batch for what the rules see of it, and no further than they need."""
@@ -81,15 +99,24 @@ class Encoder:
             self._forward(batch)
 
     def _forward(self, batch: CompactBatch, **options: bool) -> Any:
+        packing = Packing.of(batch.attention_mask, self.device)
         batch = self.to_device(batch)
-        self.dispatch.begin(batch)
-        output = self.model(**self.family.model_inputs(batch, self.config), return_dict=True, **options)
+        self.dispatch.begin(batch, packing)
+        inputs = self.family.model_inputs(batch, self.config)
+        inputs = {name: packing.inputs(values) for name, values in inputs.items()}
+        with self._autocast():
+            output = self.model(**inputs, return_dict=True, **options)
         if self.dispatch.layer != self.layers:
             raise EncoderError(
                 f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: the model or its "
                 "configuration was changed after it was wrapped (another attention implementation, say); load it again"
             )
         return output
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, getattr(torch, self.precision))
 
     def to_device(self, batch: CompactBatch) -> CompactBatch:
         """The batch on the encoder's device."""
@@ -111,14 +138,26 @@ class Encoder:
             yield
 
 
+def check_finite(computed: Tensor) -> None:
+    """Refuse what float16 could not hold.
+
+    Raises:
+        SpecError: a number is not finite.
+    """
+    if not bool(computed.isfinite().all()):
+        raise SpecError("precision: numbers in this encoder exceed what float16 can hold: set precision: bfloat16")
+
+
 def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder that ``reference`` names, from its local folder.
 
     Raises:
         EncoderError: the weights do not match the architecture.
+        SpecError: half precision is asked for and the device is a CPU.
     """
     from transformers import AutoModel
 
+    check_precision(reference.precision, device)
     family = family_of(reference.model_type)
     implementation = family.attention_implementation if family else "eager"
     model, information = AutoModel.from_pretrained(
@@ -135,4 +174,4 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
             f"{reference.folder} lacks {len(missing)} weights of a {reference.model_type} encoder ({missing[0]}, …): "
             "give a folder or hub name with the encoder's full weights"
         )
-    return Encoder(model, device)
+    return Encoder(model, device, reference.precision)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, OwnAttention
 from papa.encoders.family import Family, positions_are_slots
-from papa.encoders.routing import any_own_heads, heads_apart, heads_together, linear_of, slot_distances
+from papa.encoders.routing import heads_apart, linear_of, slot_distances
 
 LOCAL = "sliding_attention"
 
@@ -28,23 +28,23 @@ def _route(module: Any, dispatch: Dispatch) -> None:
 def _attend(
     module: Any,
     dispatch: Dispatch,
-    hidden_states: Float[Tensor, "batch m width"],
-    position_embeddings: tuple[Float[Tensor, "1 m head_width"], Float[Tensor, "1 m head_width"]],
+    hidden_states: Float[Tensor, "1 tokens width"],
+    position_embeddings: tuple[Float[Tensor, "1 tokens head_width"], Float[Tensor, "1 tokens head_width"]],
     **_: object,
-) -> tuple[Float[Tensor, "batch m width"], None]:
+) -> tuple[Float[Tensor, "1 tokens width"], None]:
     from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
     query, key, value = (
         heads_apart(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
     )
-    if any_own_heads(dispatch):
-        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+    if dispatch.any_own_heads():
+        query, key = map(dispatch.apart, apply_rotary_pos_emb(query, key, *position_embeddings))
     config: Any = module.config
     local = config.layer_types[module.layer_idx] == LOCAL
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
     own = OwnAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
-    return module.out_drop(module.Wo(heads_together(dispatch.attend(own, value)))), None
+    return module.out_drop(module.Wo(dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2))), None
 
 
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:

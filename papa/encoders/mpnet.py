@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, OwnAttention
 from papa.encoders.family import Family, positions_count_tokens
-from papa.encoders.routing import heads_apart, heads_together, slot_distances
+from papa.encoders.routing import heads_apart, slot_distances
 
 PADDING_POSITION = 1
 """Fixed in transformers' MPNet, whatever the configuration says."""
@@ -24,19 +24,21 @@ def _route(module: nn.Module, dispatch: Dispatch) -> None:
 def _attend(
     module: Any,
     dispatch: Dispatch,
-    hidden_states: Float[Tensor, "batch m width"],
+    hidden_states: Float[Tensor, "1 tokens width"],
     attention_mask: None = None,
     position_bias: Float[Tensor, "1 heads m m"] | None = None,
     **_: object,
-) -> tuple[Float[Tensor, "batch m width"]]:
+) -> tuple[Float[Tensor, "1 tokens width"]]:
     head_width: int = module.attention_head_size
     query, key, value = (heads_apart(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
+    if dispatch.any_own_heads():
+        query, key = dispatch.apart(query), dispatch.apart(key)
     own_heads = dispatch.own_heads()
     if position_bias is not None and own_heads is not None:
         position_bias = position_bias[:, own_heads]
     dropout = module.dropout.p if module.training else 0.0
     own = OwnAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
-    return (module.o(heads_together(dispatch.attend(own, value))),)
+    return (module.o(dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:

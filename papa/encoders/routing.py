@@ -21,20 +21,9 @@ def slot_distances(dispatch: Dispatch) -> Int[Tensor, "m m"]:
     return slots[:, None] - slots
 
 
-def any_own_heads(dispatch: Dispatch) -> bool:
-    """Whether any head of the layer at hand needs its queries and keys."""
-    own = dispatch.own_heads()
-    return own is None or own.numel() > 0
-
-
-def heads_apart(states: Float[Tensor, "batch m heads_width"], head_width: int) -> Float[Tensor, "batch heads m width"]:
+def heads_apart(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
     """One slice a head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
-
-
-def heads_together(states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "batch m heads_width"]:
-    """The inverse of ``heads_apart``."""
-    return states.transpose(1, 2).flatten(-2)
 
 
 def linear_of(weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None) -> nn.Linear:

@@ -173,8 +173,8 @@ def _save(
 def _check_same(
     exported: ExportedEncoder, reference: EncoderReference, constants: ConstantMatrices, split: TokenizedSplit
 ) -> None:
-    """Compare with the encoder as the study ran it, on some rows."""
-    encoder = load_encoder(reference, str(exported.device))
+    """Compare with the encoder as the study ran it, in full precision, on some rows."""
+    encoder = load_encoder(replace(reference, precision="float32"), str(exported.device))
     rows = spread_rows(split, _CHECKED_ROWS)
     batch = compact_batch(split, rows, exported.layout.pad)
     with replaced(encoder, constants, exported.heads):

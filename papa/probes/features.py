@@ -1,16 +1,17 @@
-"""Features of a frozen encoder, computed once and written in place into a file that is mapped into memory."""
+"""Features of a frozen encoder, computed once into a file that is then mapped into memory."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from papa.corpora.batches import CompactBatch
@@ -19,7 +20,8 @@ from papa.corpora.split import TokenizedSplit
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError, PapaError, SpecError
-from papa.probes.packed import PackedFeatures, pack_batch
+from papa.probes.packed import PackedFeatures, pack_states
+from papa.probes.places import TokenPlaces, inside
 from papa.progress import Progress, silent
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
@@ -60,11 +62,19 @@ def extract_features(
         DiskSpaceError: the disk has no room for the file.
         SpecError: a number does not fit float16.
     """
-    rows = np.arange(len(split))
-    index = _TokenIndex(split, rows)
-    values = mapped_values(path, count_tokens(split), encoder, dtype)
-    index.fill(values, encoder, batch_tokens, pad_token_id, progress)
-    return index.packed(values)
+    places, tokens = TokenPlaces(split, np.arange(len(split))), count_tokens(split)
+    stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
+    with reserved(path, tokens * token_values * stored.itemsize) as file:
+        for batch, found in _batches(encoder, places, stored, batch_tokens, pad_token_id, progress):
+            # A call a row: writing through a mapped file costs a page fault every 4 KiB.
+            content, at = found.cpu().view(torch.uint8).numpy().data.cast("B"), 0
+            for start, end in zip(*places.spans(batch), strict=True):
+                size = int(end - start) * token_values * stored.itemsize
+                file.seek(int(start) * token_values * stored.itemsize)
+                file.write(content[at : at + size])
+                at += size
+    values = torch.from_file(str(path), shared=True, size=tokens * token_values, dtype=stored)
+    return places.packed(values.view(tokens, encoder.layers + 1, encoder.width))
 
 
 def compute_features(
@@ -82,11 +92,13 @@ def compute_features(
     Args:
         rows: ascending row numbers; row i of the result is ``rows[i]``.
     """
-    index = _TokenIndex(split, rows)
-    shape = (index.tokens, encoder.layers + 1, encoder.width)
+    places = TokenPlaces(split, rows)
+    shape = (places.tokens, encoder.layers + 1, encoder.width)
     values = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    index.fill(values, encoder, batch_tokens, pad_token_id, progress)
-    return index.packed(values)
+    for batch, found in _batches(encoder, places, values.dtype, batch_tokens, pad_token_id, progress):
+        into = torch.from_numpy(inside(*places.spans(batch)))
+        values.index_copy_(0, into.to(encoder.device), found)
+    return places.packed(values)
 
 
 def count_tokens(split: TokenizedSplit) -> int:
@@ -101,28 +113,21 @@ def count_tokens(split: TokenizedSplit) -> int:
     return int(wanted)
 
 
-def mapped_values(
-    path: Path, tokens: int, encoder: Encoder, dtype: FeatureDtype
-) -> Float[Tensor, "tokens layers width"]:
-    """A new file of [tokens, L+1, d] numbers, mapped into memory for reading and writing.
-
-    Its blocks are reserved at once: writing to a mapped file on a full disk would end the process without a
-    word.
+def reserved(path: Path, size: int) -> BinaryIO:
+    """A new file of ``size`` bytes to write, whose blocks are reserved at once where the file system can.
 
     Raises:
-        DiskSpaceError: the disk has no room for the file.
+        DiskSpaceError: the disk has no room for it.
     """
-    stored = getattr(torch, dtype)
-    count = tokens * (encoder.layers + 1) * encoder.width
-    check_disk(path.parent, count * stored.itemsize)
-    with path.open("xb") as file:
-        try:
-            _reserve(file.fileno(), count * stored.itemsize)
-        except OSError as error:
-            path.unlink()
-            raise _too_small(path.parent, f"refused ({error.strerror})", count * stored.itemsize) from None
-    flat = torch.from_file(str(path), shared=True, size=count, dtype=stored)
-    return flat.view(tokens, encoder.layers + 1, encoder.width)
+    check_disk(path.parent, size)
+    file = path.open("xb")
+    try:
+        _reserve(file.fileno(), size)
+    except OSError as error:
+        file.close()
+        path.unlink()
+        raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
+    return file
 
 
 def check_disk(folder: Path, needed: int) -> None:
@@ -151,66 +156,24 @@ def _reserve(file: int, size: int) -> None:
         os.truncate(file, size)
 
 
-class _TokenIndex:
-    """Which tokens of some rows are wanted, and where each belongs among packed features.
-
-    Attributes:
-        starts: [rows + 1], where each row's real tokens begin among the rows' real tokens.
-        kept: which of those are wanted; None for all.
-        before: [real tokens + 1], wanted tokens before each: the place of a wanted one.
-    """
-
-    def __init__(self, split: TokenizedSplit, rows: np.ndarray) -> None:
-        self.split, self.rows = split, rows
-        lengths = split.lengths[rows]
-        self.starts = np.concatenate([[0], np.cumsum(lengths)])
-        total = int(self.starts[-1])
-        self.kept: np.ndarray | None = None
-        self.before = np.arange(total + 1)
-        if split.label_per_token:
-            source = np.arange(total) + np.repeat(split.offsets[rows] - self.starts[:-1], lengths)
-            self.token_labels = split.labels[source]
-            self.kept = self.token_labels != IGNORED
-            self.before = np.concatenate([[0], np.cumsum(self.kept)])
-        self.tokens = int(self.before[-1])
-
-    def fill(self, values: Tensor, encoder: Encoder, batch_tokens: int, pad_token_id: int, progress: Progress) -> None:
-        """Run the encoder over the rows and write each wanted token where it belongs."""
-        done = 0
-        with torch.inference_mode():
-            for batch in compact_batches(self.split, self.rows, batch_tokens, pad_token_id):
-                mask, places = self._wanted(batch)
-                if len(places):
-                    hidden_states = encoder.hidden_states(batch)
-                    found = pack_batch(hidden_states, mask.to(encoder.device)).to(values.dtype)
-                    if values.dtype == torch.float16 and not bool(found.isfinite().all()):
-                        raise SpecError(
-                            "features.dtype: a feature exceeds what float16 can hold: use bfloat16 or float32"
-                        )
-                    values.index_copy_(0, places.to(values.device), found.to(values.device))
-                done += len(batch.rows)
-                progress(done, len(self.rows))
-
-    def _wanted(self, batch: CompactBatch) -> tuple[Bool[Tensor, "batch m"], Int[Tensor, " wanted"]]:
-        """The wanted tokens of a batch, and their places, row by row."""
-        mask = batch.attention_mask
-        starts = self.starts[np.searchsorted(self.rows, batch.rows.numpy())]
-        # Slots ascend within a row, so a running count numbers its real tokens.
-        token = torch.from_numpy(starts)[:, None] + mask.cumsum(1) - 1
-        if self.kept is not None:
-            mask = mask & torch.from_numpy(self.kept)[token]
-        return mask, torch.from_numpy(self.before)[token[mask]]
-
-    def packed(self, values: Float[Tensor, "tokens layers width"]) -> PackedFeatures:
-        """The features with their slots and labels."""
-        split = self.split
-        whole = len(self.rows) == len(split)
-        slots = (split.slot_ids if whole else split.tokens(self.rows).slots).astype(np.int64)
-        labels = split.labels[self.rows] if self.kept is None else self.token_labels[self.kept]
-        return PackedFeatures(
-            values=values,
-            offsets=torch.from_numpy(self.before[self.starts]),
-            slots=torch.from_numpy(slots if self.kept is None else slots[self.kept]).to(values.device),
-            labels=torch.from_numpy(labels).to(values.device),
-            token_labels=split.label_per_token,
-        )
+@torch.inference_mode()
+def _batches(
+    encoder: Encoder,
+    places: TokenPlaces,
+    dtype: torch.dtype,
+    batch_tokens: int,
+    pad_token_id: int,
+    progress: Progress,
+) -> Iterator[tuple[CompactBatch, Float[Tensor, "wanted layers width"]]]:
+    """Run the encoder over the rows; yields every batch with the features of its wanted tokens, row by row."""
+    done = 0
+    for batch in compact_batches(places.split, places.rows, batch_tokens, pad_token_id):
+        wanted = places.wanted(batch)
+        if wanted is None or bool(wanted.any()):
+            kept = None if wanted is None else wanted.to(encoder.device)
+            found = pack_states(encoder.token_states(batch), kept).to(dtype)
+            if dtype == torch.float16 and not bool(found.isfinite().all()):
+                raise SpecError("features.dtype: a feature exceeds what float16 can hold: use bfloat16 or float32")
+            yield batch, found
+        done += len(batch.rows)
+        progress(done, len(places.rows))

@@ -11,34 +11,36 @@ from torch import Tensor
 from papa.corpora.batches import CompactBatch
 from papa.corpora.split import TokenizedSplit
 from papa.corpora.tokens import IGNORED
-from papa.probes.packed import PackedFeatures, pack_batch
+from papa.probes.packed import PackedFeatures, pack_states
 
 
 def live_features(
-    hidden_states: Sequence[Float[Tensor, "batch m width"]], split: TokenizedSplit, batch: CompactBatch
+    token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenizedSplit, batch: CompactBatch
 ) -> PackedFeatures:
     """Pack the tokens of a batch that a probe sees; row i of the result is the batch's row i.
 
     Args:
-        hidden_states: the L+1 layers, embeddings first.
+        token_states: the L+1 layers of the batch's real tokens, embeddings first.
         split: where the batch's labels are.
         batch: on the CPU.
     """
-    device = hidden_states[0].device
+    device = token_states[0].device
     local = batch.rows.numpy() - split.rows[0]
-    kept = batch.attention_mask
+    mask = batch.attention_mask
+    rows, columns = mask.nonzero(as_tuple=True)
+    kept, labels = None, torch.from_numpy(split.labels)
     if split.label_per_token:
-        tokens = torch.from_numpy(split.offsets[local])[:, None] + kept.cumsum(dim=1) - 1
-        labels = torch.from_numpy(split.labels)[tokens]
-        kept = kept & (labels != IGNORED)
-        labels = labels[kept]
+        starts = torch.from_numpy(split.offsets[local])
+        labels = labels[starts[rows] + mask.cumsum(dim=1)[rows, columns] - 1]
+        kept = labels != IGNORED
+        rows, columns, labels = rows[kept], columns[kept], labels[kept]
     else:
-        labels = torch.from_numpy(split.labels[local])
-    counts = kept.sum(dim=1)
+        labels = labels[torch.from_numpy(local)]
+    counts = torch.bincount(rows, minlength=len(mask))
     return PackedFeatures(
-        values=pack_batch(hidden_states, kept.to(device)),
+        values=pack_states(token_states, None if kept is None else kept.to(device)),
         offsets=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        slots=batch.slots.expand_as(kept)[kept].to(device),
+        slots=batch.slots[columns].to(device),
         labels=labels.to(device),
         token_labels=split.label_per_token,
     )

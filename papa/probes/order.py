@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 WINDOW_ROWS = 4096
-_WINDOW_BYTES = 4 * 2**30
+WINDOW_BYTES = 4 * 2**30
 
 
 def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
@@ -53,7 +53,7 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
         batch_size: rows in a batch.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
-    window = min(WINDOW_ROWS, max(1, _WINDOW_BYTES // row_bytes))
+    window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
     return max(batch_size, window - window % batch_size)
 
 

@@ -21,7 +21,7 @@ class PackedFeatures:
         values: hidden states of the L+1 layers, embeddings first, in any floating dtype; may be
             memory-mapped.
         offsets: where rows begin, ascending from 0 to the number of tokens; always on the CPU.
-        slots: the slot 0..S-1 of each token.
+        slots: the slot 0..S-1 of each token, in any integer dtype.
         labels: one label a row, or one a token: classes as int64, numbers as float32.
         token_labels: whether tokens have labels, not rows.
     """
@@ -75,14 +75,14 @@ class PackedFeatures:
         return torch.arange(len(position)) + (starts - ends + lengths)[position], position
 
 
-def pack_batch(
-    hidden_states: Sequence[Float[Tensor, "batch m width"]], kept: Bool[Tensor, "batch m"]
-) -> Float[Tensor, "tokens layers width"]:
-    """The kept tokens of a compact batch, row by row; gradients flow through.
+def pack_states(
+    token_states: Sequence[Float[Tensor, "tokens width"]], kept: Bool[Tensor, " tokens"] | None
+) -> Float[Tensor, "kept layers width"]:
+    """The layers of the kept tokens side by side; gradients flow through.
 
     Args:
-        hidden_states: the L+1 layers of a batch, embeddings first.
-        kept: the tokens wanted: the attention mask, or the labelled tokens.
+        token_states: the L+1 layers of a batch's real tokens, embeddings first.
+        kept: the tokens wanted; None for all.
     """
-    # One layer at a time: the stack of whole layers, padding included, is never made.
-    return torch.stack([layer[kept] for layer in hidden_states], dim=1)
+    # One layer at a time: the stack of all tokens is never made where few are wanted.
+    return torch.stack([layer if kept is None else layer[kept] for layer in token_states], dim=1)

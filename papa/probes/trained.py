@@ -17,7 +17,7 @@ from papa.corpora.compact import compact_batches
 from papa.corpora.corpus import TokenizedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import train_jointly
+from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.live import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import SeedScore
@@ -65,16 +65,17 @@ def evaluate_trained_cell(
         matrices = nn.Parameter(start.matrices.to(encoder.device, copy=True))
         probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
         with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), heads):
+            gradients = JointGradients(encoder, matrices, probe, corpus, dropout=task.probe.encoder_dropout)
             train_jointly(
-                encoder,
-                matrices,
-                probe,
+                gradients.each,
+                gradients.trained,
                 corpus,
                 spec=task.probe,
                 rows=None,
                 epochs=task.probe.epochs,
                 rate=task.probe.learning_rate,
                 seed=seed,
+                on_gpu=encoder.device.type != "cpu",
                 progress=partial(_told, progress, index * rows, len(seeds) * rows),
             )
             found = _score(encoder, probe, corpus, task, encoder.tokens_a_batch(execution.batch_tokens))
@@ -91,7 +92,7 @@ def _score(encoder: Encoder, probe: Probe, corpus: TokenizedCorpus, task: TaskSp
     split = corpus.split("validation")
     predictions, labels, lengths = [], [], []
     for batch in compact_batches(split, None, batch_tokens, corpus.pad_token_id):
-        features = live_features(encoder.hidden_states(batch), split, batch)
+        features = live_features(encoder.token_states(batch), split, batch)
         predictions.append(probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy())
         labels.append(features.labels.cpu().numpy())
         lengths.append(features.lengths.numpy())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,9 +14,33 @@ from papa.attention.mixing import mixed
 from papa.corpora.corpus import TokenizedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import train_jointly
+from papa.probes.joint import Each, JointGradients, train_jointly
 from papa.progress import Progress, silent
 from papa.spec import RankingSpec, TaskSpec
+
+
+def lambda_gradients(
+    *, encoder: Encoder, constants: ConstantMatrices, corpus: TokenizedCorpus, task: TaskSpec, seed: int
+) -> JointGradients:
+    """What finds gradients for θ (0 at the start) and the task's probe, on this encoder.
+
+    Args:
+        encoder: frozen; as before after every gradient.
+        constants: C, what attention is mixed with.
+        corpus: its training split is what λ is trained on.
+        task: its probe.
+        seed: of the probe's start.
+    """
+    theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
+    on_device = replace(constants, matrices=constants.matrices.to(encoder.device))
+    return JointGradients(
+        encoder,
+        theta,
+        build_probe(encoder, corpus, task, [seed]).to(encoder.device),
+        corpus,
+        dropout=task.probe.encoder_dropout,
+        block=partial(mixed, encoder, on_device, theta),
+    )
 
 
 def train_lambda(
@@ -23,6 +50,7 @@ def train_lambda(
     task: TaskSpec,
     ranking: RankingSpec,
     *,
+    each: Each | None = None,
     progress: Progress = silent,
 ) -> Float[Tensor, "layers heads"]:
     """λ of every head: θ (0 at the start) and a probe are trained together, the encoder stays frozen.
@@ -33,24 +61,25 @@ def train_lambda(
         corpus: its training split is what λ is trained on.
         task: its probe.
         ranking: epochs, rate, rows, seed.
+        each: finds the gradients of a minibatch's parts, on as many encoders as it likes, each with
+            ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
         progress: told (rows done, rows) over all epochs.
 
     Raises:
         SpecError: the loss is no longer a number.
     """
-    theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    probe = build_probe(encoder, corpus, task, [ranking.seed]).to(encoder.device)
-    with mixed(encoder, constants, theta):
-        train_jointly(
-            encoder,
-            theta,
-            probe,
-            corpus,
-            spec=task.probe,
-            rows=ranking.rows,
-            epochs=ranking.epochs,
-            rate=ranking.learning_rate or task.probe.learning_rate,
-            seed=ranking.seed,
-            progress=progress,
-        )
-    return theta.detach().sigmoid().cpu()
+    here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=ranking.seed)
+    train_jointly(
+        each or here.each,
+        here.trained,
+        corpus,
+        spec=task.probe,
+        rows=ranking.rows,
+        epochs=ranking.epochs,
+        rate=ranking.learning_rate or task.probe.learning_rate,
+        seed=ranking.seed,
+        on_gpu=encoder.device.type != "cpu",
+        progress=progress,
+    )
+    theta = here.trained[0].detach()
+    return theta.sigmoid().cpu()

@@ -25,7 +25,8 @@ METRICS = {
     "spearman": "Spearman",
     "negative_log_perplexity": "negative log-perplexity",
 }
-AXES = ("model", "task", "constants", "order")
+AXES = ("model", "task", "constants", "order", "study")
+"""What tells one line of a table or figure from another; only a comparison of studies has a column ``study``."""
 NOTHING = "–"
 
 
@@ -63,14 +64,19 @@ def axis_label(axis: str, value: str) -> str:
 
 
 def varying(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
-    """The axes on which the study has more than one value."""
-    return [axis for axis in axes if summary[axis].nunique() > 1]
+    """The axes on which the summary has more than one value."""
+    return [axis for axis in present(summary, axes) if summary[axis].nunique() > 1]
+
+
+def present(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
+    """The axes that the summary has."""
+    return [axis for axis in axes if axis in summary]
 
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
     """What all rows of the study have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
     silent = varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
-    return " · ".join(axis_label(axis, summary[axis].iloc[0]) for axis in AXES if axis not in silent)
+    return " · ".join(axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in silent)
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:

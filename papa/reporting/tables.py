@@ -17,6 +17,7 @@ from papa.reporting.labels import (
     fixed_caption,
     fraction_label,
     percent_label,
+    present,
     score_label,
     varying,
 )
@@ -37,7 +38,7 @@ SUMMARY_COLUMNS = (
     "relative_drop",
 )
 _COMBINATION = ["model", "task", "constants", "order"]
-HEADINGS = {"model": "Model", "task": "Task", "constants": "Constants", "order": "Head order"}
+HEADINGS = {"model": "Model", "task": "Task", "constants": "Constants", "order": "Head order", "study": "Study"}
 TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Metric", "Source", "Corpus"})
 
 
@@ -163,8 +164,8 @@ def _line_rows(summary: pandas.DataFrame, cell: Callable[[dict[str, Any]], str])
     fractions = sorted(summary["fraction"].unique(), reverse=True)
     headings = [HEADINGS[axis] for axis in axes] + (["Metric"] if several_metrics else [])
     rows = []
-    for key, line in summary.groupby(_COMBINATION, sort=False):
-        values = dict(zip(_COMBINATION, key, strict=True))
+    for key, line in summary.groupby(present(summary), sort=False):
+        values = dict(zip(present(summary), key, strict=True))
         points = {point["fraction"]: point for point in line.to_dict("records")}
         row = [axis_label(axis, values[axis]) for axis in axes]
         row += [METRICS.get(line["metric"].iloc[0], line["metric"].iloc[0])] if several_metrics else []

@@ -35,6 +35,20 @@ def test_compact_equals_padded_for_two_texts(case: Case) -> None:
     assert distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs) < case.tolerance
 
 
+def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
+    """All tokens run as one row, here longer than most variants have positions; attention keeps inputs apart."""
+    inputs = case.inputs(1, tuple(range(1, 15)))
+    batch = inputs.compact()
+    assert int(batch.attention_mask.sum()) > 100
+    found = case.encoder.hidden_states(batch)
+    assert distance(found, case.padded(inputs), inputs) < case.tolerance
+    alone = case.encoder.token_states(inputs[6:7].compact())
+    start = int(batch.attention_mask[:6].sum())
+    together = [states[start : start + len(alone[0])] for states in case.encoder.token_states(batch)]
+    assert max(float((a - b).abs().max()) for a, b in zip(together, alone, strict=True)) < case.tolerance
+    assert float((together[-1] - alone[-1].flip(0)).abs().max()) > 0.01
+
+
 def test_slots_are_no_columns(case: Case) -> None:
     """The same tokens side by side, without the gaps, are another input; RoBERTa's family alone does not notice."""
     inputs = case.inputs(1)

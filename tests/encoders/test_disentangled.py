@@ -14,6 +14,7 @@ from papa.attention.mixing import mixed
 from papa.encoders.deberta_v2 import SlotConvolution
 from papa.encoders.dispatch import Dispatch
 from papa.encoders.encoder import Encoder
+from papa.encoders.packing import Packing
 from tests.encoders.inputs import SLOTS, some_inputs
 from tests.encoders.models import random_model
 
@@ -23,7 +24,7 @@ def test_relative_positions_of_slots_are_those_of_the_padded_sequence(variant: s
     model = random_model(variant)
     stock = copy.deepcopy(model).encoder
     encoder, batch = Encoder(model), some_inputs(1).compact()
-    encoder.dispatch.begin(batch)
+    encoder.dispatch.begin(batch, Packing.of(batch.attention_mask, encoder.device))
     pairs, embeddings = model.encoder.get_rel_pos(None), model.encoder.get_rel_embedding()
 
     everywhere = stock.get_rel_pos(torch.zeros(1, SLOTS, 1))[0]
@@ -66,12 +67,18 @@ def test_convolution_over_slots_equals_padded(kernel: int) -> None:
     batch = inputs.compact()
     padded = torch.randn(2, 6, SLOTS) * inputs.attention_mask[:, None]
     compact = padded[..., batch.slots]
-    dispatch = Dispatch()
-    dispatch.begin(batch)
+    dispatch, packing = Dispatch(), Packing.of(batch.attention_mask, torch.device("cpu"))
+    dispatch.begin(batch, packing)
+
+    def packed(states: torch.Tensor) -> torch.Tensor:
+        return packing.together(states.transpose(1, 2)).transpose(1, 2)
+
     with torch.no_grad():
         expected = convolution(padded)[..., batch.slots]
-        torch.testing.assert_close(SlotConvolution(convolution, dispatch)(compact), expected)
+        found = SlotConvolution(convolution, dispatch)(packed(compact))
+        torch.testing.assert_close(found, packed(expected))
         assert float((convolution(compact) - expected).abs().max()) > 0.1
+        assert float((convolution(packed(compact)) - packed(expected)).abs().max()) > 0.1
 
 
 def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:

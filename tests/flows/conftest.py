@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +65,11 @@ def environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """Start ``papa`` in a process group of its own."""
+def start(*arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start ``papa`` in a process group of its own, with ``more`` in its environment."""
     return subprocess.Popen(
         [sys.executable, "-c", _MODULES, *arguments],
-        env=environment(),
+        env=environment() | dict(more or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,7 +80,12 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def papa(*arguments: str) -> Finished:
     """Run ``papa`` to its end."""
     with start(*arguments) as process:
-        out, err = process.communicate(timeout=240)
+        return finish(process)
+
+
+def finish(process: subprocess.Popen[str]) -> Finished:
+    """Wait for its end."""
+    out, err = process.communicate(timeout=240)
     return Finished(process.returncode, out, err)
 
 

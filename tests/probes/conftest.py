@@ -111,11 +111,12 @@ def counted_passes(encoder: Encoder) -> Iterator[list[int]]:
     """Inside the block, list how many inputs each forward pass of the encoder took."""
     passes: list[int] = []
 
-    def count(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        ids = kwargs.get("input_ids")
-        passes.append(len(args[0] if ids is None else ids))
+    def count(module: torch.nn.Module, args: Any) -> None:
+        batch = encoder.dispatch.batch
+        assert batch is not None
+        passes.append(len(batch.rows))
 
-    handle = encoder.model.register_forward_pre_hook(count, with_kwargs=True)
+    handle = encoder.model.register_forward_pre_hook(count)
     try:
         yield passes
     finally:

@@ -124,8 +124,8 @@ def test_text_is_learned(
         validation_rows=200,
     )
     learned = scores(cell("cola", corpus=corpus, metric="accuracy"))
-    real = encoder.hidden_states
-    monkeypatch.setattr(encoder, "hidden_states", lambda batch: [layer * 0 for layer in real(batch)])
+    real = encoder.token_states
+    monkeypatch.setattr(encoder, "token_states", lambda batch: [layer * 0 for layer in real(batch)])
     control = scores(cell("cola", corpus=corpus, metric="accuracy"))
     assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
     assert control.max() < 0.58, control
@@ -146,8 +146,8 @@ def test_words_are_learned(
     corpus = corpus_of("wnut17", source=source, columns=columns, **changes)
     metrics = ("token_f1", "bare_entity_f1")
     learned = {metric: scores(cell("wnut17", corpus=corpus, metric=metric)) for metric in metrics}
-    real = encoder.hidden_states
-    monkeypatch.setattr(encoder, "hidden_states", lambda batch: [layer * 0 for layer in real(batch)])
+    real = encoder.token_states
+    monkeypatch.setattr(encoder, "token_states", lambda batch: [layer * 0 for layer in real(batch)])
     control = scores(cell("wnut17", corpus=corpus, metric="token_f1"))
     assert learned["token_f1"].min() > 0.7, learned
     assert learned["bare_entity_f1"].min() > 0.65, learned
@@ -213,7 +213,7 @@ def test_dropout_is_switched_off_after_an_error(cell: Cell, encoder: Encoder, mo
     def broken(batch: Any) -> Any:
         raise RuntimeError("cut short")
 
-    monkeypatch.setattr(encoder, "hidden_states", broken)
+    monkeypatch.setattr(encoder, "token_states", broken)
     with pytest.raises(RuntimeError, match="cut short"):
         cell("cola", probe={"encoder_dropout": True}, budget=STREAMED)
     assert not any(module.training for module in encoder.model.modules())

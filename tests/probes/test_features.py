@@ -47,7 +47,7 @@ def test_features_are_those_of_each_input_alone(
             assert features.labels[row] == split.labels[row]
         found = features.values[features.offsets[row] : features.offsets[row + 1]]
         torch.testing.assert_close(found, alone, atol=2e-5, rtol=1e-5)
-        assert torch.equal(features.slots[features.offsets[row] : features.offsets[row + 1]], slots)
+        assert torch.equal(features.slots[features.offsets[row] : features.offsets[row + 1]].long(), slots)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -115,7 +115,7 @@ def test_a_full_disk_is_said_before_the_encoder_runs(
     encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9 - 10**6, 10**6))
-    monkeypatch.setattr(encoder, "hidden_states", lambda _: pytest.fail("the encoder ran"))
+    monkeypatch.setattr(encoder, "token_states", lambda _: pytest.fail("the encoder ran"))
     with pytest.raises(DiskSpaceError, match=r"has 0\.00 GB free, the features of one cell need 0\.01 GB"):
         extracted(encoder, corpora["cola"], tmp_path / "values.bin")
     assert not list(tmp_path.iterdir())
@@ -136,8 +136,8 @@ def test_a_disk_that_fills_while_the_file_is_reserved(
 def test_float16_refuses_what_it_cannot_hold(
     encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = encoder.hidden_states
-    monkeypatch.setattr(encoder, "hidden_states", lambda batch: [layer * 1e6 for layer in real(batch)])
+    real = encoder.token_states
+    monkeypatch.setattr(encoder, "token_states", lambda batch: [layer * 1e6 for layer in real(batch)])
     with pytest.raises(SpecError, match="use bfloat16 or float32"):
         extracted(encoder, corpora["cola"], tmp_path / "values.bin", dtype="float16")
 

@@ -7,7 +7,7 @@ import torch
 from papa.corpora import TokenizedCorpus
 from papa.corpora.compact import compact_batch
 from papa.encoders.encoder import Encoder
-from papa.probes.packed import PackedFeatures, pack_batch
+from papa.probes.packed import PackedFeatures, pack_states
 
 
 def three_rows(token_labels: bool) -> PackedFeatures:
@@ -45,10 +45,13 @@ def test_selected_rows_keep_their_tokens_and_labels() -> None:
 def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> None:
     corpus = corpora["cola"]
     batch = compact_batch(corpus.split("train"), [3, 5], corpus.pad_token_id)
-    hidden_states = [layer.requires_grad_() for layer in encoder.hidden_states(batch)]
-    packed = pack_batch(hidden_states, batch.attention_mask)
-    assert packed.shape == (int(batch.attention_mask.sum()), encoder.layers + 1, encoder.width)
+    token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
+    count = int(batch.attention_mask.sum())
+    kept = torch.arange(count) % 3 > 0
+    packed = pack_states(token_states, kept)
+    assert packed.shape == (int(kept.sum()), encoder.layers + 1, encoder.width)
+    assert pack_states(token_states, None).shape == (count, encoder.layers + 1, encoder.width)
     packed.sum().backward()
-    for layer in hidden_states:
+    for layer in token_states:
         assert layer.grad is not None
-        assert torch.equal(layer.grad[..., 0], batch.attention_mask.float())
+        assert torch.equal(layer.grad[..., 0], kept.float())

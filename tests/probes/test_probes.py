@@ -15,7 +15,7 @@ from papa.corpora import TokenizedCorpus
 from papa.corpora.batches import CompactBatch
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
-from papa.probes.packed import PackedFeatures, pack_batch
+from papa.probes.packed import PackedFeatures, pack_states
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 
 
@@ -35,7 +35,7 @@ def golden_features(encoder: Encoder, golden: dict[str, Tensor]) -> PackedFeatur
         token_type_ids=golden["token_type_ids"],
     )
     with torch.no_grad():
-        values = pack_batch(encoder.hidden_states(batch), mask)
+        values = pack_states(encoder.token_states(batch), None)
     return PackedFeatures(
         values=values,
         offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),

@@ -14,7 +14,7 @@ from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import train_jointly
+from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.trained import evaluate_trained_cell
 from papa.progress import silent
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
@@ -52,16 +52,17 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     matrices = torch.nn.Parameter(start.matrices.clone())
     probe = build_probe(minilm, corpus, task, [0])
     with replaced(minilm, ConstantMatrices(matrices, start.seen, "trained"), HEADS[:30]):
+        gradients = JointGradients(minilm, matrices, probe, corpus, dropout=False)
         train_jointly(
-            minilm,
-            matrices,
-            probe,
+            gradients.each,
+            gradients.trained,
             corpus,
             spec=task.probe,
             rows=32,
             epochs=1,
             rate=1e-2,
             seed=0,
+            on_gpu=False,
             progress=silent,
         )
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()

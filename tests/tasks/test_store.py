@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
         (replace(PROBE, heads=()), replace(PROBE, heads=(), constants=None)),
         (replace(PROBE, heads=()), replace(PROBE, heads=(), trained=True)),
         (TOKENISE, replace(TOKENISE, task=MORE_EPOCHS)),
-        (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights"))),
+        (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights", precision="bfloat16"))),
         (RANK, replace(RANK, task=MORE_EPOCHS)),
         (RANK, replace(RANK, ranking=RankingSpec(learning_rate=1e-3))),
     ],
@@ -81,6 +82,8 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (TOKENISE, replace(TOKENISE, task=TASK.model_copy(update={"train_rows": 5}))),
         (TOKENISE, replace(TOKENISE, layout=LayoutSpec(segment_ids="stay"))),
         (RANK, replace(RANK, ranking=RankingSpec(epochs=5))),
+        (RANK, replace(RANK, encoder=replace(ENCODER, precision="bfloat16"))),
+        (AVERAGE, replace(AVERAGE, encoder=replace(ENCODER, precision="bfloat16"))),
         (AVERAGE, replace(AVERAGE, corpus=ArtifactReference("/corpus", "c1"))),
     ],
 )
@@ -96,3 +99,27 @@ def test_a_store_makes_itself_and_says_where_it_cannot(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="--store"):
         Store(tmp_path / "file" / "store").make()
+
+
+def test_a_folder_is_its_own_root(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert store.address == str(store.root) == Store(f"file://{tmp_path}/store").address
+    assert store.folder("probe", "key") == str(tmp_path / "store" / "artifacts" / "probe" / "key")
+    assert not store.is_remote
+
+
+def test_behind_a_uri_each_machine_has_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
+    stores = [Store(f"s3://bucket/{prefix}") for prefix in ("a/b", "a-b", "a", "a/b/studies")]
+    assert stores[0].folder("probe", "key") == "s3://bucket/a/b/artifacts/probe/key"
+    assert Store("s3://bucket/a/b/").address == stores[0].address
+    roots = [store.root for store in stores]
+    assert len({*roots}) == len(roots)
+    assert all(root.parent == tmp_path / "stores" for root in roots)
+    assert pickle.loads(pickle.dumps(stores[0])).folder("probe", "key") == stores[0].folder("probe", "key")  # noqa: S301
+
+
+@pytest.mark.parametrize("address", ["s3:/bucket/x", "s3:bucket", "gs:/bucket"])
+def test_a_mistyped_uri_is_no_folder(address: str) -> None:
+    with pytest.raises(ArtifactError, match=r"is no address of a store: give a folder, or a URI such as s3://"):
+        Store(address)

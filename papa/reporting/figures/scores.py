@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import LINES, MARKERS, styled
-from papa.reporting.labels import METRICS, axis_label, fixed_caption, fraction_label, varying
+from papa.reporting.labels import METRICS, axis_label, fixed_caption, fraction_label, present, varying
 
 _PANEL = (4.4, 3.4)
 _PANELS_A_ROW = 3
-_LINE_AXES = ("model", "constants", "order")
+_LEGEND_ROW = 0.2
+_LINE_AXES = ("model", "constants", "order", "study")
 
 
 def scores_figure(summary: pandas.DataFrame) -> Figure:
@@ -37,7 +40,7 @@ def scores_figure(summary: pandas.DataFrame) -> Figure:
             _draw_task(panel, summary[summary["task"] == task], summary)
         for empty in panels[len(tasks) :]:
             empty.set_visible(False)
-        _legend(figure, figure.axes[0], fixed_caption(summary))
+        _legend(figure, fixed_caption(summary))
     return figure
 
 
@@ -77,8 +80,9 @@ def _lines(
     colours = rcParams["axes.prop_cycle"].by_key()["color"]
     by_colour = {value: place for place, value in enumerate(summary[axes[0]].unique())} if axes else {}
     dashed = list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
-    for key, members in points.groupby(list(_LINE_AXES), sort=False):
-        values = dict(zip(_LINE_AXES, key, strict=True))
+    present_axes = present(summary, _LINE_AXES)
+    for key, members in points.groupby(present_axes, sort=False):
+        values = dict(zip(present_axes, key, strict=True))
         hue = by_colour[values[axes[0]]] if axes else 0
         dash = dashed.index(tuple(values[axis] for axis in axes[1:])) if axes[1:] else 0
         label = ", ".join(axis_label(axis, values[axis]) for axis in axes)
@@ -92,9 +96,26 @@ def _lines(
         )
 
 
-def _legend(figure: Figure, panel: Axes, caption: str) -> None:
-    handles, labels = panel.get_legend_handles_labels()
-    if any(labels):
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3))
+def _legend(figure: Figure, caption: str) -> None:
+    handles: dict[str, Artist] = {}
+    for panel in figure.axes:
+        drawn, labels = panel.get_legend_handles_labels()
+        handles.update(zip(labels, drawn, strict=True))
+    if any(handles):
+        rows = math.ceil(len(handles) / _fitting_legend(figure, handles))
+        figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (rows - 1))
     if caption:
         figure.suptitle(caption, fontsize=10, color="#555555")
+
+
+def _fitting_legend(figure: Figure, handles: Mapping[str, Artist]) -> int:
+    """Draw the legend in as many columns as fit; how many."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(min(len(handles), 3), 0, -1):
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, handlelength=4
+        )
+        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            break
+        legend.remove()
+    return columns

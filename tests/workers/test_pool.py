@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.workers import WorkerPool, remove_dead_sessions, session_folder
+from papa.workers import WorkerPool
+from papa.workers.local import remove_dead_sessions, session_folder
 from tasks.average import fold
 from tests.flows.processes import descendants
 
@@ -66,18 +67,19 @@ def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
 
 def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
     order: list[str] = []
-    with pool._worker(1):
+    members = pool._started()
+    with members.taken(1):
         waiting = []
         for name, urgency in (("late", 1), ("urgent", 3), ("later", 1)):
 
             def take(name: str = name, urgency: int = urgency) -> None:
-                with pool._worker(urgency):
+                with members.taken(urgency):
                     order.append(name)
 
             thread = threading.Thread(target=take)
             thread.start()
             waiting.append(thread)
-            while len(pool._waiting) < len(waiting):
+            while members.waiting < len(waiting):
                 pass
     for thread in waiting:
         thread.join(10)

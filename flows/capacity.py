@@ -1,0 +1,111 @@
+"""Whether this machine's memory suffices for a study's workers, asked before hours are lost.
+
+What a worker needs is told from shapes; ``tests/flows/test_capacity.py`` holds it against processes that do the work.
+Float32 weights count once for each encoder: workers map the same file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from safetensors import safe_open
+
+from flows.costs import Size, feature_bytes
+from flows.inputs import StudyInputs
+from papa.encoders.reference import EncoderReference
+from papa.errors import PapaError
+from papa.probes.order import WINDOW_BYTES, WINDOW_ROWS
+from papa.spec import StudySpec, TaskSpec
+
+_PROCESS = 0.4e9
+"""A worker with its libraries."""
+_AROUND = 1.5e9
+"""The study itself, Prefect's server and Ray."""
+_SUMS = 2.5
+"""Copies of the float64 sums while two are merged and divided."""
+_BATCH_TOKENS, _PART_TOKENS = 512, 256
+_DECODER = 0.2e9
+"""Logits of a masked language model, a chunk at a time, and their gradients."""
+
+
+class CapacityError(PapaError):
+    """Not enough memory is free."""
+
+
+def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
+    """Compare what the workers need at most with what is free now.
+
+    Raises:
+        CapacityError: it does not suffice; the message says for what, and with how many workers it would.
+    """
+    free = psutil.virtual_memory().available
+    cells = [(encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks]
+    need, what = max(
+        (needed, f"{stage} · {inputs.label(encoder)} · {task.name}")
+        for encoder, task, size in cells
+        for stage, needed in worker_bytes(study, encoder, task, size).items()
+    )
+    around = _AROUND + sum(mapped_bytes(encoder) for encoder in inputs.encoders)
+    if workers * need + around <= free:
+        return
+    fewer = int((free - around) // need)
+    advice = f"use --workers {fewer}" if fewer > 0 else "free memory, or use a larger machine or --ray-address"
+    raise CapacityError(
+        f"{what} needs about {need / 1e9:.1f} GB a worker, which is {(workers * need + around) / 1e9:.1f} GB for "
+        f"{workers} workers and what is around them, and {free / 1e9:.1f} GB are free: {advice}"
+    )
+
+
+def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> dict[str, float]:
+    """About what a worker needs at most in each stage for one encoder and task.
+
+    Args:
+        study: its seeds, constants, features and execution.
+        encoder, task: which.
+        size: of the task's text.
+    """
+    entries = encoder.layers * encoder.heads * task.slots**2
+    probe = 4 * (encoder.layers + 1) * encoder.width**2
+    tokens = study.execution.batch_tokens or _BATCH_TOKENS
+    batch = 4 * tokens * (14 * encoder.width + 3 * encoder.heads * task.slots)
+    layers = 4 * tokens * 2 * (encoder.layers + 1) * encoder.width
+    averaging = _SUMS * 8 * entries + batch
+    # Values on their way to and from the optimizer, which keeps two more for each.
+    trained = 8 * (probe + (4 * entries if any(one.kind == "trained" for one in study.constants) else 0))
+    kept = 20 * encoder.width + 3 * encoder.heads * task.slots
+    ranking = 4 * entries + trained + 4 * _PART_TOKENS * encoder.layers * kept
+    probing = 4 * entries + 4 * len(study.seeds) * probe + batch + layers + _window(study, encoder, task, size)
+    decoder = _DECODER if task.kind == "mlm" else 0.0
+    converted = weight_bytes(encoder) - mapped_bytes(encoder)
+    process = _PROCESS + 2 * converted
+    return {
+        "average": process + averaging,
+        "rank": process + decoder + ranking,
+        "probe": process + decoder + probing,
+    }
+
+
+def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> float:
+    """Features of a window in memory, where they are not stored and mapped."""
+    stored = feature_bytes(encoder, size, study.features) <= study.execution.features_budget_gb * 1e9
+    if stored and not task.probe.encoder_dropout:
+        return 0.0
+    rows = min(size.train, WINDOW_ROWS)
+    return min(4 * rows * size.tokens * (encoder.layers + 1) * encoder.width, WINDOW_BYTES)
+
+
+def weight_bytes(encoder: EncoderReference) -> int:
+    """The weights as they lie on the disk."""
+    return sum(path.stat().st_size for path in Path(encoder.folder).glob("*.safetensors"))
+
+
+def mapped_bytes(encoder: EncoderReference) -> int:
+    """Those of them that workers map instead of converting: files of float32, told by their first tensor."""
+    found = 0
+    for path in Path(encoder.folder).glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            first = next(iter(file.keys()))
+            if file.get_slice(first).get_dtype() == "F32":
+                found += path.stat().st_size
+    return found

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# MLflow's tracking server: runs in a database, files in an object store that only this server reaches.
+#   MLFLOW_BACKEND_STORE_URI      postgresql://user:password@host/database
+#   MLFLOW_ARTIFACTS_DESTINATION  s3://bucket/folder (with AWS_* and MLFLOW_S3_ENDPOINT_URL)
+#   MLFLOW_FLASK_SERVER_SECRET_KEY, MLFLOW_AUTH_ADMIN_USERNAME, MLFLOW_AUTH_ADMIN_PASSWORD
+#   MLFLOW_HOST, MLFLOW_PORT, MLFLOW_SERVER_ALLOWED_HOSTS
+set -euo pipefail
+: "${MLFLOW_BACKEND_STORE_URI:?}" "${MLFLOW_ARTIFACTS_DESTINATION:?}" "${MLFLOW_FLASK_SERVER_SECRET_KEY:?}"
+: "${MLFLOW_AUTH_ADMIN_USERNAME:?}" "${MLFLOW_AUTH_ADMIN_PASSWORD:?}"
+export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
+
+# Users are kept beside the runs; MLflow takes that address from a file only.
+umask 077
+MLFLOW_AUTH_CONFIG_PATH="$(mktemp)"
+export MLFLOW_AUTH_CONFIG_PATH
+cat >"$MLFLOW_AUTH_CONFIG_PATH" <<EOF
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = ${MLFLOW_BACKEND_STORE_URI//%/%%}
+EOF
+
+exec mlflow server --app-name basic-auth --workers "${MLFLOW_WORKERS:-2}"

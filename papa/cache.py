@@ -1,0 +1,66 @@
+"""The folder on this machine for what lies behind URIs: copies of artifacts, and files on their way.
+
+::
+
+    <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
+    <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
+    <cache>/scratch/                              uploads and downloads under way
+
+The cache is ``$PAPA_CACHE`` or ``~/.cache/papa``. A copy is whole or absent and is found by its digest, so any of
+them may be deleted while nothing runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_DIGITS = 16
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps what it fetched."""
+    return Path(os.path.abspath(Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser()))
+
+
+def local_name(uri: str) -> str:
+    """A name for a URI that a person recognises and that no other URI, nor the same one elsewhere, has.
+
+    The same bucket name means other data at another S3-compatible server, so the server's address counts.
+    """
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
+    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:_DIGITS]}"
+
+
+def endpoint() -> str:
+    """The S3-compatible server that the environment names; empty where it names none."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def copies_of(address: str) -> Path:
+    """The folder that holds this machine's copies of the artifact at a URI."""
+    parent, _, name = address.rpartition("/")
+    return cache_folder() / "artifacts" / local_name(parent) / name
+
+
+def copy_of(address: str, digest: str) -> Path:
+    """Where this machine keeps its copy of the artifact with this digest."""
+    return copies_of(address) / digest[:_DIGITS]
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder on the cache's own disk; it is gone when the block ends, unless it was renamed."""
+    folder = cache_folder() / "scratch" / f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

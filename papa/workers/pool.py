@@ -1,0 +1,240 @@
+"""The pool of workers: Ray actors that run a study's work, several at a time, and survive the loss of one.
+
+Ray starts, or the cluster is joined, with the first call. A worker that is lost is started again by Ray, and the
+call it lost is repeated on the next free one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from papa.encoders.reference import EncoderReference
+from papa.errors import PapaError
+from papa.progress import Progress, silent
+from papa.workers import cluster, local
+from papa.workers.members import Member, Members
+from papa.workers.site import Site
+from papa.workers.worker import BOARD, TOLD_SECONDS, Board, Worker, WorkerError
+
+_GRACE_SECONDS = 0.7
+"""How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
+_ATTEMPTS = 4
+
+
+class WorkerPool:
+    """Workers that are handed out to whoever asks, most urgent first. Thread-safe.
+
+    Args:
+        workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
+        device: where encoders run.
+        folder: on this machine; Ray may keep its session there. On a cluster every node must see it,
+            unless the store is an address.
+        address: of a Ray cluster to join; None starts Ray on this machine.
+        shared: whether artifacts lie in a folder that every node of the cluster must see.
+    """
+
+    def __init__(
+        self,
+        workers: int | None,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        folder: Path | None = None,
+        *,
+        address: str | None = None,
+        shared: bool = True,
+    ) -> None:
+        self._asked = workers
+        self._device = device
+        self._folder = folder
+        self._address = address
+        self._shared = shared
+        self._starting = threading.Lock()
+        self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
+        self._at_driver = threading.Semaphore(os.cpu_count() or 1)
+        self._calls = itertools.count()
+        self._failure: PapaError | None = None
+        self._ray: Any = None
+        self._board: Any = None
+        self._members: Members | None = None
+        self._size = workers or os.cpu_count() or 1
+        self._gpus = 0
+        self._temporary: Path | None = None
+        self._marker: Path | None = None
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """How many workers it has; a cluster is asked for it."""
+        if self._address and not self._asked:
+            self._started()
+        return self._size
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether workers have GPUs; Ray is asked for it."""
+        self._started()
+        return self._gpus > 0
+
+    @property
+    def started(self) -> bool:
+        """Whether Ray runs."""
+        return self._ray is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether its block has ended."""
+        return self._closed
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *,
+        encoder: EncoderReference | None = None,
+        arguments: dict[str, Any],
+        progress: Progress = silent,
+        urgency: int = 0,
+        with_team: bool = False,
+        at_driver: bool = False,
+    ) -> Any:
+        """Call a module-level function on the next free worker and wait for its result.
+
+        Args:
+            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder`` and ``team``.
+            encoder: loaded on the worker, unless it was the last one there.
+            arguments: plain values, addresses and specifications.
+            progress: told from this thread how far the call is.
+            urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
+            with_team: workers that are idle when the call begins help with it.
+            at_driver: what the function reads lies on this machine alone; on a cluster it runs here.
+
+        Raises:
+            PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined.
+        """
+        if at_driver and self._address:
+            with self._at_driver:
+                return function(**arguments, progress=progress)
+        members = self._started()
+        if urgency <= 0:
+            time.sleep(_GRACE_SECONDS)
+        for _ in range(_ATTEMPTS):
+            with members.taken(urgency, with_team) as (worker, *helpers):
+                try:
+                    return self._call(worker, helpers if with_team else None, function, encoder, arguments, progress)
+                except self._ray.exceptions.RayActorError:
+                    worker.lost = True
+        raise WorkerError(
+            f"a worker was lost four times while it ran {function.__name__}: "
+            "it may lack memory, use fewer workers or lower execution.batch_tokens"
+        )
+
+    def close(self) -> None:
+        """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
+        with self._starting:
+            self._closed = True
+            if self._ray is not None:
+                self._keeper.submit(self._ray.shutdown).result()
+                self._ray = None
+            self._keeper.shutdown()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            if self._marker is not None:
+                self._marker.unlink(missing_ok=True)
+
+    def _call(
+        self,
+        worker: Member,
+        helpers: list[Member] | None,
+        function: Callable[..., Any],
+        encoder: EncoderReference | None,
+        arguments: dict[str, Any],
+        progress: Progress,
+    ) -> Any:
+        ray, call = self._ray, next(self._calls)
+        names = None if helpers is None else [helper.name for helper in helpers]
+        progress(0, 1)
+        pending = worker.actor.run.remote(function, encoder, arguments, call, names)
+        try:
+            while not ray.wait([pending], timeout=TOLD_SECONDS)[0]:
+                told = ray.get(self._board.read.remote(call))
+                if told is not None:
+                    progress(*told)
+            return ray.get(pending)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, PapaError):
+                raise type(error.cause)(str(error.cause)) from None
+            raise
+
+    def _started(self) -> Members:
+        with self._starting:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            if self._failure is not None:
+                raise self._failure
+            if self._members is None:
+                try:
+                    # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
+                    self._members = self._keeper.submit(self._start).result()
+                except PapaError as error:
+                    self._failure = error
+                    raise
+            return self._members
+
+    def _start(self) -> Members:
+        if self._address:
+            ray, site = cluster.join(self._address), self._site()
+        else:
+            (ray, self._temporary), site = local.start(self._size, self._folder), Site()
+        self._ray = ray
+        resources = ray.cluster_resources()
+        gpus = self._gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
+        most = int(resources.get("CPU", 0)) if self._address else self._size
+        self._size = self._asked or min(gpus, most) or most
+        if not 0 < self._size <= most:
+            raise cluster.ClusterError(
+                f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} workers: "
+                "give at most as many --workers, or add nodes"
+            )
+        board = ray.remote(Board).options(name=BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+        self._board = board.remote()
+        actor = ray.remote(Worker)
+        share = _share(gpus, self._size)
+        names = [f"papa-worker-{number}" for number in range(self._size)]
+        workers = [
+            actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, site)
+            for name in names
+        ]
+        return Members(ray, [Member(name, worker) for name, worker in zip(names, workers, strict=True)])
+
+    def _site(self) -> Site:
+        if self._shared and self._folder is not None:
+            self._marker = self._folder / f".driver.{uuid.uuid4().hex}"
+            self._marker.touch()
+        return Site.of_driver(self._marker)
+
+
+def _share(gpus: int, workers: int) -> float:
+    """GPUs a worker asks for; nothing where there is none, as such a request would wait for ever."""
+    if not gpus:
+        return 0
+    return 1 if gpus >= workers else 1 / math.ceil(workers / gpus)

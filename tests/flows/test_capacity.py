@@ -1,0 +1,120 @@
+"""The memory that a study is said to need, against what a worker really takes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.setting import setting
+from flows.capacity import CapacityError, check_memory, mapped_bytes, weight_bytes, worker_bytes
+from flows.costs import Size
+from flows.inputs import check_inputs
+from papa.encoders.reference import EMBEDDED, TOKENIZER_FILES, EncoderReference, resolve_encoder
+from papa.spec import EncoderSpec, ExecutionSpec, StudySpec
+from papa.study_file import load_study
+from tests.flows.conftest import SMALL, papa, write_study
+
+ROWS = 24
+BASE = """
+import sys
+from transformers import BertConfig, BertModel
+BertModel(BertConfig(), add_pooling_layer=False).save_pretrained(sys.argv[1])
+"""
+WORK = """
+import sys
+from pathlib import Path
+import torch
+from benchmarks.memory import own_memory
+from papa.attention.averager import AttentionAverager, average_split
+from papa.attention.controls import toeplitz
+from papa.attention.replacement import replaced
+from papa.corpora.corpus import load_corpus
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import resolve_encoder
+from papa.probes.evaluate import evaluate_cell
+from papa.ranking.training import train_lambda
+from papa.spec import EncoderSpec, StudySpec
+torch.set_num_threads(1)
+stage, folder, corpus, study = sys.argv[1:]
+study, corpus = StudySpec.model_validate_json(study), load_corpus(Path(corpus))
+task = study.tasks[0]
+with own_memory() as peak:
+    encoder = load_encoder(resolve_encoder(EncoderSpec(name=folder)))
+    constants = toeplitz(encoder.layers, encoder.heads, task.slots)
+    if stage == "average":
+        total = AttentionAverager(encoder.layers, encoder.heads, task.slots)
+        train = corpus.split("train")
+        total.merge(average_split(encoder, train, slots=task.slots, pad_token_id=0, batch_tokens=512))
+        total.result()
+    elif stage == "rank":
+        train_lambda(encoder, constants, corpus, task, study.ranking)
+    else:
+        options = {"features": study.features, "execution": study.execution, "scratch": Path(folder)}
+        with replaced(encoder, constants, [(0, 0)]):
+            evaluate_cell(encoder, corpus, task, study.seeds, **options)
+    print(peak())
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
+    """An encoder of BERT-base's size with random weights and the embedded encoder's tokenizer."""
+    folder = tmp_path_factory.mktemp("base")
+    subprocess.run([sys.executable, "-c", BASE, str(folder)], check=True, capture_output=True)
+    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
+    for name in TOKENIZER_FILES:
+        if (embedded / name).is_file():
+            shutil.copy(embedded / name, folder)
+    return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads a process's memory from /proc")
+@pytest.mark.parametrize(
+    ("stage", "budget"), [("average", 20), ("rank", 20), ("probe", 20), ("probe", 0)], ids=lambda value: str(value)
+)
+def test_the_estimate_is_near_what_a_process_takes(
+    stage: str, budget: float, base: EncoderReference, shared: Path, tmp_path: Path
+) -> None:
+    """At BERT-base's size, S=256, on real text: within 40 %."""
+    text = setting("rte", ROWS, tmp_path)
+    task = text.task.model_copy(update={"probe": text.task.probe.model_copy(update={"epochs": 1})})
+    study = StudySpec(
+        name="memory",
+        encoders=(EncoderSpec(name=base.name),),
+        tasks=(task,),
+        execution=ExecutionSpec(features_budget_gb=budget),
+    )
+    command = [sys.executable, "-c", WORK, stage, base.folder, str(text.corpus.folder), study.model_dump_json()]
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    measured = float(finished.stdout.split()[-1]) * 2**20
+    tokens = text.corpus.split("train").lengths.mean()
+    estimate = worker_bytes(study, base, task, Size(ROWS, 100, float(tokens)))[stage]
+    assert 1 / 1.4 < estimate / measured < 1.4
+
+
+def test_weights_that_are_mapped_count_once(base: EncoderReference) -> None:
+    assert mapped_bytes(base) == weight_bytes(base) > 4e8
+
+
+def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    finished = papa("run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000")
+    assert finished.code == 1
+    assert re.search(r"error: .* GB a worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
+    assert not (store / "artifacts").exists()
+
+
+def test_what_is_advised_is_enough(tmp_path: Path) -> None:
+    study = load_study(Path(write_study(tmp_path, SMALL)), ())
+    inputs = check_inputs(study)
+    with pytest.raises(CapacityError) as refused:
+        check_memory(study, inputs, 10_000)
+    advised = int(re.search(r"--workers (\d+)", str(refused.value))[1])
+    assert 0 < advised < psutil.virtual_memory().available / 4e8
+    check_memory(study, inputs, max(1, advised - 1))

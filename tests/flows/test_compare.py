@@ -1,0 +1,96 @@
+"""``papa compare``: studies side by side from MLflow alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tasks.store import Store
+from tests.flows.conftest import papa, words
+from tests.reporting.studies import results
+from tests.tasks.tracked import MODELS, log_study, logged
+
+RESULTS = {
+    "short": results(models=MODELS, fractions=(1.0, 0.0)),
+    "long": results(models=MODELS).assign(score=lambda frame: frame["score"] + 0.1),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of which only MLflow's part is left."""
+    folder = tmp_path_factory.mktemp("compare")
+    address = f"sqlite:///{folder / 'mlflow.db'}"
+    for name, frame in RESULTS.items():
+        log_study(name, Store(folder), address, frame)
+    shutil.rmtree(folder / "artifacts")
+    return folder
+
+
+def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
+    finished = papa("compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new"))
+    assert finished.code == 0, finished.err
+    for told in ("Study", "first-encoder, short", "second-encoder, long", "1/16", "Drop"):
+        assert told in finished.out, finished.out
+    table = pandas.read_csv(tmp_path / "new" / "compare.csv")
+    assert len(table) == 2 * (2 + 5)
+    address = f"sqlite:///{store / 'mlflow.db'}"
+    for name in RESULTS:
+        runs = logged(address, name).query("parent.notna()")
+        cells = pandas.DataFrame([{**run.params, **run.metrics} for run in runs.itertuples()])
+        means = cells.groupby(["model", "fraction"])["score"].mean()
+        for point in table[table["study"] == name].to_dict("records"):
+            assert point["mean"] == pytest.approx(means[point["model"], point["fraction"]])
+            assert point["seeds"] == 3
+            assert point["low"] < point["mean"] < point["high"]
+    assert not table[table["study"] == "short"]["mean"].isin(table[table["study"] == "long"]["mean"]).any()
+    for figure in ("compare.png", "compare.svg"):
+        assert (tmp_path / "new" / figure).stat().st_size > 1000
+
+
+def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) -> None:
+    papa("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
+    lines = pandas.read_csv(tmp_path / "compare.csv")[["model", "study"]].drop_duplicates().to_records(index=False)
+    assert [tuple(line) for line in lines] == [(model, study) for model in MODELS for study in ("long", "short")]
+
+
+def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Path) -> None:
+    changed = RESULTS["short"].assign(score=lambda frame: frame["score"] - 0.2)
+    log_study("changed", Store(tmp_path / "first"), f"sqlite:///{store / 'mlflow.db'}", RESULTS["short"])
+    log_study("changed", Store(tmp_path / "second"), f"sqlite:///{store / 'mlflow.db'}", changed)
+    papa("compare", "changed", "--store", str(store), "--to", str(tmp_path))
+    table = pandas.read_csv(tmp_path / "compare.csv")
+    first = table[(table["model"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
+    expected = changed[(changed["model"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
+    assert first == pytest.approx(expected)
+
+
+def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:
+    finished = papa("compare", "short", "lung", "--store", str(store))
+    assert finished.code == 1
+    (said,) = words(finished)
+    assert said.startswith("error: MLflow at sqlite:///")
+    assert "knows no study 'lung': it has " in said
+    assert {"short", "long"} <= set(said.rpartition("it has ")[2].split(", "))
+
+
+def test_a_store_without_studies(tmp_path: Path) -> None:
+    finished = papa("compare", "any", "--store", str(tmp_path / "empty"))
+    assert finished.code == 1
+    assert words(finished) == [
+        f"error: there is no MLflow database {tmp_path / 'empty' / 'mlflow.db'}: run a study first, "
+        "or set MLFLOW_TRACKING_URI"
+    ]
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finished = papa("compare", "short", "--store", str(store), "--to", str(tmp_path / "file"))
+    assert finished.code == 1
+    assert words(finished) == [
+        f"error: {tmp_path / 'file'} cannot be written (File exists): give another folder with --to"
+    ]

@@ -1,0 +1,104 @@
+"""Steps that fail: mended by waiting, or told with everything else kept. Real failures, no stand-ins."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
+from tests.flows.test_run import last_task_states
+
+TINY = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
+
+
+def last_flow_run(store: Path) -> tuple[str, str]:
+    """State and message of the store's last flow run."""
+    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
+        return database.execute(
+            "select state.name, state.message from flow_run join flow_run_state as state "
+            "on state.id = flow_run.state_id order by flow_run.start_time desc limit 1"
+        ).fetchone()
+
+
+def attempts(store: Path, name: str) -> int:
+    """How often a task run began."""
+    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
+        (count,) = database.execute("select run_count from task_run where name = ?", (name,)).fetchone()
+        return int(count)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
+    """A study of two tasks, the training file of one damaged in its middle; and its store."""
+    folder = tmp_path_factory.mktemp("broken")
+    rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
+    (folder / "validation.jsonl").write_text("\n".join(rows) + "\n")
+    (folder / "train.jsonl").write_text("\n".join([*rows[:20], rows[20][:9], *rows[21:]]) + "\n")
+    task = {
+        "name": "damaged",
+        "kind": "text",
+        "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+        "columns": {"text": "text", "label": "label"},
+        "metric": "accuracy",
+        "slots": 32,
+        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+    }
+    study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
+    store = folder / "store"
+    return papa("run", study, "--store", str(store)), store
+
+
+def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Path]) -> None:
+    finished, store = broken
+    assert finished.code == 1
+    sentence = words(finished)[-1]
+    assert sentence.startswith("error: tokenise · all-MiniLM-L6-v2 · damaged failed: ")
+    assert "train.jsonl" in sentence
+    state, message = last_flow_run(store)
+    assert state == "Failed"
+    assert "tokenise · all-MiniLM-L6-v2 · damaged failed: " in message
+    assert last_task_states(store)[CELL] == "Completed"
+
+
+def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Path]) -> None:
+    finished, store = broken
+    assert attempts(store, "tokenise · all-MiniLM-L6-v2 · damaged") == 1
+    assert "tried again" not in finished.err
+
+
+def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    blocked = store / "artifacts" / "probe"
+    blocked.parent.mkdir(parents=True)
+    blocked.touch()
+    with start("run", write_study(tmp_path, TINY), "--store", str(store)) as process:
+        hanging = threading.Timer(240, process.kill)
+        hanging.start()
+        try:
+            assert process.stderr is not None
+            told = next((line for line in process.stderr if "will be tried again" in line), "")
+            blocked.unlink()
+            rest = process.stderr.read()
+            process.wait()
+        finally:
+            hanging.cancel()
+    assert process.returncode == 0, rest
+    assert told.startswith("probe · all-MiniLM-L6-v2 · reviews · ")
+    assert last_flow_run(store)[0] == "Completed"
+    assert attempts(store, told.split(": ")[0]) == 2
+
+
+def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "artifacts").mkdir(parents=True)
+    (store / "artifacts" / "probe").touch()
+    finished = papa("run", write_study(tmp_path, TINY), "--store", str(store))
+    assert finished.code == 1
+    assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
+    assert "Traceback" not in finished.err
+    assert finished.err.count(f"{CELL}: will be tried again") == 2

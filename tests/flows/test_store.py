@@ -1,0 +1,89 @@
+"""``--store`` with a URI, and ``papa prune``, as a person uses them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.processes import Process
+from papa.artifacts import published
+from tasks.running import announced
+from tasks.store import Store
+from tests.flows.conftest import SMALL, finish, papa, start, words, write_study
+
+LIGHT = {"ray", "mlflow", "prefect", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("store", "more", "sentence"),
+    [
+        ("s3://papa/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "at http://127.0.0.1:1 cannot be reached"),
+        ("gs://papa/x", {}, "a package for 'gs://' is not installed"),
+        ("s3:/papa/x", {}, "'s3:/papa/x' is no address of a store: give a folder, or a URI such as s3://"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "plan", "prune"])
+def test_a_store_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, command: str, store: str, more: dict[str, str], sentence: str
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "PAPA_CACHE": str(tmp_path / "cache")}
+    study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
+    begun = time.monotonic()
+    with start(command, *study, "--store", store, more={**keys, **more}) as process:
+        finished = finish(process)
+    assert time.monotonic() - begun < 30
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert line.startswith("error: ")
+    assert sentence in line
+    assert not finished.imported & LIGHT
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with one artifact that nothing refers to."""
+    store = Store(tmp_path / "store")
+    with published(store.folder("probe", "key"), {"stage": "probe", "name": "probe · nobody's"}) as scratch:
+        (scratch / "scores.json").write_text("{}")
+    return store
+
+
+def test_prune_shows_and_deletes_only_when_asked(store: Store) -> None:
+    shown = papa("prune", "--store", store.address)
+    assert shown.code == 0
+    assert "probe · nobody's" in shown.out
+    assert "nothing refers to it" in shown.out
+    assert "1 in all" in shown.out
+    assert "nothing was deleted" in shown.out
+    assert store.holds("probe", "key")
+    assert not shown.imported & LIGHT
+    deleted = papa("prune", "--store", store.address, "--delete")
+    assert deleted.code == 0
+    assert "deleted." in deleted.out
+    assert not store.holds("probe", "key")
+    assert "is in use" in papa("prune", "--store", store.address).out
+
+
+def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
+    with announced(store, str(Process.this())):
+        shown, refused = papa("prune", "--store", store.address), papa("prune", "--store", store.address, "--delete")
+    assert "A study uses the store (process" in shown.out
+    assert refused.code == 1
+    (line,) = words(refused)
+    assert "so nothing was deleted: run again when it ended" in line
+    assert store.holds("probe", "key")
+
+
+def test_a_study_whose_process_is_gone_does_not_hold_the_store(store: Store) -> None:
+    this = Process.this()
+    with announced(store, str(Process(this.host, this.pid, this.started + 1))):
+        assert papa("prune", "--store", store.address, "--delete").code == 0
+    assert not store.holds("probe", "key")
+
+
+def test_there_is_no_store_to_prune(tmp_path: Path) -> None:
+    finished = papa("prune", "--store", str(tmp_path / "none"))
+    assert finished.code == 1
+    assert words(finished) == [f"error: there is no store at {tmp_path / 'none'}: give another folder with --store"]

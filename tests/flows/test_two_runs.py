@@ -1,0 +1,79 @@
+"""Two runs at once on one store: nothing is damaged, and what one finished the other takes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas
+import pytest
+
+from papa.artifacts import verify
+from tasks.store import Store
+from tasks.unused import unused
+from tests.flows.conftest import SMALL, Finished, finish, start, write_study
+from tests.integration.s3 import S3Server
+
+STUDY = SMALL | {"execution": {"shard_rows": 2, "workers": 1}}
+"""32 shards: running sums are folded while both work on them."""
+STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "track")
+
+
+def run_both(study: str, store: str, one: Mapping[str, str], other: Mapping[str, str]) -> tuple[Finished, Finished]:
+    """Run a study twice at once, each process with some more environment."""
+    command = ("run", study, "--store", store)
+    with start(*command, more=one) as first, start(*command, more=other) as second:
+        both = finish(first), finish(second)
+    for finished in both:
+        assert finished.code == 0, finished.err
+    return both
+
+
+def started(*runs: Finished) -> Counter[str]:
+    """How often each step was started."""
+    return Counter(name for run in runs for name in re.findall(r"^(.+?): started", run.err, re.MULTILINE))
+
+
+def everything_is_whole(store: Store) -> None:
+    assert unused(store) == []
+    for stage in STAGES:
+        for document in store.metadata(stage):
+            if stage != "tokenise":
+                verify(store.folder(stage, document["key"]))
+
+
+def results(root: Path) -> pandas.DataFrame:
+    return pandas.read_parquet(root / "studies" / "small" / "results.parquet")
+
+
+def test_on_one_machine_no_step_is_made_twice(tmp_path: Path) -> None:
+    study, store = write_study(tmp_path, STUDY), tmp_path / "store"
+    both = run_both(study, str(store), {}, {})
+    counts = started(*both)
+    assert len(counts) == 9
+    assert set(counts.values()) == {1}, counts
+    assert any("waits for another run" in run.err for run in both)
+    everything_is_whole(Store(store))
+    assert len(results(store)) == 2 * 3 * 2
+
+
+def test_on_two_machines_nothing_mixes(
+    s3: S3Server, s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two caches stand for two machines: they share nothing but the address."""
+    study = write_study(tmp_path, STUDY)
+    machines = [{**s3.environment(), "PAPA_CACHE": str(tmp_path / name)} for name in ("one", "other")]
+    run_both(study, s3_place, *machines)
+    stores = []
+    for machine in machines:
+        monkeypatch.setenv("PAPA_CACHE", machine["PAPA_CACHE"])
+        stores.append(Store(s3_place))
+    everything_is_whole(stores[0])
+    one, other = (results(store.root) for store in stores)
+    pandas.testing.assert_frame_equal(one, other)
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "third"))
+    with start("plan", study, "--store", s3_place, more=machines[0] | {"PAPA_CACHE": str(tmp_path / "third")}) as plan:
+        told = finish(plan)
+    assert "7 of 9 steps are cached; 2 would run" in told.out, "results and runs are written on each machine"

@@ -1,0 +1,76 @@
+"""Run the integration tests in network namespaces of their own: ``python -m tests.integration [pytest's arguments]``.
+
+Ray listens on every interface. In a namespace nothing outside it is reached, and two namespaces are two hosts:
+
+    driver, services, Ray head 10.77.0.1 ── veth ── 10.77.0.2 the other Ray node
+
+Where namespaces are not permitted the tests run without them, and those that need them skip.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+HOST, OTHER = "10.77.0.1", "10.77.0.2"
+NAMESPACE, OTHER_NAMESPACE = "PAPA_TEST_NAMESPACE", "PAPA_TEST_OTHER_NAMESPACE"
+
+
+@contextmanager
+def namespaces() -> Iterator[tuple[str, str]]:
+    """Two connected network namespaces, by name.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: they are not permitted here.
+    """
+    names = f"papa-{os.getpid()}-1", f"papa-{os.getpid()}-2"
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        _ip("-n", names[0], "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", names[1])
+        for name, address in zip(names, (HOST, OTHER), strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
+            _ip("-n", name, "link", "set", "veth0", "up")
+        yield names
+    finally:
+        for name in names:
+            left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
+            for process in map(int, left.split()):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
+    """Run pytest; on SIGTERM let it end what it started."""
+    with subprocess.Popen(command, env=environment) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
+        while True:
+            with suppress(KeyboardInterrupt):  # the terminal told pytest, too
+                return process.wait()
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest; its exit code."""
+    tests = [sys.executable, "-m", "pytest", "-m", "integration", "-o", "testpaths=tests/integration", *arguments]
+    try:
+        with namespaces() as (here, there):
+            environment = {**os.environ, NAMESPACE: here, OTHER_NAMESPACE: there}
+            return _to_the_end(["ip", "netns", "exec", here, *tests], environment)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        print(f"no network namespaces here ({str(reason).strip()}): tests that need them skip", file=sys.stderr)
+        return subprocess.run(tests, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""The stack, started once for all integration tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.__main__ import HOST
+from tests.integration.s3 import S3Server, s3_server
+from tests.integration.services import (
+    Postgres,
+    Service,
+    mlflow_server,
+    namespace,
+    postgres,
+    prefect_server,
+    ray_head,
+    ray_node,
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Path]:
+    """A folder of this host with a short path, as Ray's sockets need it, that PostgreSQL's user may pass through."""
+    with _short_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def elsewhere() -> Iterator[Path]:
+    """A folder of the other host."""
+    with _short_folder() as folder:
+        yield folder
+
+
+@contextmanager
+def _short_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="papa-", dir="/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def storage(place: Path) -> Iterator[S3Server]:
+    """The S3-compatible store, which both hosts reach, with the bucket ``papa``."""
+    namespace()
+    with s3_server(place / "s3", HOST) as server:
+        server.make_bucket("papa")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def database(place: Path) -> Iterator[Postgres]:
+    with postgres(place / "postgres", ["mlflow", "prefect"]) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def prefect(place: Path, database: Postgres) -> Iterator[Service]:
+    with prefect_server(place / "prefect", database) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def tracking(place: Path, database: Postgres, storage: S3Server) -> Iterator[Service]:
+    with mlflow_server(place / "mlflow", database.url("mlflow"), "s3://papa/mlflow", storage.environment()) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def site(place: Path, storage: S3Server) -> dict[str, str]:
+    """What studies on this host need beside Ray and MLflow."""
+    return {**storage.environment(), "PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
+
+
+@pytest.fixture(scope="session")
+def head(place: Path, site: dict[str, str]) -> Iterator[Service]:
+    with ray_head(place / "head", environment=site) as service:
+        yield service
+
+
+@pytest.fixture
+def node(place: Path, elsewhere: Path, site: dict[str, str], head: Service) -> Iterator[Service]:
+    """The cluster's second node; it sees none of this host's folder and keeps a cache of its own."""
+    environment = {**site, "PAPA_CACHE": str(elsewhere / "cache")}
+    with ray_node(elsewhere / "node", head, environment=environment, hidden=[place]) as service:
+        yield service

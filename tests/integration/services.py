@@ -1,0 +1,342 @@
+"""The services of the team's stack as processes: the very scripts of ``infra/services``, ended by process id.
+
+Each is a context manager that yields a ``Service`` once it answers. What its clients need is in
+``Service.environment``. Every service has a folder of its own for its log, its home and its data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.flows.processes import descendants
+from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "infra" / "services"
+_DEBIAN = Path("/usr/lib/postgresql")
+_SECONDS = 240
+
+
+@dataclass
+class Service:
+    """A process of the stack.
+
+    Attributes:
+        process: the script that was started.
+        log: what it printed.
+        environment: what its clients need to reach it.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> set[int]:
+        """Its process and all below it."""
+        return {self.process.pid, *descendants(self.process.pid)}
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once; none can say goodbye."""
+        _signal(self.processes, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self) -> None:
+        """SIGTERM, then SIGKILL to what is left."""
+        known = self.processes
+        if self.process.poll() is None:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        _signal(known | self.processes, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Postgres(Service):
+    """PostgreSQL; its databases by URL."""
+
+    password: str = ""
+    port: int = 5432
+
+    def url(self, database: str, driver: str = "postgresql") -> str:
+        """A database's address for a client library."""
+        return f"{driver}://papa:{self.password}@127.0.0.1:{self.port}/{database}"
+
+
+@contextmanager
+def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
+    """PostgreSQL from Debian's packages, with password authentication, on loopback."""
+    initdb, server = _program("initdb"), _program("postgres")
+    user = "postgres" if os.geteuid() == 0 else None
+    password, port = secrets.token_hex(16), free_port()
+    data = folder / "data"
+    folder.mkdir(parents=True)
+    written = folder / "password"
+    written.write_text(password)
+    if user:
+        for one in (folder, written):
+            shutil.chown(one, user)
+        _open_to_others(folder)
+    subprocess.run(
+        [initdb, "--pgdata", data, "--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync"],
+        check=True, capture_output=True, user=user, cwd=folder,
+    )  # fmt: skip
+    settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off"}
+    command = [server, "-D", data, *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
+    with started(command, folder, {}, user=user) as running:
+        service = Postgres(running.process, running.log, password=password, port=port)
+
+        def accepts() -> bool:
+            with suppress(psycopg2.OperationalError):
+                psycopg2.connect(service.url("postgres")).close()
+                return True
+            return False
+
+        _wait(service, accepts)
+        if databases:
+            create_databases(service, databases)
+        yield service
+
+
+def create_databases(database: Postgres, names: Sequence[str]) -> None:
+    """Create databases as the stack's preparation does."""
+    run([sys.executable, "-c", "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])",
+         database.url("postgres"), *names], {"PYTHONPATH": str(SCRIPTS)})  # fmt: skip
+
+
+@contextmanager
+def prefect_server(
+    folder: Path, database: Postgres, port: int | None = None, password: str | None = None
+) -> Iterator[Service]:
+    """Prefect's server on a PostgreSQL database ``prefect``; ``user:password`` is its own without one."""
+    port = port or free_port()
+    password = password or f"papa:{secrets.token_hex(16)}"
+    environment = {
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.url("prefect", "postgresql+asyncpg"),
+        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": str(port),
+    }
+    with started([SCRIPTS / "prefect-server.sh"], folder, environment) as service:
+        address = f"http://127.0.0.1:{port}/api"
+        service.environment = {"PREFECT_API_URL": address, "PREFECT_API_AUTH_STRING": password}
+        _wait(service, lambda: answers(f"{address}/health"))
+        yield service
+
+
+@contextmanager
+def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Service]:
+    """A worker of the pool ``papa``; ``environment`` is what it and its studies need."""
+    port = free_port()
+    own = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
+    with started([SCRIPTS / "prefect-worker.sh"], folder, {**environment, **own}) as service:
+        _wait(service, lambda: answers(f"http://127.0.0.1:{port}/health"))
+        yield service
+
+
+@contextmanager
+def mlflow_server(
+    folder: Path, backend: str, artifacts: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Service]:
+    """MLflow's server.
+
+    Args:
+        backend: its database, such as ``postgres.url("mlflow")``.
+        artifacts: where it keeps files, such as ``s3://bucket/mlflow``.
+        environment: what reaches them: ``AWS_*``, ``MLFLOW_S3_ENDPOINT_URL``.
+    """
+    port, password = free_port(), secrets.token_hex(16)
+    own = {
+        "MLFLOW_BACKEND_STORE_URI": backend,
+        "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
+        "MLFLOW_AUTH_ADMIN_USERNAME": "papa",
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_HOST": "127.0.0.1",
+        "MLFLOW_PORT": str(port),
+        "MLFLOW_WORKERS": "1",
+    }
+    with started([SCRIPTS / "mlflow.sh"], folder, {**(environment or {}), **own}) as service:
+        address = f"http://127.0.0.1:{port}"
+        service.environment = {
+            "MLFLOW_TRACKING_URI": address,
+            "MLFLOW_TRACKING_USERNAME": "papa",
+            "MLFLOW_TRACKING_PASSWORD": password,
+        }
+        _wait(service, lambda: answers(f"{address}/health"))
+        yield service
+
+
+@contextmanager
+def ray_head(folder: Path, cores: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """The head of a Ray cluster with token authentication, in this namespace."""
+    namespace()
+    token, port = secrets.token_hex(32), free_port()
+    address = f"{HOST}:{port}"
+    own = {
+        "RAY_AUTH_TOKEN": token,
+        "RAY_NODE_IP": HOST,
+        "RAY_PORT": str(port),
+        "RAY_INCLUDE_DASHBOARD": "false",
+        **_node(folder, cores),
+    }
+    with started([SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **own}) as service:
+        service.environment = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        _wait(service, lambda: "Ray runtime started" in service.log.read_text())
+        yield service
+
+
+@contextmanager
+def ray_node(
+    folder: Path,
+    head: Service,
+    cores: int = 1,
+    environment: Mapping[str, str] | None = None,
+    hidden: Sequence[Path] = (),
+) -> Iterator[Service]:
+    """One more node of a Ray cluster, on the other host.
+
+    Args:
+        head: whose cluster.
+        environment: of its workers.
+        hidden: folders of the first host that this one does not see.
+    """
+    _, other = namespace()
+    own = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}
+    mounts = "".join(f"mount -t tmpfs none {one}; " for one in hidden)
+    command = ["ip", "netns", "exec", other, "sh", "-ec", f"{mounts}exec {SCRIPTS / 'ray-node.sh'}"]
+    with started(command, folder, {**(environment or {}), **own}) as service:
+        _wait(service, lambda: "Ray runtime started" in service.log.read_text())
+        yield service
+
+
+def namespace() -> tuple[str, str]:
+    """The names of this host and of the other; skips the test where there are none."""
+    if NAMESPACE not in os.environ:
+        pytest.skip("Ray listens on every interface and needs network namespaces: make test-integration, as root")
+    return os.environ[NAMESPACE], os.environ[OTHER_NAMESPACE]
+
+
+def answers(address: str) -> bool:
+    """Whether a health check answers."""
+    try:
+        with urllib.request.urlopen(address, timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def ask(prefect: Service, path: str, **body: Any) -> Any:
+    """What Prefect's API answers."""
+    login = b64encode(prefect.environment["PREFECT_API_AUTH_STRING"].encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+    address = f"{prefect.environment['PREFECT_API_URL']}/{path}"
+    with urllib.request.urlopen(
+        urllib.request.Request(address, json.dumps(body).encode(), headers), timeout=30
+    ) as answer:
+        return json.load(answer)
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def run(
+    command: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None, seconds: float = 300
+) -> str:
+    """Run a command of the stack to its end in a clean environment; what it printed."""
+    done = subprocess.run(
+        command, env=_environment(folder or Path("/tmp"), environment), cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def _node(folder: Path, cores: int) -> dict[str, str]:
+    return {
+        "RAY_NUM_CPUS": str(cores),
+        "RAY_NUM_GPUS": "0",
+        "RAY_OBJECT_STORE_BYTES": str(256 * 2**20),
+        "RAY_TEMP_DIR": str(folder / "ray"),
+    }
+
+
+def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "PREFECT_HOME": str(home / "prefect"),
+        **more,
+    }
+
+
+@contextmanager
+def started(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], user: str | None = None
+) -> Iterator[Service]:
+    """A command as a process with a clean environment, its home and its log in ``folder``; ended with the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
+            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,
+        )  # fmt: skip
+    service = Service(process, log)
+    try:
+        yield service
+    finally:
+        service.end()
+
+
+def _wait(service: Service, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not ready():
+        if service.process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"{service.process.args} is not ready:\n{service.log.read_text()}")
+        time.sleep(0.2)
+
+
+def _signal(processes: set[int], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or next((str(one) for one in sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1]), None)
+    if found is None:
+        pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")
+    return found
+
+
+def _open_to_others(folder: Path) -> None:
+    """Let PostgreSQL's user pass through pytest's folders, which are private to root."""
+    for one in folder.parents:
+        if one.owner() == "root" and not one.stat().st_mode & 0o001:
+            one.chmod(one.stat().st_mode | 0o001)

@@ -1,0 +1,129 @@
+"""Prefect as a team runs it: a server of its own, workers, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.flows.conftest import SMALL, artifacts
+from tests.flows.processes import wait_until
+from tests.integration.services import SCRIPTS, Service, free_port, postgres, prefect_server, prefect_worker, run
+from tests.integration.studies import findings, papa_run, to_the_end
+from tests.integration.test_schedule import ask
+
+COMPUTED = ("tokenise", "average", "rank", "probe")
+FLOW = {"name": {"any_": ["papa-study"]}}
+STUDY = SMALL | {
+    "name": "disturbed",
+    "tasks": [{**SMALL["tasks"][0], "train_rows": 256, "probe": {"batch_size": 16, "epochs": 6}}],
+    "fractions": [1, 0.5, 0.25, 0],
+}
+
+
+def flow_runs(prefect: Service, study: str) -> list[dict[str, Any]]:
+    """The runs of a study, in the order in which they started."""
+    runs = {"name": {"any_": [study]}}
+    return ask(prefect, "flow_runs/filter", flows=FLOW, flow_runs=runs, sort="START_TIME_ASC")
+
+
+def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
+    """The states that a study's task runs are in."""
+    found = ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [flow_run["id"]]}})
+    return {one["state_name"] for one in found}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> dict[tuple[str, str], Any]:
+    """What the study finds where nothing happens to it."""
+    store = place / "undisturbed"
+    with papa_run(place / "calm", yaml.safe_dump(STUDY), {}, "--store", str(store)) as study:
+        to_the_end(study)
+    return findings(str(store))
+
+
+@pytest.fixture
+def deployed(prefect: Service) -> Service:
+    """Prefect's server with the pool and the deployments of ``infra/prefect.yaml``."""
+    run([SCRIPTS / "deploy.sh"], prefect.environment)
+    return prefect
+
+
+def test_a_machine_dies_and_the_next_run_goes_on(
+    place: Path, deployed: Service, undisturbed: dict[tuple[str, str], Any]
+) -> None:
+    study, store = place / "disturbed.yaml", place / "disturbed"
+    study.write_text(yaml.safe_dump(STUDY))
+    parameters = ["--param", f"study={json.dumps(str(study))}", "--param", f"store={json.dumps(str(store))}"]
+    fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo", *parameters]
+    with prefect_worker(place / "first-worker", deployed.environment) as worker:
+        run(fire, deployed.environment)
+        wait_until(lambda: artifacts(store, "average"), 180, f"the average is done:\n{worker.log.read_text()}")
+        worker.kill()
+    before = artifacts(store, *COMPUTED)
+    (dead,) = flow_runs(deployed, "disturbed")
+    assert dead["state_name"] == "Running", "nobody was left to say that it died"
+    wait_until(lambda: flow_runs(deployed, "disturbed")[0]["state_name"] == "Crashed", 240, "its silence is noticed")
+
+    with prefect_worker(place / "second-worker", deployed.environment) as worker:
+        run([*fire, "--watch"], deployed.environment)
+        log = worker.log.read_text()
+
+    dead, whole = flow_runs(deployed, "disturbed")
+    assert (dead["state_name"], whole["state_name"]) == ("Crashed", "Completed"), log
+    assert states_of_steps(deployed, dead) <= {"Completed", "Crashed"}
+    assert artifacts(store, *COMPUTED).items() >= before.items(), "finished steps are not repeated"
+    assert findings(str(store)) == undisturbed
+
+    assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
+    lines = [one["message"] for one in ask(deployed, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}})]
+    assert any(line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines)
+    (report,) = ask(deployed, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}})
+    assert report["key"] == "papa-disturbed-report"
+    assert "| Head order " in report["data"]
+    assert "](data:image/png;base64," in report["data"]
+
+
+def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed: dict[tuple[str, str], Any]) -> None:
+    port, login, store = free_port(), "papa:restarted", place / "restarted"
+    with (
+        postgres(place / "own-database", ["prefect"]) as database,
+        prefect_server(place / "own-server", database, port, login) as server,
+        papa_run(place / "restart", yaml.safe_dump(STUDY), server.environment, "--store", str(store)) as study,
+    ):
+        wait_until(lambda: artifacts(store, "average"), 180, f"the average is done:\n{study.log.read_text()}")
+        server.end()
+        assert study.process.poll() is None, "the study is not over yet"
+        time.sleep(10)
+        with prefect_server(place / "own-server-again", database, port, login) as again:
+            to_the_end(study)
+            (flow_run,) = flow_runs(again, "disturbed")
+            assert flow_run["state_name"] == "Completed"
+            wait_until(lambda: states_of_steps(again, flow_run) == {"Completed"}, 30, "every step is recorded")
+    assert findings(str(store)) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "Prefect at http://127.0.0.1:9/api does not answer"),
+        ({"PREFECT_API_AUTH_STRING": "papa:wrong"}, "refuses the credentials (status 401)"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_one_sentence(
+    place: Path, prefect: Service, tmp_path: Path, change: dict[str, str], sentence: str
+) -> None:
+    began = time.monotonic()
+    environment = {**prefect.environment, **change}
+    with papa_run(tmp_path, yaml.safe_dump(STUDY), environment, "--store", str(tmp_path / "store")) as study:
+        study.process.wait(60)
+    assert study.process.returncode == 1
+    (line,) = study.log.read_text().splitlines()
+    assert line.startswith("error: ")
+    assert sentence in line
+    assert prefect.environment["PREFECT_API_AUTH_STRING"] not in line
+    assert time.monotonic() - began < 30

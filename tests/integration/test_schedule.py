@@ -1,0 +1,110 @@
+"""A study on a schedule: Prefect fires it, a worker runs it on two hosts, MLflow and the store keep what it found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.flows.processes import wait_until
+from tests.integration.s3 import S3Server
+from tests.integration.services import SCRIPTS, Postgres, Service, ask, prefect_worker, run
+
+STUDY = """
+name: scheduled
+encoders: [embedded/all-MiniLM-L6-v2]
+tasks:
+  - {name: reviews, train_rows: 128, validation_rows: 64, slots: 64, probe: {epochs: 2}}
+fractions: [1, 0]
+seeds: [0]
+ranking: {rows: 64, epochs: 1}
+execution: {shard_rows: 32, batch_tokens: 512}
+"""
+
+
+def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
+    """A deployment's finished runs that a schedule started, in their order; other tests start some by hand."""
+    states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
+    return ask(
+        prefect,
+        "flow_runs/filter",
+        deployments={"name": {"any_": [deployment]}},
+        flow_runs={"state": states, "tags": {"all_": ["auto-scheduled"]}},
+        sort="START_TIME_ASC",
+    )
+
+
+@pytest.fixture
+def study(place: Path) -> Path:
+    written = place / "scheduled.yaml"
+    written.write_text(STUDY)
+    return written
+
+
+def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
+    place: Path,
+    study: Path,
+    prefect: Service,
+    tracking: Service,
+    database: Postgres,
+    storage: S3Server,
+    head: Service,
+    node: Service,
+    site: dict[str, str],
+) -> None:
+    run([SCRIPTS / "deploy.sh"], prefect.environment)
+    deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml", "--name", "demo"]
+    schedule = ["--cron", "* * * * *", "--param", f"study={json.dumps(str(study))}"]
+    environment = {**site, **prefect.environment, **tracking.environment, **head.environment}
+    with prefect_worker(place / "worker", environment) as worker:
+        run([*deploy, *schedule], prefect.environment)
+        wait_until(lambda: len(finished(prefect, "demo")) >= 2, 900, f"two runs:\n{worker.log.read_text()[-5000:]}")
+    first, second = finished(prefect, "demo")[:2]
+    assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], worker.log.read_text()[-5000:]
+    assert all(one["auto_scheduled"] for one in (first, second))
+
+    steps = {
+        one["id"]: ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}}) for one in (first, second)
+    }
+    assert {step["state_name"] for step in steps[first["id"]]} == {"Completed"}
+    assert {step["state_name"] for step in steps[second["id"]]} == {"Cached"}
+    assert len(steps[first["id"]]) == len(steps[second["id"]])
+
+    # A study this small may end before the other host's worker is up; test_cluster.py shows that host at work.
+    assert logged_runs(database, "scheduled") == {"parents": 1, "cells": 2}
+    keys = stored(storage)
+    assert any(key.startswith("store/artifacts/") and key.endswith("metadata.json") for key in keys)
+    assert any(key.startswith("mlflow/") and key.endswith("report.html") for key in keys)
+
+
+def logged_runs(database: Postgres, experiment: str) -> dict[str, int]:
+    """How many parent runs and cells MLflow keeps in PostgreSQL."""
+    with psycopg2.connect(database.url("mlflow")) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*), count(tags.value) FROM runs JOIN experiments USING (experiment_id) "
+            "LEFT JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'mlflow.parentRunId' "
+            "WHERE experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = 'FINISHED'",
+            (experiment,),
+        )
+        every, cells = cursor.fetchone()
+    connection.close()
+    return {"parents": every - cells, "cells": cells}
+
+
+def stored(storage: S3Server) -> list[str]:
+    """Keys in the bucket."""
+    import boto3
+
+    access, secret = storage.owner
+    client = boto3.client(
+        "s3",
+        endpoint_url=storage.endpoint,
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+    )
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket="papa")
+    return [one["Key"] for page in pages for one in page.get("Contents", ())]

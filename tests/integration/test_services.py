@@ -1,0 +1,64 @@
+"""The scripts of the stack start what they say, and nobody without its password or token is served."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from base64 import b64encode
+
+import psycopg2
+import pytest
+
+from tests.integration.services import SCRIPTS, Postgres, Service, ask, run
+
+TOUCH = (
+    "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "
+    "print(sorted({node['NodeManagerAddress'] for node in ray.nodes() if node['Alive']}))"
+)
+
+
+def status(address: str, login: str | None = None, body: dict[str, object] | None = None) -> int:
+    """The HTTP status of an address for a login ``user:password``."""
+    request = urllib.request.Request(address, data=None if body is None else json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    if login is not None:
+        request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_database_asks_for_its_password(database: Postgres) -> None:
+    psycopg2.connect(database.url("postgres")).close()
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(database.url("postgres").replace(database.password, "wrong"))
+
+
+def test_prefect_asks_for_its_password(prefect: Service) -> None:
+    address, login = prefect.environment["PREFECT_API_URL"], prefect.environment["PREFECT_API_AUTH_STRING"]
+    statuses = [status(f"{address}/flows/filter", one, {}) for one in (None, "papa:wrong", login)]
+    assert statuses == [401, 401, 200]
+
+
+def test_mlflow_asks_for_its_password(tracking: Service) -> None:
+    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=1"
+    login = f"papa:{tracking.environment['MLFLOW_TRACKING_PASSWORD']}"
+    assert [status(address, one) for one in (None, "papa:wrong", login)] == [401, 401, 200]
+
+
+def test_deploying_again_changes_nothing(prefect: Service) -> None:
+    for _ in range(2):
+        run([SCRIPTS / "deploy.sh"], prefect.environment)
+        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {"demo", "paper-figure2-base", "study"}
+        assert [one["name"] for one in ask(prefect, "automations/filter")] == ["papa-dead-runs"]
+
+
+def test_two_hosts_are_one_cluster_for_whoever_has_the_token(head: Service, node: Service) -> None:
+    touch = [sys.executable, "-c", TOUCH, head.environment["RAY_ADDRESS"]]
+    assert "['10.77.0.1', '10.77.0.2']" in run(touch, head.environment)
+    with pytest.raises(AssertionError, match="InvalidAuthToken"):
+        run(touch, {**head.environment, "RAY_AUTH_TOKEN": "0" * 64})

@@ -1,0 +1,50 @@
+"""MLflow's server on PostgreSQL: nothing is logged or read in any other way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tasks.store import Store
+from tasks.tracking_client import check_tracking
+from tasks.tracking_results import logged_results
+from tests.integration.services import Postgres, create_databases, mlflow_server
+from tests.reporting.studies import results
+from tests.tasks.tracked import MODELS, RESULTS, ended_well, log_study, logged, logging_process
+
+FEW = results(models=MODELS, fractions=(1.0, 0.0), seeds=(0,))
+
+
+@pytest.fixture(scope="module")
+def address(place: Path, database: Postgres) -> Iterator[str]:
+    """The address of a server whose database is new; user and password are in the environment."""
+    create_databases(database, ["tracking"])
+    folder = place / "tracking"
+    with (
+        mlflow_server(folder, database.url("tracking"), str(folder / "files")) as service,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in service.environment.items():
+            patch.setenv(name, value)
+        yield service.environment["MLFLOW_TRACKING_URI"]
+
+
+def test_two_first_studies_at_once(address: str, tmp_path: Path) -> None:
+    ended_well([logging_process(name, tmp_path / name, address) for name in ("one", "two", "two")])
+    for name in ("one", "two"):
+        runs = logged(address, name)
+        assert set(runs["status"]) == {"FINISHED"}
+        assert runs["key"].is_unique
+        assert len(runs) == len(MODELS) + len(RESULTS)
+
+
+def test_results_come_back_bit_by_bit(address: str, tmp_path: Path) -> None:
+    check_tracking(address, "back")
+    log_study("back", Store(tmp_path), address, FEW)
+    check_tracking(address, "back")
+    pandas.testing.assert_frame_equal(logged_results(address, ["back"])["back"], FEW, check_exact=True)
+    scores = [run["score"] for run in logged(address, "back")["metrics"] if "score" in run]
+    assert sorted(scores) == sorted(FEW["score"])

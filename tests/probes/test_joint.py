@@ -1,0 +1,156 @@
+"""Gradients of parts add up to those of the whole minibatch, whatever the probe."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.controls import toeplitz
+from papa.corpora import TokenizedCorpus
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EncoderReference
+from papa.probes import joint
+from papa.probes.joint import JointGradients, Tensors, train_jointly
+from papa.probes.parts import Part, parts_of
+from papa.progress import silent
+from papa.ranking.training import lambda_gradients
+from papa.spec import Precision, TaskSpec
+
+Build = Callable[..., tuple[JointGradients, TokenizedCorpus]]
+MINIBATCH = np.arange(16)
+
+
+@pytest.fixture
+def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenizedCorpus]) -> Build:
+    """What finds λ's gradients on a task, and its corpus."""
+
+    def built(name: str, dropout: bool = False, on: Encoder = encoder) -> tuple[JointGradients, TokenizedCorpus]:
+        task, corpus = tasks[name], corpora[name]
+        task = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": dropout})})
+        constants: ConstantMatrices = toeplitz(encoder.layers, encoder.heads, task.slots)
+        found = lambda_gradients(encoder=on, constants=constants, corpus=corpus, task=task, seed=0)
+        return found, corpus
+
+    return built
+
+
+def half(reference: EncoderReference, precision: Precision) -> Encoder:
+    """The encoder by autocast; on a CPU only a test may have it."""
+    encoder = load_encoder(reference)
+    encoder.precision = precision
+    return encoder
+
+
+def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
+    found = gradients.each([(Tensors(gradients.trained), part) for part in parts])
+    sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)]
+    return sum(loss for loss, _ in found), sums
+
+
+def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    """The largest difference of any parameter's gradient, relative to the gradient's largest entry."""
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
+    gradients, corpus = build(name)
+    split = corpus.split("train")
+    parts = parts_of(split, MINIBATCH, 60, (0,))
+    whole_loss, whole = total(gradients, parts_of(split, MINIBATCH, 10**6, (0,)))
+    loss, found = total(gradients, parts)
+    assert len(parts) > 2
+    assert loss == pytest.approx(whole_loss, rel=1e-6)
+    # Float32 sums of other shapes: 1e-6 of the largest entry and a few roundings.
+    assert far_apart(found, whole) < 5e-6
+    equal = [replace(part, share=1 / len(parts)) for part in parts]
+    assert far_apart(total(gradients, equal)[1], whole) > 1e-3
+
+
+def test_the_whole_is_the_probes_own_mean_loss(
+    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenizedCorpus]
+) -> None:
+    """Negative log-probabilities, averaged over the labelled tokens: by hand."""
+    from papa.attention.mixing import mixed
+    from papa.corpora.compact import compact_batch
+    from papa.probes.evaluate import build_probe
+    from papa.probes.live import live_features
+
+    gradients, corpus = build("wnut17")
+    split = corpus.split("train")
+    loss, _ = total(gradients, parts_of(split, MINIBATCH, 60, (0,)))
+    probe = build_probe(encoder, corpus, tasks["wnut17"], [0])
+    batch = compact_batch(split, MINIBATCH, corpus.pad_token_id)
+    constants = toeplitz(encoder.layers, encoder.heads, corpus.slots)
+    with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
+        features = live_features(encoder.token_states(batch), split, batch)
+        logits = probe(features.values.flatten(1)[None])[0]
+    expected = -logits.log_softmax(-1)[torch.arange(len(logits)), features.labels].mean()
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_gradients_survive_the_way_to_another_process(build: Build) -> None:
+    gradients, corpus = build("cola")
+    parts = parts_of(corpus.split("train"), MINIBATCH, 60, (0,))
+    call = (Tensors(gradients.trained), parts[1])
+    loss, here = gradients.gradient(*call)
+    # A deep copy is made by way of arrays, as on the way to another process.
+    there_loss, there = copy.deepcopy(gradients.gradient(*copy.deepcopy(call)))
+    assert there_loss == loss
+    assert all(torch.equal(a, b) for a, b in zip(here.all, there.all, strict=True))
+
+
+def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
+    gradients, corpus = build("cola", dropout=True)
+    part = parts_of(corpus.split("train"), MINIBATCH, 60, (0,))[0]
+    values = Tensors(gradients.trained)
+    loss, _ = gradients.gradient(values, part)
+    torch.manual_seed(5)
+    assert gradients.gradient(values, part)[0] == loss
+    assert gradients.gradient(values, replace(part, dropout_seed=1))[0] != loss
+
+
+@pytest.mark.parametrize("name", ["wnut17", "wikitext"])
+def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskSpec], name: str) -> None:
+    gradients, corpus = build(name)
+    before = [parameter.detach().clone() for parameter in gradients.trained]
+    told: list[tuple[int, int]] = []
+    train_jointly(
+        gradients.each,
+        gradients.trained,
+        corpus,
+        spec=tasks[name].probe,
+        rows=16,
+        epochs=1,
+        rate=1e-3,
+        seed=0,
+        on_gpu=False,
+        progress=lambda done, of: told.append((done, of)) or silent(done, of),
+    )
+    assert told == [(8, 16), (16, 16)]
+    moved = [float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)]
+    assert min(moved) > 1e-4
+
+
+def test_gradients_of_theta_pass_through_half_precision(
+    build: Build, reference: EncoderReference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def theta(on: Encoder | None = None) -> torch.Tensor:
+        gradients, corpus = build("cola", on=on) if on else build("cola")
+        return total(gradients, parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)))[1][0]
+
+    def away(found: torch.Tensor) -> float:
+        return float((found - full).norm() / full.norm())
+
+    full = theta()
+    assert away(theta(half(reference, "bfloat16"))) < 0.02
+    enlarged = away(theta(half(reference, "float16")))
+    assert enlarged < 0.002
+    monkeypatch.setattr(joint, "LOSS_SCALE", 1.0)
+    assert away(theta(half(reference, "float16"))) > 5 * enlarged

@@ -1,0 +1,58 @@
+"""λ by a crew that tells which processes found gradients; importable where workers run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+from papa.probes.joint import Tensors
+from papa.probes.parts import Part
+from papa.progress import Progress
+from papa.ranking.training import train_lambda
+from papa.workers.team import Team
+from tasks.rank import gradients, opened
+
+PATIENCE_SECONDS = 120
+
+
+class Watched:
+    """Gradients and who found them; a process that is not the ``leader`` dies at its gradient number ``deadly``."""
+
+    def __init__(self, *, encoder: Any, leader: int, deadly: int, **shared: Any) -> None:
+        self.gradients = gradients(encoder=encoder, **shared)
+        self.leader, self.deadly, self.found = leader, deadly, 0
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def gradient(self, values: Tensors, part: Part) -> Any:
+        self.found += 1
+        if self.found == self.deadly and os.getpid() != self.leader:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid(), self.gradients.gradient(values, part)
+
+
+def watched(
+    *, encoder: Any, team: Team, progress: Progress, ranking: Any, deadly: int, **shared: Any
+) -> tuple[list[list[float]], int]:
+    """λ, and how many processes found gradients for it; begins when two are there."""
+    processes: set[int] = set()
+
+    def each(crew: Any, calls: Any) -> list[Any]:
+        found = crew.each("gradient", calls)
+        processes.update(process for process, _ in found)
+        return [gradient for _, gradient in found]
+
+    arguments = {**shared, "leader": os.getpid(), "deadly": deadly, "seed": ranking.seed}
+    with team.crew(Watched, arguments) as crew:
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while len(set(crew.each("process", [(), ()]))) < 2 and time.monotonic() < patience:
+            time.sleep(0.1)
+        corpus, constants = opened(**shared)
+        lambdas = train_lambda(
+            encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress
+        )
+    return lambdas.tolist(), len(processes)

