@@ -57,7 +57,7 @@ def head_rows() -> Iterator[Measured]:
             ours,
             stock,
             target=2.5,
-            repeats=15,
+            repeats=31,
         )
         yield in_turn(
             "whole encoder, all heads constant, against SDPA",

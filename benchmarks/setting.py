@@ -63,17 +63,21 @@ TASKS = {
 }
 
 
-def setting(name: str, rows: int, folder: Path) -> Setting:
-    """A sample of one of the shared corpora, tokenised into ``folder``."""
+def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train: Path | None = None) -> Setting:
+    """A sample of one of the shared corpora, or of another file like it, tokenised into ``folder``."""
     described = dict(TASKS[name])
     data = DATA / described.pop("folder")
-    source = {"kind": "files", "train": str(data / "train.jsonl"), "validation": str(data / "validation.jsonl")}
-    entry = {**described, "source": source, "labels": None, "train_rows": rows, "validation_rows": 100}
+    source = {
+        "kind": "files",
+        "train": str(train or data / "train.jsonl"),
+        "validation": str(data / "validation.jsonl"),
+    }
+    entry = {**described, "source": source, "labels": None, "train_rows": rows, "validation_rows": validation}
     document = {"name": "benchmark", "encoders": [EMBEDDED], "tasks": [entry]}
     task = resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=60)
+    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=30)
     return Setting(task, load_corpus(place))
 
 

@@ -1,20 +1,26 @@
-"""Two Ray workers against one, one thread each."""
+"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Measured, seconds
 from benchmarks.setting import Setting
+from papa.artifacts import reference
 from papa.attention.averager import average_split
+from papa.attention.controls import toeplitz
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress
-from papa.spec import EncoderSpec
+from papa.spec import EncoderSpec, RankingSpec
 from papa.workers import WorkerPool
+from tasks.rank import rank
+
+SHARDS, URGENCY = 8, 1
 
 
 def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> float:
@@ -22,31 +28,47 @@ def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> 
     corpus = load_corpus(folder)
     shard = corpus.split("train").shard(index)
     options = {"slots": corpus.slots, "pad_token_id": corpus.pad_token_id, "batch_tokens": encoder.tokens_a_batch(None)}
-    return float(sum(average_split(encoder, shard, **options).counts.sum() for _ in range(4)))
+    return float(sum(average_split(encoder, shard, **options).counts.sum() for _ in range(2)))
 
 
-def worker_rows(setting: Setting, folder: Path) -> Iterator[Measured]:
-    """The same shards on one worker and on two, both warm."""
-    reference, shards = resolve_encoder(EncoderSpec(name=EMBEDDED)), 4
+def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measured]:
+    """The same work on one worker and on two, both warm.
 
-    def spent(workers: int) -> float:
-        with WorkerPool(workers, "cpu", folder) as pool, ThreadPoolExecutor(shards) as threads:
+    Args:
+        short: its text is averaged.
+        long: λ is trained on its text, whose minibatches have work for two.
+        folder: for artifacts and Ray.
+    """
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    place, numbers = folder / "constants", itertools.count()
+    toeplitz(encoder.layers, encoder.heads, long.task.slots).save(place, encoder, {})
 
-            def work() -> None:
-                calls = [
-                    threads.submit(
-                        pool.run,
-                        one_shard,
-                        encoder=reference,
-                        arguments={"folder": setting.corpus.folder, "index": index},
-                    )
-                    for index in range(shards)
-                ]
-                for call in calls:
-                    call.result()
+    def average(pool: WorkerPool, index: int) -> None:
+        pool.run(one_shard, encoder=encoder, arguments={"folder": short.corpus.folder, "index": index}, urgency=URGENCY)
 
-            work()
-            return min(seconds(work) for _ in range(3))
+    def train_lambda(pool: WorkerPool) -> None:
+        arguments = {
+            "reference": encoder,
+            "corpus": reference(long.corpus.folder),
+            "constants": reference(place),
+            "task": long.task,
+            "ranking": RankingSpec(epochs=1),
+            "folder": folder / f"lambda-{next(numbers)}",
+            "metadata": {},
+        }
+        pool.run(rank, encoder=encoder, arguments=arguments, urgency=URGENCY, with_team=True)
 
-    one, two = spent(1), spent(2)
-    yield Measured("two Ray workers against one, averaging", two, one, one / two, 1.7)
+    def all_shards(pool: WorkerPool) -> None:
+        with ThreadPoolExecutor(SHARDS) as threads:
+            list(threads.map(lambda index: average(pool, index), range(SHARDS)))
+
+    for name, work in (("averaging", all_shards), ("λ training", train_lambda)):
+        one, two = (spent(work, workers, folder) for workers in (1, 2))
+        yield Measured(f"two Ray workers against one, {name}", two, one, one / two, 1.7)
+
+
+def spent(work: Callable[[WorkerPool], None], workers: int, folder: Path) -> float:
+    """The least of three, after one to warm up."""
+    with WorkerPool(workers, "cpu", folder) as pool:
+        work(pool)
+        return min(seconds(lambda: work(pool)) for _ in range(3))
