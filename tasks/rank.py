@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from papa.errors import ArtifactError
 from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
-from papa.workers.team import Alone, Team
+from papa.workers.team import Alone, Crew, Team
 from tasks.session import Session
 from tasks.step import Step, identity
 from tasks.tokenise import open_corpus
@@ -24,7 +24,8 @@ from tasks.tokenise import open_corpus
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenizedCorpus
-    from papa.probes.joint import JointGradients
+    from papa.probes.joint import JointGradients, PartGradient, Tensors
+    from papa.probes.parts import Part
 
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
@@ -123,13 +124,18 @@ def rank(
     tokenized, matrices = opened(reference, corpus, constants, task)
     shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
     with (team or Alone(encoder)).crew(gradients, shared) as crew:
-        each = partial(crew.each, "gradient")
-        lambdas = train_lambda(encoder, matrices, tokenized, task, ranking, each=each, progress=progress)
+        lambdas = train_lambda(
+            encoder, matrices, tokenized, task, ranking, each=partial(_gradients_by, crew), progress=progress
+        )
     orders = {name: head_order(name, lambdas, encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     document = {**metadata, "seconds": time.monotonic() - started}
     with published(folder, document) as scratch:
         save_file({"lambda": lambdas.detach().float().cpu().contiguous()}, scratch / LAMBDA)
         (scratch / ORDERS).write_text(json.dumps(orders) + "\n")
+
+
+def _gradients_by(crew: Crew, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    return crew.each("gradient", values, parts, [part.tokens for part in parts])
 
 
 def gradients(

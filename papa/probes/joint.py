@@ -54,8 +54,8 @@ LOSS_SCALE = 2.0**12
 
 PartGradient = tuple[float, Tensors]
 """A part's loss and its gradient."""
-Each = Callable[[Sequence[tuple[Tensors, Part]]], Sequence[PartGradient]]
-"""Finds the gradient of every (values, part), in order."""
+Each = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
+"""Finds the gradient of every part at the values, in the parts' order."""
 
 
 class JointGradients:
@@ -103,9 +103,9 @@ class JointGradients:
         gradient = torch.autograd.grad(scale * loss, self.trained)
         return loss.item(), Tensors([tensor.contiguous() if scale == 1 else tensor / scale for tensor in gradient])
 
-    def each(self, calls: Sequence[tuple[Tensors, Part]]) -> list[PartGradient]:
-        """Every gradient, one after the other."""
-        return [self.gradient(*call) for call in calls]
+    def each(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+        """Every part's gradient, one after the other."""
+        return [self.gradient(values, part) for part in parts]
 
 
 def train_jointly(
@@ -145,7 +145,7 @@ def train_jointly(
     for epoch in range(epochs):
         for step, members in enumerate(grouped_batches(split, numbers, spec.batch_size, (seed, epoch))):
             parts = parts_of(split, members, tokens, (seed, epoch, step))
-            found = each([(Tensors(trained), part) for part in parts])
+            found = each(Tensors(trained), parts)
             loss = sum(part_loss for part_loss, _ in found)
             if not np.isfinite(loss):
                 raise SpecError(f"learning_rate: the loss is {loss} in epoch {epoch + 1}: lower the rate, now {rate:g}")

@@ -25,11 +25,13 @@ class Part:
 
     Attributes:
         rows: their numbers, shortest first.
+        tokens: real tokens of the rows: how much work they are.
         share: of the terms of the minibatch's mean loss, those of these rows; with it the parts' losses add up.
         dropout_seed: of the encoder's dropout, where it is on.
     """
 
     rows: np.ndarray
+    tokens: int
     share: float
     dropout_seed: int
 
@@ -55,10 +57,13 @@ def parts_of(split: TokenizedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     count = min(len(order), count + count % 2 if count > 1 else 1)
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
-    pieces = [minibatch[order[part == number]] for number in range(count)]
-    found = [(rows, terms) for rows in pieces if (terms := _loss_terms(split, rows))]
+    pieces = [order[part == number] for number in range(count)]
+    found = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
     total = sum(terms for _, terms in found)
-    return [Part(rows, terms / total, _seed((*seed, number))) for number, (rows, terms) in enumerate(found)]
+    return [
+        Part(minibatch[piece], int(lengths[piece].sum()), terms / total, _seed((*seed, number)))
+        for number, (piece, terms) in enumerate(found)
+    ]
 
 
 def _loss_terms(split: TokenizedSplit, rows: np.ndarray) -> int:

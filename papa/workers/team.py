@@ -13,14 +13,14 @@ from papa.encoders.reference import EncoderReference
 
 
 class NotInCrew(Exception):
-    """A worker was asked for a part that it does not have."""
+    """A worker was asked for a part of work that it has no member for."""
 
 
 class Crew(Protocol):
     """Objects of one kind, one on each member."""
 
-    def each(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call ``method`` once with each of the ``calls``, spread over the members; results in their order."""
+    def each(self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+        """``method(shared, part)`` of each part, spread over the members by size; results in the parts' order."""
 
 
 class Team(Protocol):
@@ -34,7 +34,7 @@ class Alone:
     """A team of one, without Ray.
 
     Args:
-        encoder: what parts are made with.
+        encoder: what members are made with.
     """
 
     def __init__(self, encoder: Any) -> None:
@@ -78,26 +78,39 @@ class _Crew:
         self._joining = joining
         self._helpers: list[Any] = []
 
-    def each(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def each(self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
         self._welcome()
-        members = len(self._helpers) + 1
-        asked = {
-            number: (helper, helper.ask.remote(method, calls[number]))
-            for place, helper in enumerate(self._helpers, start=1)
-            for number in range(place, len(calls), members)
-        }
+        members = spread(sizes, len(self._helpers) + 1)
+        asked = self._ask(method, shared, parts, members)
         results = {
-            number: self._own_result(method, calls[number]) for number in range(len(calls)) if number not in asked
+            number: self._own_result(method, shared, part)
+            for number, (part, member) in enumerate(zip(parts, members, strict=True))
+            if member == 0
         }
         for number, (helper, pending) in asked.items():
-            results[number] = self._result(helper, pending, method, calls[number])
-        return [results[number] for number in range(len(calls))]
+            results[number] = self._result(helper, pending, method, shared, parts[number])
+        return [results[number] for number in range(len(parts))]
 
-    def _own_result(self, method: str, call: tuple[Any, ...]) -> Any:
-        return getattr(self._own, method)(*call)
+    def _ask(
+        self, method: str, shared: Any, parts: Sequence[Any], members: Sequence[int]
+    ) -> dict[int, tuple[Any, Any]]:
+        """Ask helpers for their parts: part → who was asked, and what the answer will be."""
+        if not any(members):
+            return {}
+        import ray
 
-    def _result(self, helper: Any, pending: Any, method: str, call: tuple[Any, ...]) -> Any:
-        """What a helper answers; where it is lost, it is left out from here on and its call is done here."""
+        # Handed over once, not with each part.
+        stored = ray.put(shared)
+        helpers = {number: self._helpers[member - 1] for number, member in enumerate(members) if member}
+        return {
+            number: (helper, helper.ask.remote(method, stored, parts[number])) for number, helper in helpers.items()
+        }
+
+    def _own_result(self, method: str, shared: Any, part: Any) -> Any:
+        return getattr(self._own, method)(shared, part)
+
+    def _result(self, helper: Any, pending: Any, method: str, shared: Any, part: Any) -> Any:
+        """What a helper answers; where it is lost, it is left out from here on and its part is done here."""
         import ray
 
         try:
@@ -108,7 +121,7 @@ class _Crew:
             if not isinstance(error.cause, NotInCrew):
                 raise
         self._helpers = [other for other in self._helpers if other is not helper]
-        return self._own_result(method, call)
+        return self._own_result(method, shared, part)
 
     def _welcome(self) -> None:
         """Count in the helpers whose part is made by now."""
@@ -119,3 +132,16 @@ class _Crew:
         ready, _ = ray.wait(list(self._joining), num_returns=len(self._joining), timeout=0)
         for reference in ready:
             self._helpers.append(self._joining.pop(reference))
+
+
+def spread(sizes: Sequence[int], members: int) -> list[int]:
+    """Who does which part, so that all end at about the same time: the largest first, to whoever has least.
+
+    Returns:
+        Each part's member; the leader is 0.
+    """
+    loads, chosen = [0] * members, [0] * len(sizes)
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        chosen[number] = loads.index(min(loads))
+        loads[chosen[number]] += sizes[number]
+    return chosen

@@ -42,7 +42,7 @@ class Worker:
         self._board: Any = ray.get_actor(BOARD)
         self._encoder: Any = None
         self._loaded: EncoderReference | None = None
-        self._part: Any = None
+        self._member: Any = None
 
     def ready(self) -> None:
         """Nothing, as soon as the worker can take a call.
@@ -73,26 +73,26 @@ class Worker:
         return function(**given, **arguments, progress=self._progress(call))
 
     def join(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
-        """Make this worker's part of a crew: ``factory(encoder=…, **arguments)``."""
+        """Make this worker's member of a crew: ``factory(encoder=…, **arguments)``."""
         import torch
 
         self._site.check()
         torch.set_num_threads(1)
-        self._part = factory(encoder=self._load(encoder), **arguments)
+        self._member = factory(encoder=self._load(encoder), **arguments)
 
-    def ask(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Call a method of this worker's part.
+    def ask(self, method: str, shared: Any, part: Any) -> Any:
+        """Call a method of this worker's member of a crew.
 
         Raises:
             NotInCrew: it has none, as it was started again since.
         """
-        if self._part is None:
+        if self._member is None:
             raise NotInCrew
-        return getattr(self._part, method)(*arguments)
+        return getattr(self._member, method)(shared, part)
 
     def leave(self) -> None:
-        """Give the part up."""
-        self._part = None
+        """Give the member up."""
+        self._member = None
 
     def _load(self, reference: EncoderReference) -> Any:
         if self._loaded != reference:

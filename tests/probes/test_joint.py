@@ -48,7 +48,7 @@ def half(reference: EncoderReference, precision: Precision) -> Encoder:
 
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
-    found = gradients.each([(Tensors(gradients.trained), part) for part in parts])
+    found = gradients.each(Tensors(gradients.trained), parts)
     sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)]
     return sum(loss for loss, _ in found), sums
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ class Watched:
         self.gradients = gradients(encoder=encoder, **shared)
         self.leader, self.deadly, self.found = leader, deadly, 0
 
-    def process(self) -> int:
+    def process(self, _shared: None, _part: None) -> int:
         return os.getpid()
 
     def gradient(self, values: Tensors, part: Part) -> Any:
@@ -41,15 +42,15 @@ def watched(
     """λ, and how many processes found gradients for it; begins when two are there."""
     processes: set[int] = set()
 
-    def each(crew: Any, calls: Any) -> list[Any]:
-        found = crew.each("gradient", calls)
+    def each(crew: Any, values: Tensors, parts: Sequence[Part]) -> list[Any]:
+        found = crew.each("gradient", values, parts, [part.tokens for part in parts])
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
     arguments = {**shared, "leader": os.getpid(), "deadly": deadly, "seed": ranking.seed}
     with team.crew(Watched, arguments) as crew:
         patience = time.monotonic() + PATIENCE_SECONDS
-        while len(set(crew.each("process", [(), ()]))) < 2 and time.monotonic() < patience:
+        while len(set(crew.each("process", None, [None, None], [1, 1]))) < 2 and time.monotonic() < patience:
             time.sleep(0.1)
         corpus, constants = opened(**shared)
         lambdas = train_lambda(

@@ -24,7 +24,7 @@ class Part:
     def __init__(self, *, encoder: Any, leader: int) -> None:
         self.layers, self.leader = encoder.layers, leader
 
-    def square(self, number: int, deadly: bool) -> tuple[int, int]:
+    def square(self, deadly: bool, number: int) -> tuple[int, int]:
         if deadly and os.getpid() != self.leader:
             os.kill(os.getpid(), signal.SIGKILL)
         return number * number + self.layers, os.getpid()
@@ -35,11 +35,11 @@ def squares(*, encoder: Any, team: Team, progress: Progress) -> list[list[tuple[
     with team.crew(Part, {"leader": os.getpid()}) as crew:
         patience = time.monotonic() + 60
         while True:
-            together = crew.each("square", [(number, False) for number in range(NUMBERS)])
+            together = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
             if len({process for _, process in together}) > 1 or time.monotonic() > patience:
                 break
-        deadly = crew.each("square", [(number, True) for number in range(NUMBERS)])
-        after = crew.each("square", [(number, False) for number in range(NUMBERS)])
+        deadly = crew.each("square", True, range(NUMBERS), [1] * NUMBERS)
+        after = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
     return [together, deadly, after]
 
 

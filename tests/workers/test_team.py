@@ -11,7 +11,7 @@ import pytest
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
-from papa.workers.team import Alone
+from papa.workers.team import Alone, spread
 from tests.workers.parts import NUMBERS, Part, both_ready, own_process, squares
 
 LAYERS = 6
@@ -20,7 +20,7 @@ EXPECTED = [number * number + LAYERS for number in range(NUMBERS)]
 
 def test_alone_gives_the_results_in_order() -> None:
     with Alone(SimpleNamespace(layers=LAYERS)).crew(Part, {"leader": 0}) as crew:
-        found = crew.each("square", [(number, False) for number in range(NUMBERS)])
+        found = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
     assert [value for value, _ in found] == EXPECTED
 
 
@@ -49,8 +49,22 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
 
 
 def test_an_error_of_a_part_is_not_hidden(minilm: object) -> None:
-    with Alone(minilm).crew(Part, {"leader": 0}) as crew, pytest.raises(TypeError, match="positional"):
-        crew.each("square", [()])
+    with Alone(minilm).crew(Part, {"leader": 0}) as crew, pytest.raises(TypeError, match="unsupported operand"):
+        crew.each("square", False, [None], [1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "members", "chosen"),
+    [
+        ([155, 217, 132, 193], 2, [1, 0, 0, 1]),
+        ([1, 1, 1, 1], 2, [0, 1, 0, 1]),
+        ([3, 2, 2, 5], 3, [1, 2, 2, 0]),
+        ([7, 7], 1, [0, 0]),
+        ([], 2, []),
+    ],
+)
+def test_parts_are_spread_by_size(sizes: list[int], members: int, chosen: list[int]) -> None:
+    assert spread(sizes, members) == chosen
 
 
 def test_one_worker_is_a_team_too(tmp_path: Path) -> None:
