@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.console import Console
 from flows.inputs import StudyInputs
 from flows.own_server import start_own_server
 from flows.progress import StudyProgress
+from flows.ready import given, made_ready
 from flows.server import check_server
 from papa.spec import StudySpec
 from tasks.store import Store
@@ -38,15 +39,20 @@ def launch(
     """
     console, errors = Console(), Console(stderr=True)
     server = None if "PREFECT_API_URL" in os.environ else start_own_server(store)
-    with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
-        from flows.study import Given, Outcome, given, run_study
-
-        if server:
-            server.wait()
-        else:
-            check_server()
-    mark = given.set(Given(inputs, StudyProgress(errors)))
-    try:
+    with ExitStack() as stack:
+        with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
+            if not server:
+                check_server()
+            try:
+                shown = StudyProgress(errors)
+                ready = made_ready(spec, inputs, store, shown, workers=workers, ray_address=ray_address)
+                mark = given.set(stack.enter_context(ready))
+                stack.callback(given.reset, mark)
+                from flows.study import Outcome, run_study
+            finally:
+                # A server that ends while it makes its tables leaves a database that none can use.
+                if server:
+                    server.wait()
         outcome = Outcome(
             **run_study(
                 study=str(study.absolute()),
@@ -56,9 +62,7 @@ def launch(
                 ray_address=ray_address,
             )
         )
-    finally:
-        given.reset(mark)
-    _tell(outcome.folder, outcome.tracking, spec.name, console)
+        _tell(outcome.folder, outcome.tracking, spec.name, console)
 
 
 def _tell(folder: str, tracking: str, name: str, console: Console) -> None:

@@ -1,6 +1,6 @@
 """The flow of a study: every step as soon as what it builds on is there.
 
-The command line calls it with what it checked already; a Prefect worker starts it with its parameters alone.
+The command line calls it with what it made ready; a Prefect worker starts it with its parameters alone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,48 +20,27 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
-from flows.build import build_graph
-from flows.capacity import check_memory
 from flows.costs import measured_rates, seconds_of
 from flows.environment import quiet_engines
 from flows.graph import Graph, Node
-from flows.inputs import StudyInputs, check_device, check_inputs
+from flows.inputs import check_inputs
 from flows.leftovers import FLOW, mark_crashed_runs, name_driver
-from flows.plan import plan_study
 from flows.processes import Process
 from flows.progress import StudyProgress
+from flows.ready import Ready, given, made_ready
 from flows.shown import show_report
 from papa.artifacts import ArtifactReference
 from papa.errors import PapaError
 from papa.spec import StudySpec
 from papa.study_file import load_study
-from papa.workers import WorkerPool
 from tasks.perform import reason, submit
 from tasks.running import announced
 from tasks.session import Session
 from tasks.store import Store
 from tasks.tracking import RUNS, run_links
 from tasks.tracking_address import tracking_address, without_password
-from tasks.tracking_client import check_tracking
 
 _THREADS = 512
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a caller in the same process hands to the flow.
-
-    Attributes:
-        inputs: the study's checked inputs.
-        shown: where progress is shown.
-    """
-
-    inputs: StudyInputs
-    shown: StudyProgress
-
-
-given: ContextVar[Given | None] = ContextVar("given", default=None)
-"""What the command line did already; flows started by others do it themselves."""
 
 
 class StudyError(PapaError):
@@ -132,29 +111,22 @@ def run_study(
     name_driver(UUID(flow_run.id), [*flow_run.tags, *_tags(spec)])
     place = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
     place.make()
-    address = tracking_address(place)
-    ready = given.get() or _prepared(spec)
-    graph, shown = build_graph(spec, ready.inputs, address), ready.shown
-    execution = spec.execution
-    cluster = ray_address or execution.ray_address or os.environ.get("RAY_ADDRESS")
-    check_device(spec, cluster)
-    pool = WorkerPool(
-        workers or execution.workers, execution.device, place.scratch, address=cluster, shared=not place.is_remote
-    )
-    if any(step.state == "to run" for step in plan_study(graph, place, {})):
-        check_tracking(address, spec.name)
-        if cluster is None:
-            check_memory(spec, ready.inputs, pool.size)
-    with pool, shown, announced(place, str(Process.this())) as alive:
+    handed = given.get()
+    with (
+        nullcontext(handed) if handed else _by_itself(spec, place, workers, ray_address) as ready,
+        ready.shown as shown,
+        announced(place, str(Process.this())) as alive,
+    ):
+        graph, pool = ready.graph, ready.pool
         rates = measured_rates(place)
         shown.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in graph.nodes})
-        run = _Run(graph, Session(place, pool, execution, shown), shown, alive)
+        run = _Run(graph, Session(place, pool, spec.execution, shown), shown, alive)
         run.to_the_end()
         runs = json.loads((run.found[graph.nodes[-1]].folder / RUNS).read_text())
         show_report(spec.name, place.study(spec.name), run_links(runs))
         outcome = Outcome(
             folder=str(place.study(spec.name)),
-            tracking=without_password(address),
+            tracking=without_password(tracking_address(place)),
             cached=run.cached,
             computed=run.computed,
             workers_started=pool.started,
@@ -162,10 +134,13 @@ def run_study(
     return asdict(outcome)
 
 
-def _prepared(spec: StudySpec) -> Given:
+def _by_itself(
+    spec: StudySpec, place: Store, workers: int | None, ray_address: str | None
+) -> AbstractContextManager[Ready]:
     """What the command line does before the flow, where a worker started it: progress goes to the run's log."""
     quiet_engines()
-    return Given(check_inputs(spec), StudyProgress(get_run_logger().info))
+    shown = StudyProgress(get_run_logger().info)
+    return made_ready(spec, check_inputs(spec), place, shown, workers=workers, ray_address=ray_address)
 
 
 def _tags(spec: StudySpec) -> list[str]:

@@ -1,7 +1,7 @@
 """The pool of workers: Ray actors that run a study's work, several at a time, and survive the loss of one.
 
-Ray starts, or the cluster is joined, with the first call. A worker that is lost is started again by Ray, and the
-call it lost is repeated on the next free one.
+Ray starts, or the cluster is joined, with ``begin`` or the first call. A worker that is lost is started again by
+Ray, and the call it lost is repeated on the next free one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -62,10 +62,9 @@ class WorkerPool:
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._at_driver = threading.Semaphore(os.cpu_count() or 1)
         self._calls = itertools.count()
-        self._failure: PapaError | None = None
         self._ray: Any = None
         self._board: Any = None
-        self._members: Members | None = None
+        self._beginning: Future[Members] | None = None
         self._size = workers or os.cpu_count() or 1
         self._gpus = 0
         self._temporary: Path | None = None
@@ -105,6 +104,15 @@ class WorkerPool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def begin(self) -> None:
+        """Start Ray, or join the cluster, while the caller does something else; the first call waits for it."""
+        with self._starting:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            if self._beginning is None:
+                # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
+                self._beginning = self._keeper.submit(self._start)
 
     def run(
         self,
@@ -152,6 +160,8 @@ class WorkerPool:
         """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
         with self._starting:
             self._closed = True
+            if self._beginning is not None:
+                wait([self._beginning])
             if self._ray is not None:
                 self._keeper.submit(self._ray.shutdown).result()
                 self._ray = None
@@ -186,19 +196,9 @@ class WorkerPool:
             raise
 
     def _started(self) -> Members:
-        with self._starting:
-            if self._closed:
-                raise RuntimeError("the pool is closed")
-            if self._failure is not None:
-                raise self._failure
-            if self._members is None:
-                try:
-                    # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
-                    self._members = self._keeper.submit(self._start).result()
-                except PapaError as error:
-                    self._failure = error
-                    raise
-            return self._members
+        self.begin()
+        assert self._beginning is not None
+        return self._beginning.result()
 
     def _start(self) -> Members:
         if self._address:

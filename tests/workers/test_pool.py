@@ -16,6 +16,7 @@ from papa.workers import WorkerPool
 from papa.workers.local import remove_dead_sessions, session_folder
 from tasks.average import fold
 from tests.flows.processes import descendants
+from tests.workers.parts import own_process
 
 SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 
@@ -33,6 +34,22 @@ def test_ray_is_not_imported_before_the_first_call() -> None:
         "with WorkerPool(2) as pool:\n    assert not pool.started\nassert 'ray' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_pool_that_ends_as_it_begins_leaves_nothing(tmp_path: Path) -> None:
+    before = rays()
+    with WorkerPool(1, "cpu", tmp_path) as pool:
+        pool.begin()
+    assert rays() <= before
+    assert not list(tmp_path.iterdir())
+    with WorkerPool(1, "cpu", tmp_path) as pool:
+        pool.begin()
+        assert pool.run(own_process, arguments={}) in descendants(os.getpid())
+
+
+def rays() -> set[int]:
+    """Ray's servers below this process."""
+    return {pid for pid, command in descendants(os.getpid()).items() if "raylet" in command or "gcs_server" in command}
 
 
 def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
