@@ -7,7 +7,8 @@ what it logs, so logging again adds nothing, and what a killed process left unfi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from papa.artifacts import ArtifactReference, sha256_of_json
@@ -65,7 +66,7 @@ class RunLogger:
         for group in groups:
             parent = self._parent(group)
             log_files(self.client, parent, group, self.results)
-            self._log_curves(parent, group)
+            _settled(partial(self._log_curves, parent, group))
             created: dict[str, Run] = {}
             originals = self._originals(group)
             for number in group.points:
@@ -125,7 +126,7 @@ class RunLogger:
         from mlflow.entities import Param
 
         values = [Param(name, str(value)) for name, value in params.items()]
-        self.client.log_batch(run.info.run_id, params=values, metrics=metrics)
+        _settled(lambda: self.client.log_batch(run.info.run_id, params=values, metrics=metrics))
 
     def _agree(self, created: Mapping[str, Run], condition: str) -> dict[str, Run]:
         """Where another process logged the same at the same time, the older run stays.
@@ -218,6 +219,20 @@ class RunLogger:
         fresh = [one for one in metrics if (one.key, one.step, one.value) not in known]
         for start in range(0, len(fresh), 1000):
             self.client.log_batch(parent, metrics=fresh[start : start + 1000])
+
+
+def _settled(write: Callable[[], None]) -> None:
+    """Write what may be written once; where another process wrote the same meanwhile, MLflow refuses, and the second
+    time it finds it there.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        write()
+    except MlflowException as error:
+        if error.error_code != "BAD_REQUEST":
+            raise
+        write()
 
 
 def _relative_drop(originals: Sequence[float], score: float) -> float | None:

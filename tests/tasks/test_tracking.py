@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas
 import pytest
+from sqlalchemy import Engine, event
 
 from papa.errors import PapaError, TransientError
 from tasks.store import Store
@@ -67,6 +68,26 @@ def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     connect(address)
     ended_well([logging_process("same", tmp_path / str(number), address) for number in range(2)])
+    assert_whole(logged(address, "same"))
+
+
+@pytest.mark.parametrize("table", ["params", "metrics"])
+def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: str) -> None:
+    """Another process logs the same study between MLflow's look at what a run has and its insertion."""
+    address, overtaken = address_in(tmp_path), []
+    connect(address)
+
+    def overtake(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if not overtaken and statement.startswith(f"INSERT INTO {table} "):
+            overtaken.append(True)
+            ended_well([logging_process("same", tmp_path / "other", address)])
+
+    event.listen(Engine, "before_cursor_execute", overtake)
+    try:
+        log_study("same", Store(tmp_path), address)
+    finally:
+        event.remove(Engine, "before_cursor_execute", overtake)
+    assert overtaken
     assert_whole(logged(address, "same"))
 
 
