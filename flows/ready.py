@@ -71,6 +71,6 @@ def made_ready(
         if any(step.state == "to run" for step in plan_study(graph, place, {})):
             if cluster is None:
                 check_memory(spec, inputs, pool.size)
-            pool.begin()
             check_tracking(address, spec.name)
+            pool.begin()
         yield Ready(graph, pool, shown)

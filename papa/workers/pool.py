@@ -106,13 +106,15 @@ class WorkerPool:
         self.close()
 
     def begin(self) -> None:
-        """Start Ray, or join the cluster, while the caller does something else; the first call waits for it."""
+        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call tells what went wrong."""
         with self._starting:
             if self._closed:
                 raise RuntimeError("the pool is closed")
             if self._beginning is None:
                 # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
                 self._beginning = self._keeper.submit(self._start)
+        # Awaited: imports in two threads at once find each other's modules half made.
+        wait([self._beginning])
 
     def run(
         self,
