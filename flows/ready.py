@@ -59,7 +59,7 @@ def made_ready(
         workers, ray_address: as on the command line.
 
     Raises:
-        PapaError: memory is too small, or MLflow cannot be used.
+        PapaError: the precision does not fit the device, memory is too small, or MLflow cannot be used.
     """
     address, execution = tracking_address(place), spec.execution
     graph = build_graph(spec, inputs, address)
