@@ -91,7 +91,7 @@ class Columns(Frozen):
 
 
 class ProbeSpec(Frozen):
-    """How the probe is trained: AdamW at a constant rate (paper, App. B)."""
+    """How the probe is trained: AdamW at a constant rate (paper, Section 3.3 and App. B)."""
 
     learning_rate: Annotated[float, Field(gt=0)]
     batch_size: Positive
@@ -153,7 +153,7 @@ class ConstantsSpec(Frozen):
 
     kind: ConstantsKind
     corpus: TaskSpec | None = None
-    """average: take it over this task's training text instead of the study's own (paper, Table 2)."""
+    """average: take it over this task's training text instead of the study's own (paper, Section 5.3, Table 2)."""
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
 
@@ -181,7 +181,7 @@ class LayoutSpec(Frozen):
 
 
 class RankingSpec(Frozen):
-    """How λ is trained (paper, Section 3.3): together with the probe, on the task's training text."""
+    """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
 
     epochs: Positive = 2
     learning_rate: Annotated[float, Field(gt=0)] | None = None

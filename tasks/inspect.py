@@ -1,4 +1,4 @@
-"""What a study's average matrices look like: head patterns (paper, Section 5.1) and examples (Figure 4)."""
+"""What a study's average matrices look like: head patterns and examples (paper, Section 5.1, Figure 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant matrices that know nothing of any text: the paper's controls (Section 4.3)."""
+"""Constant matrices that know nothing of any text: the paper's controls (Section 5.2)."""
 
 from __future__ import annotations
 

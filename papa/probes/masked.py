@@ -19,7 +19,7 @@ _CHUNK_LOGITS = 2**24
 
 
 class MaskedProbe(Probe):
-    """The word under each masked token (paper, App. B).
+    """The word under each masked token (paper, Section 5.5 and App. B).
 
     Concat of the layers → Linear d → GELU → decoder on the encoder's own word embeddings, frozen, + a
     learned bias. Encoders whose word embeddings have another width e than d (ALBERT, small ELECTRA) have

@@ -1,4 +1,4 @@
-"""The probes for sequence and token tasks (paper, Section 4 and App. B), many seeds side by side.
+"""The probes for sequence and token tasks (paper, Section 3.3 and App. B), many seeds side by side.
 
 Every parameter has a leading axis of seeds. Seeds never mix: losses are summed, so the gradient of a seed
 is that of its own loss, and each seed draws its start from a generator of its own.

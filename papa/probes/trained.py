@@ -1,4 +1,4 @@
-"""Constant matrices that are trained with the probe (paper, Section 4.3): the best that constants could do."""
+"""Constant matrices that are trained with the probe (paper, Section 5.2): the best that constants could do."""
 
 from __future__ import annotations
 

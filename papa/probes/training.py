@@ -1,4 +1,4 @@
-"""Training probes for several seeds at once, and scoring them (paper, App. B)."""
+"""Training probes for several seeds at once, and scoring them (paper, Section 3.3 and App. B)."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         One row for every model, task, constants, order and fraction with the columns ``SUMMARY_COLUMNS``; the
         study's own order, fractions from 1 down to 0. ``seeds`` counts the seeds; ``low`` and ``high`` are
         NaN for one seed. ``relative_drop`` is (s₁ - s)/|s₁| against fraction 1 of the same model and task
-        (paper, Section 4), NaN where the study lacks that fraction.
+        (paper, Section 4.2), NaN where the study lacks that fraction.
     """
     complete = with_shared_points(results)
     rows = []

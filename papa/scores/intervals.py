@@ -1,4 +1,4 @@
-"""Means over seeds with their 95 % interval, and how far a score falls (paper, Section 4)."""
+"""Means over seeds with their 95 % interval, and how far a score falls (paper, Sections 4.1 and 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of the paper's tasks (paper, Section 4), higher is better for all of them."""
+"""The metrics of the paper's tasks (paper, Section 4.1), higher is better for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Original score against relative drop over encoders (paper, Figure 3)."""
+"""Original score against relative drop over encoders (paper, Section 4.2, Figure 3)."""
 
 from __future__ import annotations
 
