@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas
 
 from papa.errors import DataError
-from papa.reporting.labels import axis_label, fraction_label, percent_label, score_label, varying
+from papa.reporting.labels import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
 from papa.reporting.tables import HEADINGS
+from papa.scores.intervals import relative_drop
 
 _KEYS = ["model", "task", "constants", "order", "fraction"]
 REFERENCE_COLUMNS = (*_KEYS, "score", "source")
@@ -66,10 +67,12 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
     """The summary with the paper's score and relative drop at the same point; NaN where the paper gives none.
 
     A point of the paper at fraction 1 serves every constants kind and order of its model and task, one at
-    fraction 0 every order, as in the study itself. Models match by the last part of their names.
+    fraction 0 every order, as in the study itself. Models match by the last part of their names. Points that
+    the study does not have are passed over.
 
     Returns:
-        The summary's columns with ``paper_score`` and ``paper_drop``.
+        The summary's columns with ``paper_score``, ``paper_drop``, and ours less the paper's:
+        ``score_difference`` and ``drop_difference``, a difference of shares.
     """
     scores: dict[tuple, float] = {}
     for point in points.to_dict("records"):
@@ -77,35 +80,78 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
     ours = summary.to_dict("records")
     paper_scores = [scores.get(_point(point), math.nan) for point in ours]
     originals = [scores.get(_point({**point, "fraction": 1.0}), math.nan) for point in ours]
-    drops = [
-        (original - score) / abs(original) if original else math.nan
-        for original, score in zip(originals, paper_scores, strict=True)
-    ]
-    return summary.assign(paper_score=paper_scores, paper_drop=drops)
+    drops = [relative_drop(original, score) for original, score in zip(originals, paper_scores, strict=True)]
+    compared = summary.assign(paper_score=paper_scores, paper_drop=drops)
+    return compared.assign(
+        score_difference=compared["mean"] - compared["paper_score"],
+        drop_difference=compared["relative_drop"] - compared["paper_drop"],
+    )
 
 
 def comparison_rows(summary: pandas.DataFrame, points: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table that sets the study's numbers beside the paper's."""
+    """Headings and cells of the table that sets the study's numbers beside the paper's, where it gives one.
+
+    A point that several lines of the study share has one row, as ``comparison_note`` counts it.
+    """
     axes = varying(summary)
-    headings = [HEADINGS[axis] for axis in axes]
     rows = []
-    for point in beside_paper(summary, points).to_dict("records"):
+    for point in _distinct(beside_paper(summary, points).dropna(subset="paper_score")).to_dict("records"):
+        place = _place(point)
         rows.append(
             [
-                *(axis_label(axis, point[axis]) for axis in axes),
+                *(axis_label(axis, place[axis]) if place[axis] else NOTHING for axis in axes),
                 fraction_label(point["fraction"]),
                 score_label(point["mean"], point["low"], point["high"]),
                 score_label(point["paper_score"]),
+                _signed(point["score_difference"], ".3f"),
                 percent_label(point["relative_drop"]),
                 percent_label(point["paper_drop"]),
+                _signed(100 * point["drop_difference"], ".1f"),
             ]
         )
-    return [*headings, "Own attention", "Score", "Paper's score", "Drop", "Paper's drop"], rows
+    headings = [HEADINGS[axis] for axis in axes]
+    numbers = ["Own attention", "Score", "Paper's score", "Difference", "Drop", "Paper's drop", "Difference (points)"]
+    return [*headings, *numbers], rows
+
+
+def comparison_note(summary: pandas.DataFrame, points: pandas.DataFrame) -> str:
+    """How many of the study's points the paper gives a score for, in a sentence."""
+    compared = beside_paper(summary, points)
+    known = len(_distinct(compared.dropna(subset="paper_score")))
+    total = len(_distinct(compared))
+    if known == 0:
+        return f"None of the study's {total} points can be compared: the paper's numbers are of other points."
+    rest = " The paper gives no number for the others." if known < total else ""
+    return f"{known} of the study's {total} points can be compared.{rest} Differences: ours less the paper's."
+
+
+def _distinct(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """Each point once, however many combinations of constants and orders share it."""
+    places = [tuple(_place(point).values()) for point in summary.to_dict("records")]
+    return summary[~pandas.Series(places, index=summary.index, dtype=object).duplicated()]
+
+
+def _place(point: dict) -> dict:
+    """The point's axes; None where one changes nothing: both at fraction 1, the order at fraction 0."""
+    fraction = round(float(point["fraction"]), 6)
+    return {
+        "model": str(point["model"]),
+        "task": point["task"],
+        "constants": point["constants"] if fraction < 1 else None,
+        "order": point["order"] if 0 < fraction < 1 else None,
+        "fraction": fraction,
+    }
 
 
 def _point(point: dict) -> tuple:
-    fraction = round(float(point["fraction"]), 6)
-    model = str(point["model"]).rstrip("/").rsplit("/", 1)[-1].lower()
-    constants = point["constants"] if fraction < 1 else None
-    order = point["order"] if 0 < fraction < 1 else None
-    return model, point["task"], constants, order, fraction
+    """The place, with the last part of the model's name."""
+    place = _place(point)
+    return (place.pop("model").rstrip("/").rsplit("/", 1)[-1].lower(), *place.values())
+
+
+def _signed(difference: float, form: str) -> str:
+    """A difference with its sign; zero has none."""
+    if math.isnan(difference):
+        return NOTHING
+    written = format(difference, f"+{form}")
+    return written if float(written) else written[1:]

@@ -17,7 +17,7 @@ from papa.reporting.details import corpus_rows, coverage_rows, plan_sentence, ta
 from papa.reporting.figures import (
     HeadMatrix,
     drops_figure,
-    drops_points,
+    drops_over_tasks,
     matrices_figure,
     png_bytes,
     scores_figure,
@@ -25,7 +25,7 @@ from papa.reporting.figures import (
 )
 from papa.reporting.files import write_whole
 from papa.reporting.labels import fixed_caption, orders_matter, varying
-from papa.reporting.paper import PaperReference, comparison_rows
+from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.tables import TEXT_COLUMNS, markdown_table, score_tables
 from papa.spec import StudySpec
 
@@ -124,8 +124,9 @@ def _templates() -> jinja2.Environment:
 
 def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
     drawn = [("scores", "Score against the share of heads that keep their own attention.", scores_figure(summary))]
-    if summary["model"].nunique() > 1 and len(drops_points(summary)):
-        drawn.append(("drops", "Each encoder's original score against its relative drop.", drops_figure(summary)))
+    drops = drops_over_tasks(summary)
+    if len(drops.points) > 1:
+        drawn.append(("drops", drops.caption, drops_figure(drops)))
     if extras.matrices:
         drawn.append(("matrices", "Constant matrices of chosen heads.", matrices_figure(extras.matrices)))
     return [_Figure(name, caption, png_bytes(figure), svg_text(figure)) for name, caption, figure in drawn]
@@ -148,8 +149,8 @@ def _context(
         _Table(table.heading, notes[table.heading], table.headings, table.rows) for table in score_tables(summary)
     ]
     if extras.paper is not None and len(extras.paper.points):
-        compared = comparison_rows(summary, extras.paper.points)
-        tables.append(_Table("Beside the paper", "– where the paper gives no number.", *compared))
+        known = summary, extras.paper.points
+        tables.append(_Table("Beside the paper", comparison_note(*known), *comparison_rows(*known)))
     if extras.patterns is not None:
         cells = extras.patterns.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
         tables.append(

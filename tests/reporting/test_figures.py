@@ -17,13 +17,12 @@ from papa.attention.patterns import head_patterns, special_slots
 from papa.reporting.figures import (
     HeadMatrix,
     drops_figure,
-    drops_points,
+    drops_over_tasks,
     matrices_figure,
     png_bytes,
     scores_figure,
     svg_text,
 )
-from papa.reporting.figures.drops import correlation
 from papa.reporting.heads import example_heads
 from papa.reporting.tables import summarise
 from tests.reporting.studies import results
@@ -72,22 +71,59 @@ def test_one_seed_is_drawn_without_bars_of_nan() -> None:
     assert numpy.isfinite(ends).all()
 
 
-def test_drops_are_original_score_against_relative_drop() -> None:
+def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     summary = summarise(results(("a", "b", "c"), TASKS))
-    points = drops_points(summary)
-    assert len(points) == 6
-    panel = drops_figure(summary).axes[0]
-    cola = points[points["task"] == "cola"]
+    drops = drops_over_tasks(summary)
+    originals = summary[summary["fraction"] == 1].groupby("model")["mean"].mean()
+    lost = summary[summary["fraction"] == 0].groupby("model")["relative_drop"].mean()
+    panel = drops_figure(drops).axes[0]
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in panel.get_lines()]
-    numpy.testing.assert_allclose(drawn, numpy.stack([cola["original"], 100 * cola["relative_drop"]], axis=1))
-    expected = numpy.corrcoef(cola["original"], cola["relative_drop"])[0, 1]
-    assert panel.get_title(loc="left") == f"cola (r = {expected:.2f})"
+    numpy.testing.assert_allclose(drawn, numpy.stack([100 * lost, originals], axis=1))
+    assert [text.get_text() for text in panel.texts] == ["a", "b", "c"]
+    expected = numpy.corrcoef(originals, lost)[0, 1]
+    assert panel.get_title(loc="left") == f"r = {expected:.2f}"
+    assert drops.caption == "Each encoder's original score against its relative drop, means over cola and sst2."
 
 
 def test_two_encoders_have_no_correlation() -> None:
-    points = drops_points(summarise(results(("a", "b"), TASKS)))
-    cola = points[points["task"] == "cola"]
-    assert math.isnan(correlation(cola["original"], cola["relative_drop"]))
+    drops = drops_over_tasks(summarise(results(("a", "b"), TASKS)))
+    assert math.isnan(drops.correlation)
+    assert drops_figure(drops).axes[0].get_title(loc="left") == ""
+
+
+def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
+    summary = summarise(results(("a", "b", "c"), TASKS))
+    summary["beats_baseline"] = (summary["model"] != "b") | (summary["task"] != "cola")
+    drops = drops_over_tasks(summary)
+    assert drops.tasks == ("sst2",)
+    sst2 = summary[(summary["task"] == "sst2") & (summary["fraction"] == 1)]
+    numpy.testing.assert_allclose(drops.points["original"], sst2["mean"])
+    assert drops.caption.endswith("relative drop, on sst2. Left out: cola (b does not beat the baseline).")
+    # Only the original counts: a replacement below the baseline is a finding.
+    summary["beats_baseline"] = (summary["fraction"] > 0) | (summary["task"] != "cola")
+    assert drops_over_tasks(summary).tasks == ("cola", "sst2")
+
+
+def test_log_perplexities_are_no_part_of_a_mean_drop() -> None:
+    frame = results(("a", "b"), (*TASKS, ("mlm", "negative_log_perplexity")))
+    frame.loc[frame["task"] == "mlm", "score"] -= 3
+    drops = drops_over_tasks(summarise(frame))
+    assert drops.tasks == ("cola", "sst2")
+    assert list(drops.left_out) == ["mlm"]
+
+
+def test_of_several_lines_the_first_is_drawn_and_named() -> None:
+    summary = summarise(results(("a", "b"), TASKS, ("zeros", "average"), ("lambda", "random")))
+    drops = drops_over_tasks(summary)
+    alone = drops_over_tasks(summary[(summary["constants"] == "zeros") & (summary["order"] == "lambda")])
+    pandas.testing.assert_frame_equal(drops.points, alone.points)
+    assert "relative drop (zeros)" in drops.caption
+    partial = summary[summary["fraction"] > 0]
+    assert "relative drop (zeros, λ ascending)" in drops_over_tasks(partial).caption
+
+
+def test_without_a_replacement_there_is_no_drop() -> None:
+    assert drops_over_tasks(summarise(results(("a", "b"), TASKS, fractions=(1.0,)))).points.empty
 
 
 def test_matrices_are_drawn_as_they_are() -> None:
@@ -126,14 +162,14 @@ def test_example_heads_show_each_pattern_and_hide_what_was_never_seen() -> None:
     assert all(numpy.isnan(head.matrix).sum() == 1 for head in heads)
 
 
-@pytest.mark.parametrize("draw", [scores_figure, drops_figure])
+@pytest.mark.parametrize("draw", [scores_figure, lambda summary: drops_figure(drops_over_tasks(summary))])
 def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Figure]) -> None:
     summary = summarise(results(("a", "b", "c"), TASKS))
     first, second = draw(summary), draw(summary)
     assert svg_text(first) == svg_text(second)
     assert "dc:date" not in svg_text(first)
-    png = png_bytes(first)
-    assert png == png_bytes(second)
+    png = png_bytes(draw(summary))
+    assert png == png_bytes(draw(summary))
     assert png.startswith(b"\x89PNG")
     assert len(png) > 10_000
     other = summary.copy()

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from papa.errors import DataError
-from papa.reporting.paper import REFERENCE_COLUMNS, beside_paper, comparison_rows, read_reference
+from papa.reporting.paper import (
+    REFERENCE_COLUMNS,
+    beside_paper,
+    comparison_note,
+    comparison_rows,
+    read_reference,
+)
 from papa.reporting.tables import summarise
 from tests.reporting.studies import results
 
-STUDIES = Path(__file__).resolve().parents[2] / "studies"
 HEADER = ",".join(REFERENCE_COLUMNS)
 
 
@@ -47,11 +52,70 @@ def test_points_meet_whatever_constants_or_order_cannot_change(tmp_path: Path) -
     assert math.isnan(found.loc[("zeros", "random", 0.5), "paper_score"])
 
 
-def test_a_number_that_the_paper_does_not_give_is_a_dash(tmp_path: Path) -> None:
-    path = reference(tmp_path, "all-MiniLM-L6-v2,reviews,average,lambda,1,0.5,made up")
-    headings, rows = comparison_rows(summarise(results()), read_reference(path).points)
-    column = headings.index("Paper's score")
-    assert [row[column] for row in rows] == ["0.500", "–", "–", "–", "–"]
+def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> None:
+    path = reference(
+        tmp_path,
+        "somebody/all-minilm-l6-v2,reviews,average,lambda,1,0.5,made up",
+        "somebody/all-minilm-l6-v2,reviews,average,lambda,0,0.45,made up",
+        "somebody/another,reviews,average,lambda,1,0.9,made up",
+        "somebody/all-minilm-l6-v2,reviews,average,lambda,0.25,0.4,made up",
+    )
+    summary = summarise(results()).set_index("fraction")
+    summary.loc[1.0, ["mean", "low", "high"]] = (0.61, 0.60, 0.62)
+    summary.loc[0.0, ["mean", "low", "high", "relative_drop"]] = (0.40, 0.38, 0.42, 0.344)
+    known = summary.reset_index(), read_reference(path).points
+    headings, rows = comparison_rows(*known)
+    assert headings == [
+        "Own attention",
+        "Score",
+        "Paper's score",
+        "Difference",
+        "Drop",
+        "Paper's drop",
+        "Difference (points)",
+    ]
+    assert rows == [
+        ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "0.0"],
+        ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
+    ]
+    assert comparison_note(*known).startswith("2 of the study's 5 points can be compared.")
+
+
+def test_a_point_that_lines_share_is_compared_once(tmp_path: Path) -> None:
+    path = reference(
+        tmp_path,
+        "a,cola,average,lambda,1,0.5,made up",
+        "a,cola,average:mnli,lambda,0,0.4,made up",
+        "a,cola,trained:average,random,0.5,0.45,made up",
+    )
+    frame = results(
+        ("a",),
+        (("cola", "matthews"),),
+        ("average:mnli", "trained:average"),
+        ("lambda", "random"),
+        (1.0, 0.5, 0.0),
+    )
+    known = summarise(frame), read_reference(path).points
+    _, rows = comparison_rows(*known)
+    assert [row[:3] for row in rows] == [
+        ["–", "–", "1"],
+        ["average:mnli", "–", "0"],
+        ["trained:average", "random", "1/2"],
+    ]
+    assert comparison_note(*known).startswith("3 of the study's 7 points")
+
+
+def test_a_reference_of_other_points_is_said_to_be_one(tmp_path: Path) -> None:
+    path = reference(tmp_path, "all-MiniLM-L6-v2,another-task,average,lambda,1,0.5,made up")
+    known = summarise(results()), read_reference(path).points
+    assert comparison_rows(*known)[1] == []
+    assert comparison_note(*known).startswith("None of the study's 5 points can be compared")
+
+
+def test_encoders_that_share_the_last_part_of_their_names_are_two_points(tmp_path: Path) -> None:
+    path = reference(tmp_path, "bert,reviews,average,lambda,1,0.5,made up")
+    known = summarise(results(("one/bert", "two/bert"))), read_reference(path).points
+    assert [row[0] for row in comparison_rows(*known)[1]] == ["one/bert", "two/bert"]
 
 
 def test_notes_are_the_comment_lines(tmp_path: Path) -> None:
@@ -73,10 +137,3 @@ def test_a_missing_column_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_reference(tmp_path / "none.csv")
-
-
-def test_every_paper_study_has_a_reference_that_reads() -> None:
-    studies = sorted((STUDIES / "paper").glob("*.yaml"))
-    assert studies
-    for study in studies:
-        assert read_reference(study.with_suffix(".csv")).notes

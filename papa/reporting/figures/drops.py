@@ -3,81 +3,136 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy
 import pandas
 from matplotlib import rcParams
-from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import MARKERS, styled
-from papa.reporting.labels import METRICS, fraction_label
+from papa.reporting.labels import axis_label, fraction_label, joined, varying
+
+_KEYS = ["model", "task", "constants", "order"]
 
 
-def drops_points(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Each encoder's original score and its drop at the lowest fraction, by task, constants kind and order.
+@dataclass(frozen=True)
+class Drops:
+    """Each encoder's original score and its drop at the lowest fraction, means over the tasks that all share.
 
-    Returns:
-        Columns ``task, constants, order, model, metric, original, relative_drop``; empty without fraction 1.
+    Attributes:
+        points: columns ``model, original, relative_drop``, one row an encoder; empty where no task is left.
+        fraction: the lowest input-dependent fraction.
+        line: constants and order, where the study has several; else empty.
+        tasks: the tasks of the means.
+        left_out: the other tasks and why.
     """
-    lowest = summary["fraction"].min()
-    keys = ["model", "task", "constants", "order"]
-    originals = summary.loc[summary["fraction"] == 1.0, [*keys, "mean"]].rename(columns={"mean": "original"})
-    dropped = summary.loc[summary["fraction"] == lowest, [*keys, "metric", "relative_drop"]]
-    points = dropped.merge(originals, on=keys).dropna()
-    return points[["task", "constants", "order", "model", "metric", "original", "relative_drop"]]
+
+    points: pandas.DataFrame
+    fraction: float
+    line: str
+    tasks: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's r of original score and drop; NaN below three encoders or where one does not vary."""
+        original, drop = self.points["original"], self.points["relative_drop"]
+        if len(self.points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
+            return math.nan
+        return float(numpy.corrcoef(original, drop)[0, 1])
+
+    @property
+    def caption(self) -> str:
+        """What the figure shows and what the means leave out."""
+        over = f"means over {joined(self.tasks)}" if len(self.tasks) > 1 else f"on {self.tasks[0]}"
+        drop = "relative drop" + (f" ({self.line})" if self.line else "")
+        left_out = [f"{task} ({reason})" for task, reason in self.left_out.items()]
+        rest = f" Left out: {joined(left_out)}." if left_out else ""
+        return f"Each encoder's original score against its {drop}, {over}.{rest}"
 
 
-def correlation(first: pandas.Series, second: pandas.Series) -> float:
-    """Pearson's correlation; NaN below three points or where one side does not vary."""
-    if len(first) < 3 or first.nunique() < 2 or second.nunique() < 2:
-        return math.nan
-    return float(numpy.corrcoef(first, second)[0, 1])
+def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
+    """Average original scores and relative drops over tasks, each task with equal weight.
+
+    A task is left out for all encoders where one of them does not beat its baseline there (column
+    ``beats_baseline``, where the summary has it), or where a share of the score means nothing.
+
+    Args:
+        summary: as ``papa.reporting.tables.summarise`` returns it; of several constants or orders the first
+            is taken.
+    """
+    lowest = float(summary["fraction"].min())
+    first = summary.iloc[0]
+    line = summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
+    originals = line[line["fraction"] == 1.0].rename(columns={"mean": "original"})
+    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*_KEYS, "relative_drop"]]
+    pairs = originals.drop(columns="relative_drop").merge(dropped, on=_KEYS)
+    reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
+    left_out = {str(task): reason for task, reason in reasons.items() if reason}
+    kept = pairs[~pairs["task"].isin(list(left_out))]
+    points = kept.groupby("model", sort=False)[["original", "relative_drop"]].mean().reset_index()
+    axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
+    drawn = ", ".join(axis_label(axis, first[axis]) for axis in axes)
+    return Drops(points, lowest, drawn, tuple(kept["task"].unique()), left_out)
 
 
-def drops_figure(summary: pandas.DataFrame) -> Figure:
-    """One panel a task: an encoder is a point, its original score to the right, its relative drop upwards.
+def _reason(pairs: pandas.DataFrame) -> str | None:
+    """Why a task is left out of the means; None where it is not."""
+    if (pairs["original"] <= 0).any() or pairs["relative_drop"].isna().any():
+        return "a drop in percent needs positive scores"
+    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "model"] if "beats_baseline" in pairs else []
+    if len(beaten) == 0:
+        return None
+    return f"{joined(beaten)} {'do' if len(beaten) > 1 else 'does'} not beat the baseline"
+
+
+def drops_figure(drops: Drops) -> Figure:
+    """An encoder is a point: its mean relative drop to the right, its mean original score upwards.
 
     The title gives Pearson's r where there are three encoders or more.
 
     Args:
-        summary: of a study with several encoders; of several constants or orders the first is drawn.
+        drops: with at least one task.
     """
-    points = drops_points(summary)
-    first = points.iloc[0]
-    points = points[(points["constants"] == first["constants"]) & (points["order"] == first["order"])]
-    tasks = list(points["task"].unique())
-    models = list(points["model"].unique())
-    lowest = fraction_label(summary["fraction"].min())
+    several = len(drops.tasks) > 1
     with styled():
         colours = rcParams["axes.prop_cycle"].by_key()["color"]
-        columns = min(len(tasks), 3)
-        rows = math.ceil(len(tasks) / columns)
-        figure = Figure(figsize=(4.4 * columns, 3.6 * rows + 0.6))
-        panels = figure.subplots(rows, columns, squeeze=False).flatten()
-        for panel, task in zip(panels, tasks, strict=False):
-            here = points[points["task"] == task]
-            for point in here.to_dict("records"):
-                number = models.index(point["model"])
-                panel.plot(
-                    point["original"],
-                    100 * point["relative_drop"],
-                    marker=MARKERS[number % len(MARKERS)],
-                    color=colours[number % len(colours)],
-                    markersize=9,
-                    linestyle="none",
-                    label=point["model"],
-                )
-            r = correlation(here["original"], here["relative_drop"])
-            panel.set_title(task if math.isnan(r) else f"{task} (r = {r:.2f})")
-            panel.set_xlabel(f"original {METRICS.get(here['metric'].iloc[0], here['metric'].iloc[0])}")
-            panel.set_ylabel(f"relative drop at {lowest} (%)")
-            panel.margins(0.15)
-        for empty in panels[len(tasks) :]:
-            empty.set_visible(False)
-        handles: dict[str, Artist] = {}
-        for panel in figure.axes:
-            drawn, labels = panel.get_legend_handles_labels()
-            handles.update(zip(labels, drawn, strict=True))
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4))
+        figure = Figure(figsize=(6.4, 4.2))
+        panel = figure.subplots()
+        for number, point in enumerate(drops.points.to_dict("records")):
+            panel.plot(
+                100 * point["relative_drop"],
+                point["original"],
+                marker=MARKERS[number % len(MARKERS)],
+                color=colours[number % len(colours)],
+                markersize=9,
+                linestyle="none",
+            )
+        panel.margins(0.15)
+        _name_points(panel, drops.points)
+        panel.set_xlabel(f"{'mean ' if several else ''}relative drop at {fraction_label(drops.fraction)} (%)")
+        panel.set_ylabel(f"mean original score over {len(drops.tasks)} tasks" if several else "original score")
+        title = "" if several else drops.tasks[0]
+        r = "" if math.isnan(drops.correlation) else f"r = {drops.correlation:.2f}"
+        panel.set_title(f"{title} ({r})" if title and r else title or r)
     return figure
+
+
+def _name_points(panel: Axes, points: pandas.DataFrame) -> None:
+    """Write each encoder's name beside its point, towards the middle, where there is room."""
+    low, high = panel.get_xlim()
+    for point in points.to_dict("records"):
+        place = 100 * point["relative_drop"]
+        right = place > (low + high) / 2
+        panel.annotate(
+            point["model"],
+            (place, point["original"]),
+            xytext=(-9 if right else 9, 0),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="center",
+            fontsize=9,
+        )
