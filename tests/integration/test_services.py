@@ -53,7 +53,7 @@ def test_mlflow_asks_for_its_password(tracking: Service) -> None:
 def test_deploying_again_changes_nothing(prefect: Service) -> None:
     for _ in range(2):
         run([SCRIPTS / "deploy.sh"], prefect.environment)
-        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {"demo", "paper-figure2-base", "study"}
+        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {"demo", "paper-figure2a", "study"}
         assert [one["name"] for one in ask(prefect, "automations/filter")] == ["papa-dead-runs"]
 
 

@@ -6,19 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from papa.spec import FilesSource
+from papa.spec import FilesSource, StudySpec
 from papa.study_file import load_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))
+LOCAL = [path for path in ALL if path.parent.name in ("small", "more")]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(STUDIES).as_posix()
 
 
 def test_there_are_studies() -> None:
     assert STUDIES / "demo.yaml" in ALL
-    assert {path.parent.name for path in ALL} == {"studies", "paper", "small"}
+    assert {path.parent.name for path in ALL} == {"studies", "paper", "small", "more"}
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.relative_to(STUDIES).as_posix())
+@pytest.mark.parametrize("path", ALL, ids=name_of)
 def test_a_study_loads(path: Path) -> None:
     assert load_study(path).fractions[0] == 1
 
@@ -28,14 +33,27 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_small_study_finds_its_files(path: Path, shared: Path) -> None:
+@pytest.mark.parametrize("path", LOCAL, ids=name_of)
+def test_a_local_study_finds_its_files(path: Path, shared: Path) -> None:
     study = load_study(path)
     sources = [task.source for task in study.tasks]
     sources += [constants.corpus.source for constants in study.constants if constants.corpus]
-    local = [source for source in sources if isinstance(source, FilesSource)]
-    assert local
-    for source in local:
-        assert source.train.is_file()
-        assert source.validation.is_file()
-        assert source.train.is_relative_to(shared)
+    assert {source.kind for source in sources} <= {"files", "embedded"}
+    for source in sources:
+        if isinstance(source, FilesSource):
+            assert source.train.is_file()
+            assert source.validation.is_file()
+            assert source.train.is_relative_to(shared)
+
+
+@pytest.mark.parametrize("path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_small_form_has_the_matrices_orders_and_fractions_of_its_number(path: Path) -> None:
+    small, paper = load_study(path), load_study(STUDIES / "paper" / path.name)
+
+    def design(study: StudySpec) -> tuple:
+        # Whose text another average is of differs; that it is another's does not.
+        constants = [(one.kind, one.start, one.corpus is not None) for one in study.constants]
+        return constants, study.orders, study.fractions, study.seeds
+
+    assert design(small) == design(paper)
+    assert small.reference is None
