@@ -82,7 +82,9 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     assert [text.get_text() for text in panel.texts] == ["a", "b", "c"]
     expected = numpy.corrcoef(originals, lost)[0, 1]
     assert panel.get_title(loc="left") == f"r = {expected:.2f}"
-    assert drops.caption == "Each encoder's original score against its relative drop, means over cola and sst2."
+    assert drops.caption == (
+        "Each encoder's original score against its relative drop with every head constant, means over cola and sst2."
+    )
 
 
 def test_two_encoders_have_no_correlation() -> None:
@@ -98,7 +100,7 @@ def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
     assert drops.tasks == ("sst2",)
     sst2 = summary[(summary["task"] == "sst2") & (summary["fraction"] == 1)]
     numpy.testing.assert_allclose(drops.points["original"], sst2["mean"])
-    assert drops.caption.endswith("relative drop, on sst2. Left out: cola (b does not beat the baseline).")
+    assert drops.caption.endswith("constant, on sst2. Left out: cola (b does not beat the baseline).")
     # Only the original counts: a replacement below the baseline is a finding.
     summary["beats_baseline"] = (summary["fraction"] > 0) | (summary["task"] != "cola")
     assert drops_over_tasks(summary).tasks == ("cola", "sst2")
@@ -117,9 +119,9 @@ def test_of_several_lines_the_first_is_drawn_and_named() -> None:
     drops = drops_over_tasks(summary)
     alone = drops_over_tasks(summary[(summary["constants"] == "zeros") & (summary["order"] == "lambda")])
     pandas.testing.assert_frame_equal(drops.points, alone.points)
-    assert "relative drop (zeros)" in drops.caption
+    assert "constant (zeros), means" in drops.caption
     partial = summary[summary["fraction"] > 0]
-    assert "relative drop (zeros, λ ascending)" in drops_over_tasks(partial).caption
+    assert "relative drop at 1/16 (zeros, λ ascending)" in drops_over_tasks(partial).caption
 
 
 def test_without_a_replacement_there_is_no_drop() -> None:

@@ -45,10 +45,15 @@ class Drops:
         return float(numpy.corrcoef(original, drop)[0, 1])
 
     @property
+    def condition(self) -> str:
+        """Where the drop is taken."""
+        return "with every head constant" if self.fraction == 0 else f"at {fraction_label(self.fraction)}"
+
+    @property
     def caption(self) -> str:
         """What the figure shows and what the means leave out."""
         over = f"means over {joined(self.tasks)}" if len(self.tasks) > 1 else f"on {self.tasks[0]}"
-        drop = "relative drop" + (f" ({self.line})" if self.line else "")
+        drop = f"relative drop {self.condition}" + (f" ({self.line})" if self.line else "")
         left_out = [f"{task} ({reason})" for task, reason in self.left_out.items()]
         rest = f" Left out: {joined(left_out)}." if left_out else ""
         return f"Each encoder's original score against its {drop}, {over}.{rest}"
@@ -113,7 +118,7 @@ def drops_figure(drops: Drops) -> Figure:
             )
         panel.margins(0.15)
         _name_points(panel, drops.points)
-        panel.set_xlabel(f"{'mean ' if several else ''}relative drop at {fraction_label(drops.fraction)} (%)")
+        panel.set_xlabel(f"{'mean ' if several else ''}relative drop {drops.condition} (%)")
         panel.set_ylabel(f"mean original score over {len(drops.tasks)} tasks" if several else "original score")
         title = "" if several else drops.tasks[0]
         r = "" if math.isnan(drops.correlation) else f"r = {drops.correlation:.2f}"
