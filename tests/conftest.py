@@ -1,7 +1,9 @@
-"""What several test folders need: the shared data and the embedded encoder."""
+"""What several test folders need: the shared data, the embedded encoder, a server; and what holds for every test."""
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,34 @@ import pytest
 
 from tests.integration.s3 import S3Server, s3_server
 
+# Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported yet, reads it once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SHARED = (Path(__file__).resolve().parents[2] / "shared").resolve()
+_STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty"}
+_light: str | None = None
+"""The test that runs now, where it is one that may start no process."""
+
+
+def _refuse_processes(event: str, arguments: tuple[object, ...]) -> None:
+    # The standard library asks `uname` for the processor's name.
+    if _light is not None and event in _STARTS and arguments[0] != "uname":
+        pytest.fail(f"{_light} starts a process ({event}: {arguments[:2]}): mark it with pytest.mark.server")
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """`make check` leaves out what is marked `server`: hold every other test to starting no process."""
+    global _light
+    marked = any(item.get_closest_marker(name) for name in ("server", "integration"))
+    _light = None if marked else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _light = None
 
 
 @pytest.fixture(scope="session")

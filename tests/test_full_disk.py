@@ -15,6 +15,8 @@ from papa.artifacts import is_complete, published
 from papa.errors import ArtifactError
 from papa.probes.features import DiskSpaceError, reserved
 
+pytestmark = pytest.mark.server
+
 MEGABYTE = 2**20
 
 

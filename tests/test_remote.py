@@ -35,6 +35,8 @@ from papa.errors import ArtifactError, PapaError, TransientError
 from papa.filesystem import check
 from tests.integration.s3 import S3Server
 
+pytestmark = pytest.mark.server
+
 
 def publish(address: str, text: str = "data") -> None:
     with published(address, {"stage": "test"}) as scratch:

@@ -78,6 +78,7 @@ def test_a_commit_is_its_own_fingerprint() -> None:
     assert commit_of(HubSource(kind="hub", name="no/such", revision=commit)) == commit
 
 
+@pytest.mark.server
 def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
     """In a process of its own, where the hub is switched off before its library is imported."""
     program = (

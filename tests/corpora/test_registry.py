@@ -77,6 +77,7 @@ def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, folder: str, 
     assert "tags_converted_from_iob1" not in rows.notes
 
 
+@pytest.mark.server
 def test_importing_the_room_imports_nothing_heavy() -> None:
     program = (
         "import sys, papa.corpora\n"

@@ -17,6 +17,8 @@ from papa.study_file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, Finished, papa, words, write_study
 
+pytestmark = pytest.mark.server
+
 STUDY: dict[str, Any] = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0, 1]}
 
 

@@ -78,6 +78,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
 @pytest.mark.parametrize(
     ("stage", "budget"), [("average", 20), ("rank", 20), ("probe", 20), ("probe", 0)], ids=lambda value: str(value)
 )
+@pytest.mark.server
 def test_the_estimate_is_near_what_a_process_takes(
     stage: str, budget: float, base: EncoderReference, shared: Path, tmp_path: Path
 ) -> None:
@@ -98,10 +99,12 @@ def test_the_estimate_is_near_what_a_process_takes(
     assert 1 / 1.4 < estimate / measured < 1.4
 
 
+@pytest.mark.server
 def test_weights_that_are_mapped_count_once(base: EncoderReference) -> None:
     assert mapped_bytes(base) == weight_bytes(base) > 4e8
 
 
+@pytest.mark.server
 def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> None:
     store = tmp_path / "store"
     finished = papa("run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000")

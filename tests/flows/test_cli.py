@@ -8,6 +8,8 @@ import pytest
 
 from tests.flows.conftest import SMALL, papa, words, write_study
 
+pytestmark = pytest.mark.server
+
 LIGHT = {"ray", "mlflow", "prefect"}
 
 

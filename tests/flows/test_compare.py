@@ -13,6 +13,8 @@ from tests.flows.conftest import papa, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, log_study, logged
 
+pytestmark = pytest.mark.server
+
 RESULTS = {
     "short": results(models=MODELS, fractions=(1.0, 0.0)),
     "long": results(models=MODELS).assign(score=lambda frame: frame["score"] + 0.1),

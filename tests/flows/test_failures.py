@@ -12,6 +12,8 @@ import pytest
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.test_run import last_task_states
 
+pytestmark = pytest.mark.server
+
 TINY = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
 CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 

@@ -13,6 +13,8 @@ from flows.processes import start_of
 from tests.flows.conftest import SMALL, artifacts, papa, start, write_study
 from tests.flows.processes import descendants, is_loopback, listening, wait_until
 
+pytestmark = pytest.mark.server
+
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
 

@@ -20,6 +20,7 @@ from tests.flows.conftest import papa
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 
 
+@pytest.mark.server
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
     started = time.monotonic()

@@ -14,6 +14,8 @@ import yaml
 from flows.processes import Process
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, words, write_study
 
+pytestmark = pytest.mark.server
+
 COMPUTED = ("tokenise", "average", "rank", "probe")
 
 

@@ -13,6 +13,8 @@ from tasks.running import announced
 from tasks.store import Store
 from tests.flows.conftest import SMALL, finish, papa, start, words, write_study
 
+pytestmark = pytest.mark.server
+
 LIGHT = {"ray", "mlflow", "prefect", "torch"}
 
 

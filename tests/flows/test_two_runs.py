@@ -16,6 +16,8 @@ from tasks.unused import unused
 from tests.flows.conftest import SMALL, Finished, finish, start, write_study
 from tests.integration.s3 import S3Server
 
+pytestmark = pytest.mark.server
+
 STUDY = SMALL | {"execution": {"shard_rows": 2, "workers": 1}}
 """32 shards: running sums are folded while both work on them."""
 STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "track")

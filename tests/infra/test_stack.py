@@ -54,6 +54,7 @@ def _config(compose: list[str], folder: Path, values: dict[str, str]) -> subproc
 
 
 @pytest.mark.parametrize("name", REQUIRED)
+@pytest.mark.server
 def test_a_password_that_is_not_set_is_asked_for_by_name(compose: list[str], tmp_path: Path, name: str) -> None:
     for values in ({}, {name: ""}):
         done = _config(compose, tmp_path, {**{one: "x" for one in REQUIRED if one != name}, **values})
@@ -61,6 +62,7 @@ def test_a_password_that_is_not_set_is_asked_for_by_name(compose: list[str], tmp
         assert not done.stdout
 
 
+@pytest.mark.server
 def test_every_secret_comes_from_the_environment(stack: dict[str, Any]) -> None:
     secret = re.compile("PASSWORD|SECRET|ACCESS_KEY|AUTH_TOKEN|AUTH_STRING|DATABASE.*_URL|BACKEND")
     found = set()
@@ -72,12 +74,14 @@ def test_every_secret_comes_from_the_environment(stack: dict[str, Any]) -> None:
     assert found == set(REQUIRED)
 
 
+@pytest.mark.server
 def test_ports_are_published_on_loopback_alone(stack: dict[str, Any]) -> None:
     published = [port for service in stack["services"].values() for port in service.get("ports", [])]
     assert {port["target"] for port in published} == {5000, 4200, 8265, 8333, 10001}
     assert {port["host_ip"] for port in published} == {"127.0.0.1"}
 
 
+@pytest.mark.server
 def test_every_service_that_stays_has_a_health_check_and_starts_after_what_it_needs(stack: dict[str, Any]) -> None:
     for name, service in stack["services"].items():
         assert ("healthcheck" in service) == (name not in ONE_SHOTS), name
@@ -86,6 +90,7 @@ def test_every_service_that_stays_has_a_health_check_and_starts_after_what_it_ne
             assert how["condition"] == finished, (name, needed)
 
 
+@pytest.mark.server
 def test_every_command_is_a_script_of_the_image(stack: dict[str, Any]) -> None:
     for name, service in stack["services"].items():
         if "build" in service:
@@ -94,6 +99,7 @@ def test_every_command_is_a_script_of_the_image(stack: dict[str, Any]) -> None:
                 assert os.access(ROOT / command, os.X_OK), command
 
 
+@pytest.mark.server
 def test_data_outlives_its_container(stack: dict[str, Any]) -> None:
     mounted = {(name, volume["source"]) for name, one in stack["services"].items() for volume in one.get("volumes", [])}
     assert {("postgres", "postgres"), ("s3", "s3")} <= mounted

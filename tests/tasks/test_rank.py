@@ -69,6 +69,7 @@ def shared(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.T
     return {"reference": encoder, "corpus": corpus, "constants": constants, "task": task}
 
 
+@pytest.mark.server
 def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
     shared: dict[str, Any], encoder: EncoderReference, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
         assert {"score/average/lambda", "fraction"} <= set(run["metrics"])
 
 
+@pytest.mark.server
 def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     ended_well([logging_process(name, tmp_path, address) for name in ("one", "two")])
@@ -64,6 +65,7 @@ def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob(".mlflow*")] == []
 
 
+@pytest.mark.server
 def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     connect(address)
@@ -72,6 +74,7 @@ def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["params", "metrics"])
+@pytest.mark.server
 def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: str) -> None:
     """Another process logs the same study between MLflow's look at what a run has and its insertion."""
     address, overtaken = address_in(tmp_path), []
@@ -113,6 +116,7 @@ def rows(store: Path) -> dict[str, int]:
 
 # Writes: the parent created, its parameters, its curves; then three a cell: created, logged, ended; the parent ended.
 @pytest.mark.parametrize(("last", "runs"), [(2, 1), (5, 2), (6, 2), (19, 6)])
+@pytest.mark.server
 def test_what_a_killed_process_left_is_finished(tmp_path: Path, last: int, runs: int) -> None:
     address = address_in(tmp_path)
     connect(address)
@@ -124,6 +128,7 @@ def test_what_a_killed_process_left_is_finished(tmp_path: Path, last: int, runs:
     assert_whole(logged(address, "killed"))
 
 
+@pytest.mark.server
 def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None:
     killed_before_it_is_linked = (
         "import os, signal, sys\n"
@@ -167,6 +172,7 @@ def served(server: Service, tmp_path_factory: pytest.TempPathFactory) -> tuple[d
         return log_study("served", Store(store), address, FEW), store
 
 
+@pytest.mark.server
 def test_a_server_keeps_runs_and_files(served: tuple[dict[str, Any], Path], known: str) -> None:
     document, store = served
     check_tracking(known, "served")
@@ -180,6 +186,7 @@ def test_a_server_keeps_runs_and_files(served: tuple[dict[str, Any], Path], know
 
 
 @pytest.mark.parametrize("user", [None, ("papa", "wrong"), ("nobody", "wrong")])
+@pytest.mark.server
 def test_wrong_credentials(known: str, user: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name in enumerate(("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")):
         monkeypatch.delenv(name)
@@ -200,6 +207,7 @@ def administer(endpoint: str, body: dict[str, str]) -> None:
     urllib.request.urlopen(request).close()
 
 
+@pytest.mark.server
 def test_a_study_that_the_user_may_only_read(
     served: tuple[dict[str, Any], Path], known: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +249,7 @@ def test_an_address_where_no_mlflow_is(address: str, told: str) -> None:
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.server
 def test_a_server_that_never_answers_and_one_that_is_no_mlflow(others: tuple[str, str]) -> None:
     silent, other = others
     with pytest.raises(TransientError, match=f"{silent} cannot be reached"):
@@ -268,6 +277,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
         check_tracking(address_in(tmp_path), "any")
 
 
+@pytest.mark.server
 def test_a_database_of_another_version(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     code = f"from tasks.tracking_client import connect; connect({address!r})"

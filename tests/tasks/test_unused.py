@@ -52,7 +52,7 @@ def complete(store: Store) -> set[str]:
     return {f"{stage}/{key}" for stage in stages for key in complete_below(f"{store.artifacts}/{stage}")}
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place"))
 
@@ -82,6 +82,7 @@ def test_without_results_nothing_is_used(store: Store) -> None:
     assert len(unused(store)) == len(USED) - 2
 
 
+@pytest.mark.server
 def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
     store = Store(s3_place)
     fill(store)

@@ -28,6 +28,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     assert not pool.started
 
 
+@pytest.mark.server
 def test_ray_is_not_imported_before_the_first_call() -> None:
     program = (
         "import sys\nfrom papa.workers import WorkerPool\n"
@@ -36,6 +37,7 @@ def test_ray_is_not_imported_before_the_first_call() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.server
 def test_a_pool_that_ends_as_it_begins_leaves_nothing(tmp_path: Path) -> None:
     before = rays()
     with WorkerPool(1, "cpu", tmp_path) as pool:
@@ -52,6 +54,7 @@ def rays() -> set[int]:
     return {pid for pid, command in descendants(os.getpid()).items() if "raylet" in command or "gcs_server" in command}
 
 
+@pytest.mark.server
 def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
     """Its processes would get a signal when the thread that started them ends."""
     arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
@@ -69,6 +72,7 @@ def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
         assert descendants(os.getpid()).keys() >= processes.keys()
 
 
+@pytest.mark.server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
     arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
     with pytest.raises(ArtifactError, match="holds no complete artifact") as raised:
@@ -77,11 +81,13 @@ def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_pat
     assert not (tmp_path / "sums").exists()
 
 
+@pytest.mark.server
 def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
     with pytest.raises(TypeError, match="unexpected keyword"):
         pool.run(fold, arguments={"nonsense": 1})
 
 
+@pytest.mark.server
 def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
     order: list[str] = []
     members = pool._started()

@@ -54,6 +54,7 @@ def test_what_is_no_address_is_said(address: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+@pytest.mark.server
 def test_an_unreachable_cluster_is_said_at_once_and_once(form: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

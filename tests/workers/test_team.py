@@ -24,6 +24,7 @@ def test_alone_gives_the_results_in_order() -> None:
     assert [value for value, _ in found] == EXPECTED
 
 
+@pytest.mark.server
 def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: Path) -> None:
     """The newest is handed out first, so one call after the other finds it."""
     processes, patience = set[int](), time.monotonic() + 120
@@ -33,6 +34,7 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
             processes.add(pool.run(own_process, arguments={}, urgency=1))
 
 
+@pytest.mark.server
 def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     with WorkerPool(2, "cpu", tmp_path) as pool:
@@ -67,6 +69,7 @@ def test_parts_are_spread_by_size(sizes: list[int], members: int, chosen: list[i
     assert spread(sizes, members) == chosen
 
 
+@pytest.mark.server
 def test_one_worker_is_a_team_too(tmp_path: Path) -> None:
     with WorkerPool(1, "cpu", tmp_path) as pool:
         assert pool.run(own_process, arguments={}, with_team=True) > 0
