@@ -8,11 +8,10 @@ import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from benchmarks.measure import Measured, in_turn
-from benchmarks.setting import base_sized
+from benchmarks.setting import base_sized, full_batch
 from papa.attention.constants import ConstantMatrices
 from papa.attention.product import constant_product
 from papa.attention.replacement import replaced
-from papa.corpora.batches import CompactBatch
 from papa.encoders.encoder import Encoder
 
 BATCH, SLOTS = 8, 256
@@ -43,8 +42,7 @@ def head_rows() -> Iterator[Measured]:
     def ours() -> torch.Tensor:
         return joined(constant_product(constants.matrices[0], split(attention.value), mask))
 
-    ids = torch.randint(5, 1000, (BATCH, SLOTS))
-    batch = CompactBatch(torch.arange(BATCH), torch.arange(SLOTS), ids, mask, torch.zeros_like(ids))
+    batch = full_batch(BATCH, SLOTS)
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
 
     def whole() -> None:

@@ -33,18 +33,15 @@ def averaged(inputs: int) -> None:
     """Average full-length random inputs at BERT-base's size, S=256, 2,048 tokens a batch."""
     import torch
 
-    from benchmarks.setting import base_sized
+    from benchmarks.setting import base_sized, full_batch
     from papa.attention.averager import averaging
-    from papa.corpora.batches import CompactBatch
     from papa.encoders.encoder import Encoder
 
     slots, size = 256, 8
-    mask = torch.ones(size, slots, dtype=torch.bool)
     encoder = Encoder(base_sized("eager"))
     with torch.inference_mode(), averaging(encoder, slots) as averager:
         for _ in range(inputs // size):
-            ids = torch.randint(5, 1000, (size, slots))
-            encoder.observe(CompactBatch(torch.arange(size), torch.arange(slots), ids, mask, torch.zeros_like(ids)))
+            encoder.observe(full_batch(size, slots))
         averager.result()
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 
+from papa.corpora.batches import CompactBatch
 from papa.corpora.compact import compact_batch
 from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
 from papa.encoders.encoder import Encoder, load_encoder
@@ -81,6 +82,18 @@ def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train:
     return Setting(task, load_corpus(place))
 
 
+def full_batch(inputs: int, slots: int) -> CompactBatch:
+    """Random inputs with a token in every slot."""
+    ids = torch.randint(5, 1000, (inputs * slots,))
+    return CompactBatch.of_tokens(
+        rows=torch.arange(inputs),
+        lengths=torch.full((inputs,), slots),
+        token_slots=torch.arange(slots).repeat(inputs),
+        input_ids=ids,
+        token_type_ids=torch.zeros_like(ids),
+    )
+
+
 def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:
     """The split in its own order, every input padded to S slots."""
     part = setting.corpus.split(split)
@@ -89,9 +102,14 @@ def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BAT
         compact = compact_batch(part, rows, setting.corpus.pad_token_id)
         shape = (len(rows), setting.task.slots)
         batch = {"rows": torch.from_numpy(rows)}
-        for name in ("input_ids", "token_type_ids", "attention_mask"):
+        ones = torch.ones_like(compact.input_ids)
+        for name, values in (
+            ("input_ids", compact.input_ids),
+            ("token_type_ids", compact.token_type_ids),
+            ("attention_mask", ones),
+        ):
             full = torch.zeros(shape, dtype=torch.long)
-            full[:, compact.slots] = getattr(compact, name).long()
+            full[compact.inputs_of_tokens, compact.token_slots] = values
             batch[name] = full
         yield batch
 

@@ -1,27 +1,123 @@
-"""Compact batches: padding never reaches the encoder."""
+"""Batches without padding: the real tokens of inputs of like length, side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
-from jaxtyping import Bool, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class CompactBatch:
-    """Inputs of one corpus at the slots where any of them is real.
+    """Inputs of one corpus as their real tokens, input by input, and the slots at which any of them has one.
+
+    Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward maps) it computes
+    for one row of all tokens: packed states. Attention needs the inputs separate, with a column for each of m slots,
+    in unpacked states; only places that hold a token count there.
 
     Attributes:
         rows: the inputs' row numbers in their corpus.
         slots: the slots 0..S-1 that columns stand for, ascending.
-        input_ids: token ids; the tokenizer's pad id where an input has no token at that slot.
-        attention_mask: whether an input has a token at that slot.
-        token_type_ids: segment ids; 0 where there is no token.
+        lengths: tokens of each input.
+        columns: the column of each token, ascending within an input.
+        input_ids: token ids.
+        token_type_ids: segment ids.
     """
 
     rows: Int[Tensor, " batch"]
     slots: Int[Tensor, " m"]
-    input_ids: Int[Tensor, "batch m"]
-    attention_mask: Bool[Tensor, "batch m"]
-    token_type_ids: Int[Tensor, "batch m"]
+    lengths: Int[Tensor, " batch"]
+    columns: Int[Tensor, " tokens"]
+    input_ids: Int[Tensor, " tokens"]
+    token_type_ids: Int[Tensor, " tokens"]
+
+    @classmethod
+    def of_tokens(
+        cls,
+        *,
+        rows: Int[Tensor, " batch"],
+        lengths: Int[Tensor, " batch"],
+        token_slots: Int[Tensor, " tokens"],
+        input_ids: Int[Tensor, " tokens"],
+        token_type_ids: Int[Tensor, " tokens"],
+    ) -> CompactBatch:
+        """The batch of these tokens, on the CPU; its columns are the slots that occur."""
+        # Used with and without gradients, which tensors made in inference mode could not be.
+        with torch.inference_mode(False):
+            slots, columns = torch.unique(token_slots.long(), return_inverse=True)
+            return cls(
+                rows=rows.long().clone(),
+                slots=slots,
+                lengths=lengths.long().clone(),
+                columns=columns,
+                input_ids=input_ids.long().clone(),
+                token_type_ids=token_type_ids.long().clone(),
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Inputs and columns."""
+        return len(self.rows), len(self.slots)
+
+    @property
+    def dense(self) -> bool:
+        """Whether every input has a token in every column."""
+        return len(self.columns) == len(self.rows) * len(self.slots)
+
+    @property
+    def token_slots(self) -> Int[Tensor, " tokens"]:
+        """The slot of each token."""
+        return self.slots[self.columns]
+
+    @cached_property
+    def inputs_of_tokens(self) -> Int[Tensor, " tokens"]:
+        """The input (0..batch-1) that each token belongs to."""
+        with torch.inference_mode(False):
+            numbers = torch.arange(len(self.lengths), device=self.lengths.device)
+            return torch.repeat_interleave(numbers, self.lengths, output_size=len(self.columns))
+
+    @property
+    def positions_in_input(self) -> Int[Tensor, " tokens"]:
+        """Each token's number among the tokens of its input, from 0."""
+        starts = self.lengths.cumsum(0) - self.lengths
+        return torch.arange(len(self.columns), device=starts.device) - starts[self.inputs_of_tokens]
+
+    @cached_property
+    def attention_mask(self) -> Bool[Tensor, "batch m"]:
+        """Whether an input has a token in a column."""
+        with torch.inference_mode(False):
+            mask = torch.zeros(self.shape, dtype=torch.bool, device=self.columns.device)
+            mask[self.inputs_of_tokens, self.columns] = True
+            return mask
+
+    @cached_property
+    def _places(self) -> Int[Tensor, " tokens"]:
+        """The place (input · m + column) of each token."""
+        with torch.inference_mode(False):
+            return self.inputs_of_tokens * len(self.slots) + self.columns
+
+    @cached_property
+    def _tokens_at_places(self) -> Int[Tensor, " places"]:
+        """The token at each place; any other token's number where there is none."""
+        with torch.inference_mode(False):
+            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
+
+    def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
+        """States input by input; places without a token hold some other token's states."""
+        flat = states[0] if self.dense else states[0].index_select(0, self._tokens_at_places)
+        return flat.unflatten(0, self.shape)
+
+    def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
+        """The states of the tokens alone, input by input."""
+        flat = states.flatten(0, 1)
+        return (flat if self.dense else flat.index_select(0, self._places))[None]
+
+    def to(self, device: torch.device) -> CompactBatch:
+        """The batch on a device; itself where it is there."""
+        if self.rows.device.type == device.type:
+            return self
+        moved = {field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)}
+        return replace(self, **moved)

@@ -21,23 +21,12 @@ def compact_batch(split: TokenizedSplit, rows: Sequence[int] | np.ndarray, pad_t
     """
     rows = np.asarray(rows, dtype=np.int64)
     tokens = split.tokens(rows)
-    seen = np.zeros(split.slots, dtype=bool)
-    seen[tokens.slots] = True
-    column_of_slot = np.cumsum(seen) - 1
-    where = (np.repeat(np.arange(len(rows)), tokens.lengths), column_of_slot[tokens.slots])
-    shape = (len(rows), int(seen.sum()))
-    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
-    attention_mask = np.zeros(shape, dtype=bool)
-    token_type_ids = np.zeros(shape, dtype=np.int64)
-    input_ids[where] = tokens.input_ids
-    attention_mask[where] = True
-    token_type_ids[where] = tokens.token_type_ids
-    return CompactBatch(
+    return CompactBatch.of_tokens(
         rows=torch.from_numpy(rows),
-        slots=torch.from_numpy(np.flatnonzero(seen)),
-        input_ids=torch.from_numpy(input_ids),
-        attention_mask=torch.from_numpy(attention_mask),
-        token_type_ids=torch.from_numpy(token_type_ids),
+        lengths=torch.from_numpy(tokens.lengths),
+        token_slots=torch.from_numpy(tokens.slots),
+        input_ids=torch.from_numpy(tokens.input_ids),
+        token_type_ids=torch.from_numpy(tokens.token_type_ids),
     )
 
 

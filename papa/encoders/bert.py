@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import route_interface
-from papa.encoders.family import Family, positions_are_slots, positions_count_tokens
+from papa.encoders.family import Family, every_token, positions_are_slots, positions_count_tokens
 
 
 def _attentions(model: nn.Module) -> Sequence[nn.Module]:
@@ -19,18 +19,18 @@ def _attentions(model: nn.Module) -> Sequence[nn.Module]:
 
 def inputs_by_slot(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask,
-        "token_type_ids": batch.token_type_ids,
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch),
+        "token_type_ids": batch.token_type_ids[None],
         "position_ids": positions_are_slots(batch),
     }
 
 
 def _inputs_by_count(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask,
-        "token_type_ids": batch.token_type_ids,
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch),
+        "token_type_ids": batch.token_type_ids[None],
         "position_ids": positions_count_tokens(batch, config.pad_token_id),
     }
 

@@ -56,12 +56,11 @@ class SlotConvolution(nn.Module):
         self.dispatch = dispatch
 
     def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
-        batch, packing = batch_at_hand(self.dispatch), self.dispatch.packing
-        assert packing is not None, "the model was called outside Encoder.hidden_states"
-        apart = packing.apart(states.transpose(1, 2)) * batch.attention_mask[..., None]
-        spread = apart.new_zeros(len(apart), states.shape[1], int(batch.slots[-1]) + 1)
-        spread = torch.index_copy(spread, -1, batch.slots, apart.transpose(1, 2))
-        return packing.together(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
+        batch = batch_at_hand(self.dispatch)
+        unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
+        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.slots[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.slots, unpacked.transpose(1, 2))
+        return batch.pack(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
 
 
 def _attentions(model: Any) -> list[nn.Module]:

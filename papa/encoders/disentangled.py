@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, OwnAttention
+from papa.encoders.family import every_token, positions_are_slots
 from papa.encoders.routing import batch_at_hand, heads_apart, slot_distances
 
 
@@ -63,13 +64,13 @@ def _attend(
     scaling = (head_width * projections.terms) ** -0.5
     bias = None
     if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
+        query, key = dispatch.unpack(query), dispatch.unpack(key)
         if relative_pos is not None and rel_embeddings is not None:
             embeddings = module.pos_dropout(rel_embeddings)[None]
             bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
     own = OwnAttention(query, key, dispatch.mask, scaling, bias, dropout)
-    return dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2), None
+    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2), None
 
 
 def _position_scores(
@@ -145,8 +146,8 @@ def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor
 def model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns without a token."""
     return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": batch.token_type_ids,
-        "position_ids": batch.slots[None],
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch).long(),
+        "token_type_ids": batch.token_type_ids[None],
+        "position_ids": positions_are_slots(batch),
     }

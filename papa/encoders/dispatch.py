@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from papa.corpora.batches import CompactBatch
-from papa.encoders.packing import Packing
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,13 @@ class Dispatch:
 
     rules: Mapping[int, Rule] = field(default_factory=dict)
     batch: CompactBatch | None = None
-    packing: Packing | None = None
     mask: Bool[Tensor, "batch 1 1 m"] | None = None
     layer: int = 0
 
-    def begin(self, batch: CompactBatch, packing: Packing) -> None:
-        """Start a forward pass over ``batch``, whose tokens ``packing`` puts together and apart."""
-        self.batch, self.packing = batch, packing
-        self.mask = None if packing.places is None else batch.attention_mask[:, None, None, :]
+    def begin(self, batch: CompactBatch) -> None:
+        """Start a forward pass over ``batch``, which lies on the encoder's device."""
+        self.batch = batch
+        self.mask = None if batch.dense else batch.attention_mask[:, None, None, :]
         self.layer = 0
 
     def own_heads(self) -> Int[Tensor, " own"] | None:
@@ -106,16 +104,16 @@ class Dispatch:
         own = self.own_heads()
         return own is None or own.numel() > 0
 
-    def apart(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+    def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
         """Queries, keys or values of all inputs' tokens, input by input."""
-        assert self.packing is not None, "attention was called outside Encoder.hidden_states"
+        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
         heads = states.shape[1]
-        return self.packing.apart(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
+        return self.batch.unpack(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
 
-    def together(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
+    def pack(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
         """What heads put out for real tokens, all inputs' side by side."""
-        assert self.packing is not None, "attention was called outside Encoder.hidden_states"
-        return self.packing.together(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
+        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
+        return self.batch.pack(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
 
     def attend(
         self, own: OwnAttention, value: Float[Tensor, "batch heads m width"]
@@ -202,9 +200,9 @@ def _attention(
     """PAPA's entry in transformers' attention interface; the mask comes from the compact batch."""
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
     if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
+        query, key = dispatch.unpack(query), dispatch.unpack(key)
     own = OwnAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
-    return dispatch.together(dispatch.attend(own, dispatch.apart(value))), None
+    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))), None
 
 
 def _no_mask(*_: object, **__: object) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import route_interface
-from papa.encoders.family import Family, positions_are_slots
+from papa.encoders.family import Family, every_token, positions_are_slots
 
 
 def _attentions(model: Any) -> list[nn.Module]:
@@ -17,8 +17,8 @@ def _attentions(model: Any) -> list[nn.Module]:
 
 def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask,
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch),
         "position_ids": positions_are_slots(batch),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, NothingLeftToDo, own_heads_projected
 from papa.encoders.families import family_of
-from papa.encoders.packing import Packing
 from papa.encoders.reference import EncoderReference, check_precision, supported
 from papa.errors import EncoderError, SpecError
 from papa.spec import Precision
@@ -78,9 +76,8 @@ class Encoder:
 
     def hidden_states(self, batch: CompactBatch) -> list[Float[Tensor, "batch m width"]]:
         """The L+1 hidden states of a compact batch, embeddings first; columns without a token hold no meaning."""
-        tokens = self.token_states(batch)
-        assert self.dispatch.packing is not None
-        return [self.dispatch.packing.apart(states[None]) for states in tokens]
+        batch = batch.to(self.device)
+        return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
     def token_states(self, batch: CompactBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first.
@@ -99,11 +96,9 @@ class Encoder:
             self._forward(batch)
 
     def _forward(self, batch: CompactBatch, **options: bool) -> Any:
-        packing = Packing.of(batch.attention_mask, self.device)
-        batch = self.to_device(batch)
-        self.dispatch.begin(batch, packing)
+        batch = batch.to(self.device)
+        self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
-        inputs = {name: packing.inputs(values) for name, values in inputs.items()}
         with self._autocast():
             output = self.model(**inputs, return_dict=True, **options)
         if self.dispatch.layer != self.layers:
@@ -117,13 +112,6 @@ class Encoder:
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, getattr(torch, self.precision))
-
-    def to_device(self, batch: CompactBatch) -> CompactBatch:
-        """The batch on the encoder's device."""
-        if self.device.type == "cpu":
-            return batch
-        names = ("rows", "slots", "input_ids", "attention_mask", "token_type_ids")
-        return replace(batch, **{name: getattr(batch, name).to(self.device, non_blocking=True) for name in names})
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:

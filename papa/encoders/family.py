@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
@@ -23,7 +24,7 @@ class Family:
         attentions: its self-attention modules, one a layer in order; a module that layers share stands once a layer.
         projections: attribute names, on a routed self-attention module, of the linear maps whose rows are needed for
             heads with attention of their own alone: queries, keys, positions. A module may lack some.
-        model_inputs: the keyword arguments of the model's forward pass for a compact batch.
+        model_inputs: the keyword arguments of the model's forward pass for a compact batch, each [1, tokens].
         route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.
         note: what a user should know of it, in one line, for ``papa models``.
@@ -45,12 +46,16 @@ class Family:
     refuse: Callable[[Any], str | None] = lambda config: None
 
 
-def positions_are_slots(batch: CompactBatch) -> Int[Tensor, "1 m"]:
+def every_token(batch: CompactBatch) -> Bool[Tensor, "1 tokens"]:
+    """The attention mask of packed tokens: each of them is real."""
+    return torch.ones_like(batch.input_ids, dtype=torch.bool)[None]
+
+
+def positions_are_slots(batch: CompactBatch) -> Int[Tensor, "1 tokens"]:
     """Absolute positions: a token's position is its slot."""
-    return batch.slots[None]
+    return batch.token_slots[None]
 
 
-def positions_count_tokens(batch: CompactBatch, pad_token_id: int) -> Int[Tensor, "batch m"]:
-    """RoBERTa's numbering: real tokens count from ``pad_token_id + 1``; padding has position ``pad_token_id``."""
-    real = batch.attention_mask.long()
-    return real.cumsum(dim=1) * real + pad_token_id
+def positions_count_tokens(batch: CompactBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:
+    """RoBERTa's numbering: real tokens count from ``pad_token_id + 1``."""
+    return (batch.positions_in_input + pad_token_id + 1)[None]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import CompactBatch
 from papa.encoders.dispatch import Dispatch, OwnAttention
-from papa.encoders.family import Family, positions_are_slots
+from papa.encoders.family import Family, every_token, positions_are_slots
 from papa.encoders.routing import heads_apart, linear_of, slot_distances
 
 LOCAL = "sliding_attention"
@@ -38,13 +38,13 @@ def _attend(
         heads_apart(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
     )
     if dispatch.any_own_heads():
-        query, key = map(dispatch.apart, apply_rotary_pos_emb(query, key, *position_embeddings))
+        query, key = map(dispatch.unpack, apply_rotary_pos_emb(query, key, *position_embeddings))
     config: Any = module.config
     local = config.layer_types[module.layer_idx] == LOCAL
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
     own = OwnAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
-    return module.out_drop(module.Wo(dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2))), None
+    return module.out_drop(module.Wo(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2))), None
 
 
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
@@ -61,8 +61,8 @@ def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
 
 def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     return {
-        "input_ids": batch.input_ids,
-        "attention_mask": batch.attention_mask,
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch),
         "position_ids": positions_are_slots(batch),
     }
 

@@ -32,13 +32,13 @@ def _attend(
     head_width: int = module.attention_head_size
     query, key, value = (heads_apart(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
     if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
+        query, key = dispatch.unpack(query), dispatch.unpack(key)
     own_heads = dispatch.own_heads()
     if position_bias is not None and own_heads is not None:
         position_bias = position_bias[:, own_heads]
     dropout = module.dropout.p if module.training else 0.0
     own = OwnAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
-    return (module.o(dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2)),)
+    return (module.o(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
@@ -53,7 +53,7 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
 
 
 def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
-    return {"input_ids": batch.input_ids, "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
+    return {"input_ids": batch.input_ids[None], "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
 
 
 def _attentions(model: Any) -> list[nn.Module]:

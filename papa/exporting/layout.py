@@ -122,8 +122,6 @@ class InputLayout:
             token_type_ids=self._segments(token_type_ids, place, slots, first_lengths, last, real),
             lengths=lengths,
             first_lengths=first_lengths,
-            pad_token_id=self.pad,
-            slots_in_all=self.slots,
         )
 
     def _check_frame(self, input_ids: Tensor, real: Tensor, lengths: Tensor) -> None:

@@ -97,7 +97,7 @@ class ExportedEncoder(nn.Module):
             budget *= torch.get_num_threads()
         restored: list[Tensor] = []
         for rows in groups_of_like_length(placed, budget):
-            states = self._encoder.hidden_states(placed.compact(rows))
+            states = self._encoder.token_states(placed.compact(rows))
             asked = states if output_hidden_states else states[-1:]
             if not restored:
                 shape = (*input_ids.shape, states[-1].shape[-1])

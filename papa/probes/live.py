@@ -26,21 +26,20 @@ def live_features(
     """
     device = token_states[0].device
     local = batch.rows.numpy() - split.rows[0]
-    mask = batch.attention_mask
-    rows, columns = mask.nonzero(as_tuple=True)
+    rows, slots = batch.inputs_of_tokens, batch.token_slots
     kept, labels = None, torch.from_numpy(split.labels)
     if split.label_per_token:
         starts = torch.from_numpy(split.offsets[local])
-        labels = labels[starts[rows] + mask.cumsum(dim=1)[rows, columns] - 1]
+        labels = labels[starts[rows] + batch.positions_in_input]
         kept = labels != IGNORED
-        rows, columns, labels = rows[kept], columns[kept], labels[kept]
+        rows, slots, labels = rows[kept], slots[kept], labels[kept]
     else:
         labels = labels[torch.from_numpy(local)]
-    counts = torch.bincount(rows, minlength=len(mask))
+    counts = torch.bincount(rows, minlength=len(batch.rows))
     return PackedFeatures(
         values=pack_states(token_states, None if kept is None else kept.to(device)),
         offsets=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        slots=batch.slots[columns].to(device),
+        slots=slots.to(device),
         labels=labels.to(device),
         token_labels=split.label_per_token,
     )

@@ -80,7 +80,7 @@ def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
     with held:
         rule = case.encoder.dispatch.rules[1]
         generator = torch.Generator().manual_seed(1)
-        shape = (*batch.input_ids.shape, 8)
+        shape = (*batch.shape, 8)
         query, key, value = (torch.randn(4, 4, shape[1], 8, generator=generator, dtype=torch.float64) for _ in range(3))
         mask = batch.attention_mask[:, None, None, :]
 

@@ -25,12 +25,14 @@ class Inputs:
         used = self.attention_mask.any(dim=0)
         used[list(extra)] = True
         slots = used.nonzero()[:, 0]
+        mask = self.attention_mask[:, slots]
         return CompactBatch(
             rows=torch.arange(len(self.input_ids)),
             slots=slots,
-            input_ids=self.input_ids[:, slots],
-            attention_mask=self.attention_mask[:, slots],
-            token_type_ids=self.token_type_ids[:, slots],
+            lengths=mask.sum(dim=1),
+            columns=mask.nonzero()[:, 1],
+            input_ids=self.input_ids[self.attention_mask],
+            token_type_ids=self.token_type_ids[self.attention_mask],
         )
 
     def __getitem__(self, rows: slice) -> Inputs:

@@ -14,7 +14,6 @@ from papa.attention.mixing import mixed
 from papa.encoders.deberta_v2 import SlotConvolution
 from papa.encoders.dispatch import Dispatch
 from papa.encoders.encoder import Encoder
-from papa.encoders.packing import Packing
 from tests.encoders.inputs import SLOTS, some_inputs
 from tests.encoders.models import random_model
 
@@ -24,7 +23,7 @@ def test_relative_positions_of_slots_are_those_of_the_padded_sequence(variant: s
     model = random_model(variant)
     stock = copy.deepcopy(model).encoder
     encoder, batch = Encoder(model), some_inputs(1).compact()
-    encoder.dispatch.begin(batch, Packing.of(batch.attention_mask, encoder.device))
+    encoder.dispatch.begin(batch)
     pairs, embeddings = model.encoder.get_rel_pos(None), model.encoder.get_rel_embedding()
 
     everywhere = stock.get_rel_pos(torch.zeros(1, SLOTS, 1))[0]
@@ -67,11 +66,11 @@ def test_convolution_over_slots_equals_padded(kernel: int) -> None:
     batch = inputs.compact()
     padded = torch.randn(2, 6, SLOTS) * inputs.attention_mask[:, None]
     compact = padded[..., batch.slots]
-    dispatch, packing = Dispatch(), Packing.of(batch.attention_mask, torch.device("cpu"))
-    dispatch.begin(batch, packing)
+    dispatch = Dispatch()
+    dispatch.begin(batch)
 
     def packed(states: torch.Tensor) -> torch.Tensor:
-        return packing.together(states.transpose(1, 2)).transpose(1, 2)
+        return batch.pack(states.transpose(1, 2)).transpose(1, 2)
 
     with torch.no_grad():
         expected = convolution(padded)[..., batch.slots]

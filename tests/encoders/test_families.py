@@ -24,9 +24,10 @@ def full_batch(slots: int, pad: int) -> CompactBatch:
     return CompactBatch(
         rows=torch.zeros(1, dtype=torch.long),
         slots=torch.arange(slots),
-        input_ids=torch.full((1, slots), pad + 7),
-        attention_mask=torch.ones(1, slots, dtype=torch.bool),
-        token_type_ids=torch.zeros(1, slots, dtype=torch.long),
+        lengths=torch.tensor([slots]),
+        columns=torch.arange(slots),
+        input_ids=torch.full((slots,), pad + 7),
+        token_type_ids=torch.zeros(slots, dtype=torch.long),
     )
 
 

@@ -27,12 +27,12 @@ def golden(shared: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def golden_features(encoder: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
     mask = golden["attention_mask"].bool()
-    batch = CompactBatch(
+    batch = CompactBatch.of_tokens(
         rows=torch.arange(8),
-        slots=torch.arange(64),
-        input_ids=golden["input_ids"],
-        attention_mask=mask,
-        token_type_ids=golden["token_type_ids"],
+        lengths=mask.sum(dim=1),
+        token_slots=mask.nonzero()[:, 1],
+        input_ids=golden["input_ids"][mask],
+        token_type_ids=golden["token_type_ids"][mask],
     )
     with torch.no_grad():
         values = pack_states(encoder.token_states(batch), None)
