@@ -95,6 +95,21 @@ def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_o
     assert 0 < corpus.metadata["texts_cut"]["validation"] <= cut < len(split)
 
 
+def test_segments_that_stay_are_the_tokenizers_own_where_a_first_text_is_cut(
+    make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    """The reference is the tokenizer's own output for the whole pair, cut and padded to S, read at the slots."""
+    first, second = "the doll came loose and ran " * 4, "it moved"
+    task = make_task([{"sentence1": first, "sentence2": second, "label": 0}], **PAIR)
+    own = bert(first, second, padding="max_length", truncation=True, max_length=16)["token_type_ids"]
+    stay, follow = (
+        corpus_of(task, bert, segment_ids=switch).split("train").tokens([0]) for switch in ("stay", "follow")
+    )
+    assert stay.slots.tolist() == [*range(8), 8, 9, 10, 15]
+    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slots]
+    assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist(), "the control"
+
+
 def test_labels_of_words_sit_on_their_first_sub_tokens(
     shared: Path, make_task: Make, corpus_of: Build, bert: Any
 ) -> None:

@@ -92,17 +92,6 @@ def test_segments_of_pairs_of_any_length(bert: Any) -> None:
             assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slots], (first, second)
 
 
-def test_segments_of_a_long_first_text_are_the_tokenizers_own(bert: Any) -> None:
-    slots, first, second = 16, "the doll came loose and ran " * 4, "it moved"
-    own = bert(first, second, padding="max_length", truncation=True, max_length=slots)["token_type_ids"]
-    ids = [bert(text, add_special_tokens=False)["input_ids"] for text in (first, second)]
-    stay = arrange_pair(
-        ragged(ids[0]), ragged(ids[1]), specials_of(bert), LayoutSpec(segment_ids="stay"), slots
-    ).token_type_ids.tolist()
-    assert stay == [own[slot] for slot in [*range(8), 8, 9, 10, 15]]
-    assert stay != [0] * 9 + [1] * 3, "the control: this is not where the tokens went"
-
-
 def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> None:
     specials = specials_of(roberta)
     assert specials.between == 2
