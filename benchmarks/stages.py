@@ -19,7 +19,7 @@ from papa.attention.replacement import Head, replaced
 from papa.encoders.bert import BERT
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
-from papa.ranking.orders import constant_heads, head_order
+from papa.ranking.orders import constant_count, head_order
 from papa.ranking.training import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 
@@ -197,7 +197,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
         lambdas = train_lambda(model, constants, setting.corpus, setting.task, RankingSpec(epochs=2))
         order = head_order("lambda", lambdas, model.layers, model.heads)
         for fraction in FRACTIONS:
-            heads = constant_heads(order, fraction)
+            heads = order[: constant_count(fraction, len(order))]
             probing(setting, folder, constants if heads else None, heads)
 
     matrices = average(setting).matrices
@@ -207,7 +207,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
         spent = seconds(lambda: plain_average(setting)) + 2 * seconds(lambda: plain_ranking(setting, matrices))
         epochs = setting.task.probe.epochs * len(SEEDS)
         for fraction in FRACTIONS:
-            heads = constant_heads(order, fraction)
+            heads = order[: constant_count(fraction, len(order))]
             spent += epochs * seconds(lambda h=heads: plain_probing_epoch(setting, matrices if h else None, h))
         return spent
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from flows.costs import averaging_flops, probing_flops, ranking_flops, tokenising_flops
 from flows.graph import Cell, Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.artifacts import ArtifactReference
 from papa.encoders.reference import EncoderReference
-from papa.ranking import head_order, needs_lambda
+from papa.ranking import constant_count, differs_by_seed, head_order, needs_lambda, real_share
 from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
 from tasks.aggregate import Aggregate, Point
 from tasks.average import Average
@@ -67,24 +68,29 @@ class _Builder:
 
     def _combinations(self, encoder: EncoderReference, task: TaskSpec) -> None:
         """The cells of one encoder on one task, and what is kept with their runs."""
-        model, first = self.inputs.label(encoder), len(self.cells)
+        model, first = self.inputs.label(encoder), self._points_so_far()
+        heads_in_all = encoder.layers * encoder.heads
         kept: dict[str, Node] = {}
         ranked: dict[str, Node] = {}
         for spec in self.study.constants:
             for order in self.study.orders:
                 for fraction in self.study.fractions:
-                    node = self._probing(encoder, task, spec, order, fraction)
-                    self.cells.append(Cell(model, task, spec.label, order, fraction, node))
-                    for need in node.needs:
+                    nodes = self._probing(encoder, task, spec, order, constant_count(fraction, heads_in_all))
+                    share = real_share(fraction, heads_in_all)
+                    self.cells.append(Cell(model, task, spec.label, order, fraction, share, nodes))
+                    for need in nodes[0].needs:
                         if need.stage == "rank":
                             ranked[spec.label] = need
                         elif need.stage != "tokenise":
                             kept[spec.label] = need
         if "average" in kept:
             self.averages.append((model, encoder, task, kept["average"]))
-        points = range(first, len(self.cells))
+        points = range(first, self._points_so_far())
         group = Group(model, encoder, task, points, tuple(kept), tuple(ranked))
         self.groups.append((group, (*kept.values(), *ranked.values())))
+
+    def _points_so_far(self) -> int:
+        return sum(len(cell.nodes) for cell in self.cells)
 
     def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         layout, fingerprint = self.study.layout, self.inputs.fingerprint(task)
@@ -131,16 +137,21 @@ class _Builder:
         )
 
     def _probing(
-        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, order: Order, fraction: float
-    ) -> Node:
-        """The node of one point of the study."""
-        heads_in_all = encoder.layers * encoder.heads
-        count = round((1 - fraction) * heads_in_all)
-        corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)
-        seed = self.study.ranking.seed
+        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, order: Order, count: int
+    ) -> tuple[Node, ...]:
+        """The nodes of one point of the study, at which ``count`` heads are constant."""
+        layers, heads_a_layer = encoder.layers, encoder.heads
+        corpus = self._corpus(encoder, task)
+        needs = (corpus, self._constants(encoder, task, spec))
         what = f"{self.inputs.label(encoder)} · {task.name}"
 
-        def node(key: Hashable, where: str, needs: tuple[Node, ...], heads: Callable[..., Heads]) -> Node:
+        def node(
+            key: Hashable,
+            where: str,
+            needs: tuple[Node, ...],
+            heads: Callable[..., Heads],
+            seeds: tuple[int, ...] = self.study.seeds,
+        ) -> Node:
             def make(name: str, flops: float, *found: ArtifactReference) -> Probe:
                 return Probe(
                     name,
@@ -151,41 +162,38 @@ class _Builder:
                     task=task,
                     heads=tuple(heads(*found[2:])),
                     trained=spec.kind == "trained",
-                    seeds=self.study.seeds,
+                    seeds=seeds,
                     features=self.study.features,
                     ranking=found[2] if len(found) > 2 else None,
                 )
 
-            flops = probing_flops(encoder, self.inputs.size(task), task, self.study)
+            flops = probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
             return self._node((encoder, task, key), "probe", f"{what} · {where}", make, needs, flops)
 
         if count == 0:
-            return node("none", "no constant head", (corpus,), list)
-        if count == heads_in_all:
-            return node(
-                (spec, "all"),
-                f"{spec.label} · every head constant",
-                (corpus, constants),
-                lambda: [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)],
-            )
-        where = f"{spec.label} · {order} · {fraction:g}"
+            return (node("none", "no constant head", (corpus,), list),)
+        if count == layers * heads_a_layer:
+            where = f"{spec.label} · every head constant"
+            every = partial(head_order, "first_to_last", None, layers, heads_a_layer)
+            return (node((spec, "all"), where, needs, every),)
+        where = f"{spec.label} · {order} · {count} of {layers * heads_a_layer} heads constant"
+        key = (spec, order, count)
         if needs_lambda(order):
             ranking = self._ranking(encoder, task)
-            return node(
-                (spec, order, count),
-                where,
-                (corpus, constants, ranking),
-                lambda ranked: read_orders(ranked.folder)[order][:count],
+            return (node(key, where, (*needs, ranking), lambda ranked: read_orders(ranked.folder)[order][:count]),)
+
+        def first(seed: tuple[int, ...] = ()) -> Heads:
+            return head_order(order, None, layers, heads_a_layer, seed)[:count]
+
+        if differs_by_seed(order):
+            drawn = {seed: partial(first, (self.study.ranking.seed, seed)) for seed in self.study.seeds}
+            return tuple(
+                node((*key, seed), f"{where} · seed {seed}", needs, heads, (seed,)) for seed, heads in drawn.items()
             )
-        return node(
-            (spec, order, count),
-            where,
-            (corpus, constants),
-            lambda: head_order(order, None, encoder.layers, encoder.heads, seed)[:count],
-        )
+        return (node(key, where, needs, first),)
 
     def _aggregate(self) -> Node:
-        scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
+        scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
         needs = (*scored, *corpora.values(), *(node for *_, node in self.averages))
 
@@ -200,7 +208,7 @@ class _Builder:
         return self._node((), "aggregate", self.study.name, make, needs)
 
     def _track(self, aggregate: Node) -> Node:
-        scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
+        scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
         kept = tuple(dict.fromkeys(node for _, nodes in self.groups for node in nodes))
         needs = (aggregate, *scored, *kept)
 
@@ -228,7 +236,9 @@ class _Builder:
                 constants=cell.constants,
                 order=cell.order,
                 fraction=cell.fraction,
-                scores=known[cell.node],
+                share=cell.share,
+                scores=known[node],
             )
             for cell in self.cells
+            for node in cell.nodes
         )

@@ -93,7 +93,7 @@ def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec)
     return values * _VALUE_BYTES[features.dtype]
 
 
-def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
+def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int) -> float:
     """The passes for the features, one or one an epoch beyond the budget, and every epoch of every seed's probe."""
     epochs, layers, width = task.probe.epochs, encoder.layers + 1, encoder.width
     streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
@@ -104,7 +104,7 @@ def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: 
             inputs, probe = size.train * size.tokens, layers * width**2
         case "mlm":
             inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
-    return passes + 6 * len(study.seeds) * epochs * inputs * probe
+    return passes + 6 * seeds * epochs * inputs * probe
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:

@@ -53,7 +53,12 @@ def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, c
     full_names = {inputs.label(encoder): encoder.name for encoder in inputs.encoders}
     cell = _find(graph.cells, finished, wanted, full_names, study.name)
     original = _original(graph.cells, finished, cell)
-    step = finished[cell.node]
+    if len(cell.nodes) > 1:
+        raise SpecError(
+            f"order '{cell.order}' makes other heads constant for each of the study's {len(cell.nodes)} seeds, so this "
+            "point is no one encoder: export another order, or run the study with one seed"
+        )
+    step = finished[cell.nodes[0]]
     if step.trained:
         raise SpecError(
             "trained constants differ from seed to seed and are not kept: export --constants average or a control"
@@ -82,7 +87,7 @@ def _finished(graph: Graph, store: Store) -> dict[Node, Probe]:
 def _find(
     cells: Sequence[Cell], finished: dict[Node, Probe], wanted: Wanted, full_names: dict[str, str], study: str
 ) -> Cell:
-    done = [cell for cell in cells if cell.node in finished]
+    done = [cell for cell in cells if all(node in finished for node in cell.nodes)]
     if not done:
         raise SpecError(
             f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
@@ -122,8 +127,8 @@ def _original(cells: Sequence[Cell], finished: dict[Node, Probe], cell: Cell) ->
     """The probing of the same encoder on the same task with no head constant."""
     for other in cells:
         same = (other.model, other.task.name, other.fraction) == (cell.model, cell.task.name, 1.0)
-        if same and other.node in finished:
-            return finished[other.node]
+        if same and other.nodes[0] in finished:
+            return finished[other.nodes[0]]
     return None
 
 

@@ -39,14 +39,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of a study and the node that scores it; those that cannot differ share the node."""
+    """One combination of a study and the nodes that score it; combinations that cannot differ share theirs.
+
+    Attributes:
+        model, task, constants, order, fraction: the combination.
+        share: the share of heads that keep their own attention, as rounding leaves it.
+        nodes: one for all seeds, or one a seed where each has its own constant heads.
+    """
 
     model: str
     task: TaskSpec
     constants: str
     order: Order
     fraction: float
-    node: Node
+    share: float
+    nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True)

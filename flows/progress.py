@@ -103,6 +103,14 @@ class StudyProgress:
             else:
                 self._line(text)
 
+    def warned(self, name: str, sentence: str) -> None:
+        """A step found something that readers of the scores must know."""
+        with self._lock:
+            if self._bars:
+                self._bars.console.print(f"[yellow]![/] {escape(f'{name}: {sentence}')}")
+            else:
+                self._line(f"{name}: {sentence}")
+
     def again(self, name: str, reason: str) -> None:
         """A step failed and will be tried again."""
         with self._lock:

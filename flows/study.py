@@ -29,7 +29,7 @@ from flows.processes import Process
 from flows.progress import StudyProgress
 from flows.ready import Ready, given, made_ready
 from flows.shown import show_report
-from papa.artifacts import ArtifactReference
+from papa.artifacts import ArtifactReference, read_metadata
 from papa.errors import PapaError
 from papa.spec import StudySpec
 from papa.study_file import load_study
@@ -198,6 +198,9 @@ class _Run:
                 continue
             self.found[node] = self.session.store.reference(result["stage"], result["key"])
             self.shown.finished(node.name, cached=state.name == "Cached")
+            if node.stage == "tokenise":
+                for sentence in read_metadata(self.found[node].path)["notes"].get("warnings", ()):
+                    self.shown.warned(node.name, sentence)
         if state.name == "Cached":
             self.cached += 1
         elif state.is_completed():

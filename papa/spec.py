@@ -114,7 +114,7 @@ class TaskSpec(Frozen):
     train_rows: Positive | None = None
     """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
     validation_rows: Positive | None = None
-    """The first rows of the validation split; None keeps all."""
+    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their order."""
     sample_seed: int = 0
     mask_seed: int = 0
     """Which tokens a masked language model must restore."""
@@ -187,7 +187,7 @@ class RankingSpec(Frozen):
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
-    """λ is trained on the first rows of the training text; None takes all."""
+    """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
     seed: int = 0
 
 

@@ -34,7 +34,8 @@ class Point:
     Attributes:
         model: the encoder's name in tables.
         task, metric: the task and its metric.
-        constants, order, fraction: the combination.
+        constants, order, fraction: the combination; it has a point a seed where each seed has its own constant heads.
+        share: the share of heads that keep their own attention, as rounding leaves it.
         scores: the artifact of stage ``probe``; combinations may share it.
     """
 
@@ -44,6 +45,7 @@ class Point:
     constants: str
     order: str
     fraction: float
+    share: float
     scores: ArtifactReference
 
     def combination(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Point:
             "constants": self.constants,
             "order": self.order,
             "fraction": self.fraction,
+            "share": self.share,
         }
 
 
@@ -80,6 +83,7 @@ class Aggregate(Step):
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
             "points": [point.combination() for point in self.points],
+            "averages": [one.read() for one in self.averages],
         }
 
     def upstream(self) -> dict[str, str | None]:
@@ -142,6 +146,7 @@ def results_table(points: tuple[Point, ...]) -> Any:
                     "score": one["score"],
                     "seconds": one["seconds"],
                     "coverage": float("nan") if unseen is None else unseen,
+                    "share": point.share,
                 }
             )
     return pandas.DataFrame(rows)

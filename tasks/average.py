@@ -51,7 +51,7 @@ class Average(Step):
     """
 
     stage: ClassVar[str] = "average"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     encoder: EncoderReference
     corpus: ArtifactReference

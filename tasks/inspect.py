@@ -27,6 +27,11 @@ class Averaged:
     task: TaskSpec
     constants: ArtifactReference
 
+    def read(self) -> dict[str, Any]:
+        """What of it, besides the artifact, decides what is found."""
+        task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
+        return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
+
 
 def inspected(averages: Sequence[Averaged]) -> dict[str, Any]:
     """The report's extras on matrices: shares of patterned heads for all, example heads of the first."""
@@ -43,7 +48,8 @@ def inspected(averages: Sequence[Averaged]) -> dict[str, Any]:
         constants = ConstantMatrices.load(one.constants.folder, encoder=one.encoder, slots=one.task.slots)
         double = one.task.kind == "pair" and specials_of(load_tokenizer(one.encoder)).between == 2
         special = special_slots(one.task.kind, one.task.slots, double_separator=double)
-        patterns = head_patterns(constants.matrices, constants.seen, special)
+        assert constants.counts is not None
+        patterns = head_patterns(constants.matrices, constants.counts, special)
         rows.append({"Model": one.model, "Task": one.task.name, **patterns.summary()})
         examples = examples or example_heads(constants.matrices, constants.seen, patterns)
     return {"matrices": examples, "patterns": pandas.DataFrame(rows)} if rows else {}

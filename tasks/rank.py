@@ -47,7 +47,7 @@ class Rank(Step):
     """
 
     stage: ClassVar[str] = "rank"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     encoder: EncoderReference
     corpus: ArtifactReference

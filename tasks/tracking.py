@@ -50,10 +50,19 @@ class Track(Step):
     address: str
 
     def spec(self) -> dict[str, Any]:
-        return {"study": self.study.name, "address": without_password(self.address)}
+        return {
+            "study": self.study.model_dump(mode="json", exclude={"execution"}),
+            "address": without_password(self.address),
+            "points": [point.combination() for point in self.points],
+            "groups": [group.read(self.study) for group in self.groups],
+        }
 
     def upstream(self) -> dict[str, str | None]:
-        return {"results": self.results.digest}
+        scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
+        kept = {
+            f"{group.name} {number}": one.digest for group in self.groups for number, one in enumerate(group.artifacts)
+        }
+        return {"results": self.results.digest, **scores, **kept}
 
     def is_complete(self, store: Store) -> bool:
         database = database_of(self.address)

@@ -41,6 +41,15 @@ class Group:
         """The group with its artifacts, in the order of ``constants`` and ``rankings``."""
         return replace(self, artifacts=tuple(artifacts))
 
+    def read(self, study: StudySpec) -> dict[str, Any]:
+        """What of it, besides the artifacts, decides what is logged."""
+        return {
+            "parameters": self.parameters(study),
+            "points": [self.points.start, self.points.stop],
+            "constants": self.constants,
+            "rankings": self.rankings,
+        }
+
     def parameters(self, study: StudySpec) -> dict[str, Any]:
         """What identifies a parent run; repeated on its children, so that a search finds them."""
         task, probe = self.task, self.task.probe

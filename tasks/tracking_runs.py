@@ -201,13 +201,14 @@ class RunLogger:
 
         now = int(time.time() * 1000)
         run = self.client.get_run(parent)
-        metrics = []
+        curves: dict[tuple[str, int], list[float]] = {}
         for number in group.points:
             point = self.points[number]
-            scores = [one["score"] for one in read_scores(point.scores.folder)["scores"]]
-            name = f"score/{point.constants.replace(':', '.')}/{point.order}"
-            step = round(point.fraction * FRACTION_STEPS)
-            metrics.append(Metric(name, sum(scores) / len(scores), now, step))
+            place = f"score/{point.constants.replace(':', '.')}/{point.order}", round(point.fraction * FRACTION_STEPS)
+            # A combination has several points where each seed has its own constant heads.
+            scores = curves.setdefault(place, [])
+            scores += [one["score"] for one in read_scores(point.scores.folder)["scores"]]
+        metrics = [Metric(name, sum(scores) / len(scores), now, step) for (name, step), scores in curves.items()]
         fractions = sorted({self.points[number].fraction for number in group.points})
         metrics += [Metric("fraction", share, now, round(share * FRACTION_STEPS)) for share in fractions]
         names = {metric.key for metric in metrics}

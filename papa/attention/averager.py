@@ -99,7 +99,8 @@ class AttentionAverager:
         average = torch.empty(self.sums.shape)
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
-        return ConstantMatrices(matrices=average, seen=(self.counts > 0).cpu(), kind="average")
+        counts = self.counts.cpu()
+        return ConstantMatrices(matrices=average, seen=counts > 0, kind="average", counts=counts)
 
 
 @dataclass(frozen=True)

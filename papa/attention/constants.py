@@ -28,11 +28,14 @@ class ConstantMatrices:
         matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and normalised.
         seen: whether any input of the average had tokens at both slots; controls count as seen everywhere.
         kind: average, identity, toeplitz, zeros or trained.
+        counts: in how many inputs of the average both slots held a token, whole numbers; None where there was no
+            average, and for matrices that are only to replace attention.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
     seen: Bool[Tensor, "slots slots"]
     kind: ConstantsKind
+    counts: Float[Tensor, "slots slots"] | None = None
 
     @property
     def slots(self) -> int:
@@ -47,8 +50,11 @@ class ConstantMatrices:
             "slots": self.slots,
             "encoder": {"name": encoder.name, "revision": encoder.revision, "digest": encoder.digest},
         }
+        tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
+        if self.counts is not None:
+            tensors["counts"] = self.counts
         with published(folder, document) as scratch:
-            save_file({"matrices": self.matrices.contiguous(), "seen": self.seen}, scratch / FILE)
+            save_file(tensors, scratch / FILE)
 
     @classmethod
     def load(
@@ -81,4 +87,6 @@ class ConstantMatrices:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"{path} cannot be read ({error}): delete {folder} and run again") from None
-        return cls(matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"])
+        return cls(
+            matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"], counts=tensors.get("counts")
+        )

@@ -100,7 +100,7 @@ def head_patterns(
 
     Args:
         matrices: C, not normalised.
-        counts: how many inputs had tokens at both slots, or whether any had.
+        counts: how many inputs had tokens at both slots; or whether any had, which weighs all rows alike.
         special: the slot of [CLS], then those of [SEP]; see ``special_slots``.
     """
     slots = matrices.shape[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -27,8 +28,11 @@ from papa.spec import LayoutSpec, TaskKind, TaskSpec
 if TYPE_CHECKING:
     from papa.encoders.reference import EncoderReference
 
-TOKENIZE_VERSION = 1
+TOKENIZE_VERSION = 2
 """Raised whenever the same rows would give other tokens, slots or labels."""
+CORPUS = "corpus.json"
+"""What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
+corpus, covers all that they read of it; the metadata repeats it for readers who need no token."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class TokenizedCorpus:
         slots: S.
         pad_token_id: what fills the gaps of a compact batch.
         label_names: the classes' names; None for regression and masked language models.
-        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words.
+        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words, notes.
     """
 
     folder: Path
@@ -75,14 +79,15 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
         raise ArtifactError(
             f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
         )
-    names = metadata["label_names"]
+    held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+    names = held["label_names"]
     return TokenizedCorpus(
         folder=folder,
-        kind=metadata["kind"],
-        slots=metadata["slots"],
-        pad_token_id=metadata["pad_token_id"],
+        kind=held["kind"],
+        slots=held["slots"],
+        pad_token_id=held["pad_token_id"],
         label_names=None if names is None else tuple(names),
-        metadata=metadata,
+        metadata={**metadata, **held},
     )
 
 
@@ -124,18 +129,12 @@ def tokenize_corpus(
     rows = read_rows(task)
     writer = _Writer(task, layout, tokenizer, specials)
     total = rows.train.num_rows + rows.validation.num_rows
-    metadata: dict[str, Any] = {
-        "stage": "tokenize",
-        "version": TOKENIZE_VERSION,
-        "task": task.name,
+    # The counts fill up while shards are written; both documents are stored after the last.
+    held: dict[str, Any] = {
         "kind": task.kind,
-        "layout": layout.model_dump(),
         "slots": task.slots,
-        "encoder": encoder.name,
-        "tokenizer_digest": encoder.tokenizer_digest,
-        "corpus_fingerprint": source,
-        "label_names": None if rows.label_names is None else list(rows.label_names),
         "pad_token_id": specials.pad,
+        "label_names": None if rows.label_names is None else list(rows.label_names),
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
         "tokens": writer.tokens,
@@ -143,12 +142,22 @@ def tokenize_corpus(
         "words_cut": writer.words_cut,
         "shards": writer.shards,
     }
-    # The counts fill up while shards are written; the metadata is stored after the last.
+    metadata = {
+        "stage": "tokenize",
+        "version": TOKENIZE_VERSION,
+        "task": task.name,
+        "layout": layout.model_dump(),
+        "encoder": encoder.name,
+        "tokenizer_digest": encoder.tokenizer_digest,
+        "corpus_fingerprint": source,
+        **held,
+    }
     with published(folder, metadata) as scratch:
         done = 0
         for written in writer.write(rows, scratch, shard_rows):
             done += written
             progress(done, total)
+        (scratch / CORPUS).write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return folder
 
 
@@ -157,6 +166,7 @@ class _Writer:
 
     def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, specials: Specials) -> None:
         self.task, self.layout, self.tokenizer, self.specials = task, layout, tokenizer, specials
+        self.room = room(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.texts_cut = dict.fromkeys(SPLITS, 0)
         self.words_cut = dict.fromkeys(SPLITS, 0)
@@ -179,17 +189,16 @@ class _Writer:
         specials, slots = self.specials, self.task.slots
         match self.task.kind:
             case "text":
-                texts = self._cut(self._texts(part, "text"), room(self.layout, slots), split)
+                texts = self._cut(self._texts(part, "text"), split)
                 return arrange_one(texts, specials, slots), part["label"].to_numpy()
             case "pair":
                 limits = room_in_pair(specials, slots)
                 first, second = self._texts(part, "text"), self._texts(part, "text_pair")
                 too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
                 self.texts_cut[split] += int(too_long.sum())
-                first, second = first.cut(limits[0]), second.cut(limits[1])
                 return arrange_pair(first, second, specials, self.layout, slots), part["label"].to_numpy()
             case "mlm":
-                texts = self._cut(self._texts(part, "text"), room(self.layout, slots), split)
+                texts = self._cut(self._texts(part, "text"), split)
                 shown, labels = masked(texts, specials, self.task.mask_seed, SPLITS.index(split), start)
                 arranged = arrange_one(shown, specials, slots)
                 return arranged, arranged.spread(labels, IGNORED)
@@ -199,21 +208,20 @@ class _Writer:
     def _arranged_words(self, part: pa.Table, split: Split) -> tuple[Arrangement, np.ndarray]:
         words = pa.concat_arrays(part["words"].chunks)
         tokens, firsts = tokens_of_words(self.tokenizer, self.specials, words)
-        limit = room(self.layout, self.task.slots)
-        kept = firsts.cut(limit).values
+        kept = firsts.cut(self.room).values
         self.words_cut[split] += int((firsts.values >= 0).sum() - (kept >= 0).sum())
         word_labels = pa.concat_arrays(part["label"].chunks).flatten().to_numpy()
         labels = np.full(len(kept), IGNORED, np.int64)
         labels[kept >= 0] = word_labels[kept[kept >= 0]]
-        arranged = arrange_one(self._cut(tokens, limit, split), self.specials, self.task.slots)
+        arranged = arrange_one(self._cut(tokens, split), self.specials, self.task.slots)
         return arranged, arranged.spread(labels, IGNORED)
 
     def _texts(self, part: pa.Table, column: str) -> Ragged:
         return tokens_of_texts(self.tokenizer, self.specials, part[column].to_pylist())
 
-    def _cut(self, texts: Ragged, limit: int, split: Split) -> Ragged:
-        self.texts_cut[split] += int((texts.lengths > limit).sum())
-        return texts.cut(limit)
+    def _cut(self, texts: Ragged, split: Split) -> Ragged:
+        self.texts_cut[split] += int((texts.lengths > self.room).sum())
+        return texts.cut(self.room)
 
 
 def _write_shard(path: Path, arranged: Arrangement, labels: np.ndarray, *, per_token: bool) -> None:

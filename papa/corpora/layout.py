@@ -15,14 +15,14 @@ Padding is never stored: a token's slot says where it stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from papa.corpora.ragged import Ragged
 from papa.corpora.specials import Specials
 from papa.errors import EncoderError
-from papa.spec import LayoutSpec
+from papa.spec import LayoutSpec, TaskKind
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,14 @@ class Arrangement:
         return spread
 
 
-def room(layout: LayoutSpec, slots: int) -> int:
-    """How many tokens of a single text are kept: S-2 (paper) or S/2-1 (the authors' code)."""
-    return slots - 2 if layout.one_text_truncation == "full" else slots // 2 - 1
+def room(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
+    """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code halves.
+
+    Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each were the first of
+    a pair. Tasks with a label a token (``words``, ``mlm``) fill all slots under either switch.
+    """
+    halved = layout.one_text_truncation == "half" and kind == "text"
+    return slots // 2 - 1 if halved else slots - 2
 
 
 def room_in_pair(specials: Specials, slots: int) -> tuple[int, int]:
@@ -75,19 +80,53 @@ def room_in_pair(specials: Specials, slots: int) -> tuple[int, int]:
 def arrange_one(texts: Ragged, specials: Specials, slots: int) -> Arrangement:
     """Lay out one text a row; ``texts`` holds at most S-2 token ids a row."""
     nothing = Ragged(np.zeros(0, np.int32), np.zeros_like(texts.lengths))
-    return _arrange(texts, nothing, 0, specials, slots, stay=False)
+    arranged = _arrange(texts, nothing, 0, specials, slots)
+    # One text is one segment, to its last [SEP].
+    return replace(arranged, token_type_ids=np.full_like(arranged.token_type_ids, specials.segments[0]))
 
 
 def arrange_pair(first: Ragged, second: Ragged, specials: Specials, layout: LayoutSpec, slots: int) -> Arrangement:
-    """Lay out two texts a row; each holds at most what ``room_in_pair`` says.
+    """Lay out two texts a row, of which each keeps what ``room_in_pair`` says.
 
-    Segment ids either move with their tokens (``follow``) or stay at the places where the tokenizer puts them
-    when it writes ``[CLS] a [SEP] b [SEP]`` without gaps and pads with 0 (``stay``).
+    Segment ids either move with their tokens (``follow``), or each slot has the one that the tokenizer gives to the
+    place of that number (``stay``), as it writes ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only
+    until they fit S tokens together, and pads with 0.
     """
-    return _arrange(first, second, specials.between, specials, slots, stay=layout.segment_ids == "stay")
+    limits = room_in_pair(specials, slots)
+    arranged = _arrange(first.cut(limits[0]), second.cut(limits[1]), specials.between, specials, slots)
+    if layout.segment_ids == "follow":
+        return arranged
+    lengths = _shortened(first.lengths, second.lengths, slots - specials.between - 2)
+    first_lengths, second_lengths = (np.repeat(one, arranged.lengths) for one in lengths)
+    segments = _segments(arranged.slots, first_lengths, second_lengths, specials.between, specials)
+    return replace(arranged, token_type_ids=segments)
 
 
-def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, slots: int, *, stay: bool) -> Arrangement:
+def _shortened(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths [rows] of two texts once the longer one lost token by token until ``limit`` are left.
+
+    Of equally long texts the second one loses a token, as in the Python tokenizers that the authors' commands use.
+    """
+    left = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
+    return left, np.minimum(second, limit - left)
+
+
+def _segments(
+    place: np.ndarray, first_lengths: np.ndarray, second_lengths: np.ndarray, between: int, specials: Specials
+) -> np.ndarray:
+    """The tokenizer's segment ids int8 [tokens] at some places of its own arrangement, 0 beyond its end.
+
+    Args:
+        place: int [tokens], places in the arrangement without gaps.
+        first_lengths, second_lengths: int64 [tokens], the lengths of the texts of each token's row.
+    """
+    start_of_second = first_lengths + between + 1
+    inside = np.where(place < start_of_second, specials.segments[1], specials.segments[2])
+    segments = np.where(place <= first_lengths, specials.segments[0], inside)
+    return np.where(place > start_of_second + second_lengths, 0, segments).astype(np.int8)
+
+
+def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, slots: int) -> Arrangement:
     lengths = first.lengths + second.lengths + between + 2
     rows = Ragged(np.zeros(int(lengths.sum()), np.int32), lengths)
     place = rows.places  # in the tokenizer's own arrangement, without gaps
@@ -106,19 +145,11 @@ def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, sl
     slot = np.where(place <= end_of_first, place, slots // 2 + place - end_of_first - 1)
     slot = np.where(place == last, slots - 1, slot)
 
-    # At which place of its own arrangement the tokenizer would have given this token's slot a segment.
-    seen_at = slot if stay else place
-    segment = np.where(
-        seen_at <= end_of_first,
-        specials.segments[0],
-        np.where(seen_at < start_of_second, specials.segments[1], specials.segments[2]),
-    )
-    if between == 0:  # One text is one segment, to its last [SEP].
-        segment = np.full_like(segment, specials.segments[0])
+    second_lengths = np.repeat(second.lengths, lengths)
     return Arrangement(
         input_ids=input_ids,
         slots=slot.astype(np.int32),
-        token_type_ids=np.where(seen_at > last, 0, segment).astype(np.int8),
+        token_type_ids=_segments(place, end_of_first, second_lengths, between, specials),
         lengths=lengths,
         first_lengths=first.lengths,
         text_tokens=is_first,

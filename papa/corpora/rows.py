@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from papa.corpora.classes import split_warnings
 from papa.corpora.labels import LabelColumn, to_classes, to_numbers
+from papa.corpora.sampling import sampled_rows
 from papa.corpora.sources import Split, read_source
 from papa.corpora.spill import taken
 from papa.corpora.table import SourceTable
@@ -27,7 +29,8 @@ class TaskRows:
             numbers, or a list of int64 a row for words. Masked language models have ``text`` alone.
         validation: the same columns.
         label_names: the classes' names; None for regression and masked language models.
-        notes: what was done to the rows on reading, for the corpus's metadata.
+        notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings`` sentences on splits
+            whose classes make a score hard to read.
     """
 
     train: pa.Table
@@ -42,7 +45,8 @@ class TaskRows:
 def read_rows(task: TaskSpec) -> TaskRows:
     """Read, check, label and sample the rows of a task.
 
-    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled.
+    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled; ``sample_seed`` draws
+    the samples of both splits.
 
     Raises:
         DataError: a split is missing or empty, or a row does not fit its task; the message says which.
@@ -55,16 +59,20 @@ def read_rows(task: TaskSpec) -> TaskRows:
     else:
         tables, names, notes = _texts(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
-    chosen = tables[0]
-    if task.train_rows is not None:
-        order = np.random.default_rng(task.sample_seed).permutation(chosen.num_rows)[: task.train_rows]
-        chosen = taken(chosen, order)
-    return TaskRows(
-        train=chosen,
-        validation=tables[1].slice(0, task.validation_rows),
-        label_names=names,
-        notes=notes,
-    )
+    chosen = [
+        table if rows is None else taken(table, sampled_rows(table.num_rows, rows, task.sample_seed))
+        for table, rows in zip(tables, (task.train_rows, task.validation_rows), strict=True)
+    ]
+    if names:
+        notes["warnings"] = split_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+    return TaskRows(train=chosen[0], validation=chosen[1], label_names=names, notes=notes)
+
+
+def _classes(table: pa.Table) -> np.ndarray:
+    """The class of each row, or of each word."""
+    labels = table["label"]
+    is_list = pa.types.is_list(labels.type) or pa.types.is_large_list(labels.type)
+    return (pc.list_flatten(labels) if is_list else labels).to_numpy()
 
 
 Tables = tuple[pa.Table, pa.Table]

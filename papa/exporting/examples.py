@@ -10,9 +10,21 @@ from papa.corpora.split import TokenizedSplit
 from papa.exporting.layout import InputLayout
 
 
-def spread_rows(split: TokenizedSplit, count: int) -> np.ndarray:
-    """``count`` rows (or all, where there are fewer) evenly spread over a split, in its order."""
-    return split.rows[np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(np.int64))]
+def spread_rows(rows: np.ndarray, count: int) -> np.ndarray:
+    """``count`` of the rows (or all, where there are fewer) evenly spread, in their order."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]
+
+
+def reproducible_rows(split: TokenizedSplit, layout: InputLayout) -> np.ndarray:
+    """The rows that an exported encoder meets as the corpus has them.
+
+    Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which its tokens no
+    longer tell; so pairs with a text that fills its room, and may have been cut, are left out.
+    """
+    if layout.texts == 1 or layout.segment_ids == "follow":
+        return split.rows
+    second_lengths = split.lengths - split.first_lengths - layout.between - 2
+    return split.rows[(split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])]
 
 
 def ordinary_inputs(split: TokenizedSplit, rows: np.ndarray, layout: InputLayout) -> dict[str, Tensor]:

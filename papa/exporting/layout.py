@@ -54,7 +54,7 @@ class InputLayout:
         return cls(
             texts=2 if pair else 1,
             slots=slots,
-            longest=room_in_pair(specials, slots) if pair else (room(layout, slots),),
+            longest=room_in_pair(specials, slots) if pair else (room(layout, kind, slots),),
             segment_ids=layout.segment_ids,
             cls=specials.cls,
             sep=specials.sep,

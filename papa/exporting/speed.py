@@ -41,7 +41,7 @@ def measure_speed(
     """
     timings, repeats = [], REPEATS
     for number, (batch, rows) in enumerate(BATCHES):
-        chosen = spread_rows(split, rows)
+        chosen = spread_rows(split.rows, rows)
         parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
         batches = [ordinary_inputs(split, part, exported.layout) for part in parts]
         runs = _alternate([original, exported], batches, partial(_tell, progress, number))

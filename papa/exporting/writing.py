@@ -25,7 +25,7 @@ from papa.encoders.reference import TOKENIZER_FILES, EncoderReference
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
 from papa.exporting.document import CARD, CONSTANTS, WEIGHTS, ExportDocument
-from papa.exporting.examples import ordinary_inputs, spread_rows
+from papa.exporting.examples import ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.layout import InputLayout
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
@@ -175,7 +175,9 @@ def _check_same(
 ) -> None:
     """Compare with the encoder as the study ran it, in full precision, on some rows."""
     encoder = load_encoder(replace(reference, precision="float32"), str(exported.device))
-    rows = spread_rows(split, _CHECKED_ROWS)
+    rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
+    if not len(rows):
+        return
     batch = compact_batch(split, rows, exported.layout.pad)
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]

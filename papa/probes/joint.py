@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from papa.corpora.compact import compact_batch
 from papa.corpora.corpus import TokenizedCorpus
 from papa.corpora.grouped import grouped_batches
+from papa.corpora.sampling import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
 from papa.probes.live import live_features
@@ -128,10 +129,10 @@ def train_jointly(
         trained: as in ``JointGradients``; changed in place.
         corpus: its training split is trained on.
         spec: rows in a minibatch.
-        rows: the first rows of the split; None takes all.
+        rows: a sample of so many rows of the split, drawn by ``seed``; None takes all.
         epochs: passes over the rows.
         rate: learning rate.
-        seed: of the order of the rows, and of dropout.
+        seed: of the sample and the order of the rows, and of dropout.
         on_gpu: where the gradients are found; minibatches are cut into larger parts there.
         progress: told (rows done, rows) over all epochs.
 
@@ -139,7 +140,7 @@ def train_jointly(
         SpecError: the loss is no longer a number.
     """
     split = corpus.split("train")
-    numbers = np.arange(len(split))[:rows]
+    numbers = sampled_rows(len(split), rows, seed)
     optimizer = torch.optim.AdamW(trained, lr=rate, fused=True)
     tokens, total, done = part_tokens(on_gpu), epochs * len(numbers), 0
     for epoch in range(epochs):

@@ -21,8 +21,17 @@ def needs_lambda(order: Order) -> bool:
     return order.startswith("lambda")
 
 
+def differs_by_seed(order: Order) -> bool:
+    """Whether each seed of a study has a head order of its own."""
+    return order == "random"
+
+
 def head_order(
-    order: Order, lambdas: Float[Tensor, "layers heads"] | None, layers: int, heads: int, seed: int = 0
+    order: Order,
+    lambdas: Float[Tensor, "layers heads"] | None,
+    layers: int,
+    heads: int,
+    seed: int | Sequence[int] = 0,
 ) -> list[Head]:
     """All heads as (layer, head), the first to become constant first.
 
@@ -31,7 +40,7 @@ def head_order(
             ``first_to_last`` and ``last_to_first`` go layer by layer; ``random`` is drawn from ``seed``.
         lambdas: λ of every head, for the orders that follow from it; None for the others.
         layers, heads: L and H.
-        seed: for ``random``.
+        seed: for ``random``; one number or several.
     """
     all_heads = [(layer, head) for layer in range(layers) for head in range(heads)]
     if needs_lambda(order):
@@ -46,11 +55,19 @@ def head_order(
     return all_heads
 
 
-def constant_heads(order: Sequence[Head], fraction: float) -> list[Head]:
-    """The heads that are constant when a fraction keeps its own attention: the first round((1 - f)·L·H).
+def constant_count(fraction: float, heads_in_all: int) -> int:
+    """How many heads are constant where a fraction keeps its own attention: round((1 - f)·L·H).
 
     Args:
-        order: all heads, the first to become constant first.
         fraction: input-dependent fraction, 0..1.
+        heads_in_all: L·H.
     """
-    return sorted(order[: round((1 - fraction) * len(order))])
+    return round((1 - fraction) * heads_in_all)
+
+
+def real_share(fraction: float, heads_in_all: int) -> float:
+    """The share of heads that keep their own attention once ``constant_count`` has rounded.
+
+    1/16 of 72 heads are 4 heads, which are 5.6 % and not 6.25 %.
+    """
+    return (heads_in_all - constant_count(fraction, heads_in_all)) / heads_in_all

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.labels import METRICS, NOTHING, fraction_label, joined, order_label, orders_matter
+from papa.reporting.labels import METRICS, NOTHING, fraction_label, joined, order_label, orders_matter, percent_label
 from papa.spec import StudySpec, TaskSpec
 
 _PACKAGES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
@@ -71,6 +71,23 @@ def coverage_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]
     return headings, [[*key, f"{100 * share:.3f} %"] for key, share in largest.items()]
 
 
+def share_note(results: pandas.DataFrame) -> str:
+    """Where whole heads stand for another share than the fraction says; empty where they do not.
+
+    Args:
+        results: one row a cell; ``share`` is what rounding left of ``fraction``.
+    """
+    if "share" not in results:
+        return ""
+    moved = results[(results["share"] - results["fraction"]).abs() > 0.0005]
+    shares = moved.groupby(["model", "fraction"], sort=False)["share"].first()
+    told = [
+        f"{fraction_label(fraction)} is {percent_label(share)} of {model}"
+        for (model, fraction), share in shares.items()
+    ]
+    return f"Heads are whole: {joined(told)}." if told else ""
+
+
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Rows and tokens of each tokenised corpus and what its layout cut off, training / validation."""
     rows = []
@@ -78,6 +95,15 @@ def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], li
         counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]
         rows.append([name, *(" / ".join(f"{count:,}" for count in split.values()) or NOTHING for split in counts)])
     return ["Corpus", *_CORPUS_COUNTS.values()], rows
+
+
+def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What ``papa.corpora.classes`` found to say of a corpus, in sentences."""
+    return [
+        f"Beware, {name}: {sentence}."
+        for name, metadata in corpora.items()
+        for sentence in metadata.get("notes", {}).get("warnings", ())
+    ]
 
 
 def versions() -> dict[str, str]:

@@ -13,7 +13,15 @@ import pandas
 import yaml
 
 from papa.reporting.answers import answers
-from papa.reporting.details import corpus_rows, coverage_rows, plan_sentence, task_rows, versions
+from papa.reporting.details import (
+    corpus_rows,
+    corpus_warnings,
+    coverage_rows,
+    plan_sentence,
+    share_note,
+    task_rows,
+    versions,
+)
 from papa.reporting.figures import (
     HeadMatrix,
     drops_figure,
@@ -142,7 +150,8 @@ def _context(
     fixed = fixed_caption(summary)
     columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
     notes = {
-        "Scores": (f"{fixed}. " if fixed else "") + f"{columns}Mean over seeds ± 95 % interval (Student t).",
+        "Scores": (f"{fixed}. " if fixed else "")
+        + " ".join(filter(None, (f"{columns}Mean over seeds ± 95 % interval (Student t).", share_note(results)))),
         "Relative drop": "Against every head with its own attention.",
     }
     tables = [
@@ -165,7 +174,7 @@ def _context(
         "study": study,
         "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
         "plan": plan_sentence(study, summary),
-        "answers": answers(summary),
+        "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,

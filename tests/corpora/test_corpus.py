@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,6 @@ def cola(shared: Path, make_task: Make) -> TaskSpec:
 
 def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
-    import json
-
     corpus = corpus_of(cola, bert)
     split = corpus.split("validation")
     source = [json.loads(line) for line in cola.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
@@ -64,6 +64,17 @@ def test_long_texts_are_cut_and_counted(
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
 
 
+@pytest.mark.parametrize("kind", ["words", "mlm"])
+def test_half_leaves_tasks_with_a_label_a_token_alone(make_task: Make, corpus_of: Build, bert: Any, kind: str) -> None:
+    rows = [{"tokens": ["the"] * 20, "pos_tags": ["DT"] * 20, "text": "the " * 20}]
+    task = make_task(rows, **{"words": WORDS, "mlm": MLM}[kind])
+    full, half = (
+        corpus_of(task, bert, one_text_truncation=switch).split("train").tokens([0]) for switch in ("full", "half")
+    )
+    assert full.slots.tolist() == half.slots.tolist() == list(range(16))
+    assert full.input_ids.tolist() == half.input_ids.tolist()
+
+
 def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
     folder = shared / "data" / "rte"
     corpus = corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=64), bert)
@@ -84,12 +95,25 @@ def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_o
     assert 0 < corpus.metadata["texts_cut"]["validation"] <= cut < len(split)
 
 
+def test_segments_that_stay_are_the_tokenizers_own_where_a_first_text_is_cut(
+    make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    """The reference is the tokenizer's own output for the whole pair, cut and padded to S, read at the slots."""
+    first, second = "the doll came loose and ran " * 4, "it moved"
+    task = make_task([{"sentence1": first, "sentence2": second, "label": 0}], **PAIR)
+    own = bert(first, second, padding="max_length", truncation=True, max_length=16)["token_type_ids"]
+    stay, follow = (
+        corpus_of(task, bert, segment_ids=switch).split("train").tokens([0]) for switch in ("stay", "follow")
+    )
+    assert stay.slots.tolist() == [*range(8), 8, 9, 10, 15]
+    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slots]
+    assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist(), "the control"
+
+
 def test_labels_of_words_sit_on_their_first_sub_tokens(
     shared: Path, make_task: Make, corpus_of: Build, bert: Any
 ) -> None:
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
-    import json
-
     folder = shared / "data" / "ud_ewt"
     task = make_task(folder / "train.jsonl", folder / "validation.jsonl", **WORDS, slots=512, train_rows=500)
     corpus = corpus_of(task, bert)
@@ -209,6 +233,44 @@ def test_metadata_says_what_it_was_made_from(
     assert corpus_of(task, bert).metadata["corpus_fingerprint"] != before
 
 
+def test_other_names_of_the_same_classes_are_another_corpus(
+    make_task: Make, corpus_of: Build, bert: Any, tmp_path: Path
+) -> None:
+    """A source renames its classes and keeps their numbers: what was trained on it must not be taken for the new."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    found = []
+    for names in (["no", "yes"], ["yes", "no"], ["no", "yes"]):
+        features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+        Dataset.from_dict({"text": ["a b", "c"], "label": [0, 1]}, features).to_parquet(tmp_path / "rows.parquet")
+        corpus = corpus_of(make_task(tmp_path / "rows.parquet"), bert)
+        assert corpus.label_names == tuple(names)
+        found.append((corpus.metadata["digest"], corpus.split("train").labels.tolist()))
+    assert found[0] == found[2]
+    assert found[0][1] == found[1][1], "the control: the rows are the same"
+    assert found[0][0] != found[1][0]
+
+
+def test_the_digest_covers_all_that_later_stages_read(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    """A corpus is known by the digest of its files, so what is read must lie in them, not in the metadata alone."""
+    corpus = corpus_of(make_task([{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3), bert, shard_rows=4)
+    path = corpus.folder / "metadata.json"
+    sound = json.loads(path.read_text())
+    needed = ("stage", "version", "files", "digest")
+    path.write_text(json.dumps({key: value if key in needed else None for key, value in sound.items()}))
+    again = load_corpus(corpus.folder)
+    for field in fields(TokenizedCorpus):
+        if field.name != "metadata":
+            assert getattr(again, field.name) == getattr(corpus, field.name), field.name
+    for name in ("train", "validation"):
+        assert again.split(name).tokens([0, 5]).lengths.tolist() == corpus.split(name).tokens([0, 5]).lengths.tolist()
+        assert again.split(name).labels.tolist() == corpus.split(name).labels.tolist()
+    # What the report shows and λ's number of workers follows from is read from the metadata, which repeats the file.
+    held = json.loads((corpus.folder / "corpus.json").read_text())
+    assert {"rows", "tokens", "texts_cut", "words_cut", "notes", "shards"} < held.keys()
+    assert held.items() <= sound.items()
+
+
 def test_more_slots_than_positions_are_refused(
     make_task: Make, bert: Any, short_encoder: EncoderReference, tmp_path: Path
 ) -> None:
@@ -228,8 +290,8 @@ def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, c
     folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
-    metadata.write_text(sound.replace('"version": 1', '"version": 0'))
-    with pytest.raises(ArtifactError, match="holds tokenize version 0, expected tokenize version 1"):
+    metadata.write_text(sound.replace('"version": 2', '"version": 1'))
+    with pytest.raises(ArtifactError, match="holds tokenize version 1, expected tokenize version 2"):
         load_corpus(folder)
     metadata.write_text(sound)
     shard = folder / "train-00000.arrow"

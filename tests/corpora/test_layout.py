@@ -58,6 +58,40 @@ def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
     assert stay.input_ids.tolist() == follow.input_ids.tolist() == bert(first, second)["input_ids"]
 
 
+def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
+    """By hand, S=12: 7 + 3 tokens and 3 special ones are one too many, so the tokenizer drops the 7th token::
+
+        place    0     1  2  3  4  5  6    7    8  9  10   11
+               [CLS]  a1 a2 a3 a4 a5 a6 [SEP]  b1 b2 b3 [SEP]
+        segment  0     0  0  0  0  0  0    0    1  1  1    1
+        slot   [CLS]  a1 a2 a3 a4 a5 [SEP] b1  b2 b3      [SEP]
+
+    The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in segment 0.
+    """
+    pair = ragged(range(11, 18)), ragged(range(21, 24))
+    stay = arrange_pair(*pair, specials_of(bert), LayoutSpec(segment_ids="stay"), 12)
+    assert stay.input_ids.tolist() == [101, 11, 12, 13, 14, 15, 102, 21, 22, 23, 102]
+    assert stay.slots.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
+    assert stay.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
+    follow = arrange_pair(*pair, specials_of(bert), LayoutSpec(), 12)
+    assert follow.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_segments_of_pairs_of_any_length(bert: Any) -> None:
+    """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths up to S."""
+    slots = 12
+    for first in range(slots + 1):
+        for second in range(slots + 1):
+            left = [first, second]
+            while sum(left) > slots - 3:
+                left[0 if left[0] > left[1] else 1] -= 1
+            vector = [0] * (left[0] + 2) + [1] * (left[1] + 1)
+            vector += [0] * (slots - len(vector))
+            pair = ragged(range(100, 100 + first)), ragged(range(200, 200 + second))
+            stay = arrange_pair(*pair, specials_of(bert), LayoutSpec(segment_ids="stay"), slots)
+            assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slots], (first, second)
+
+
 def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> None:
     specials = specials_of(roberta)
     assert specials.between == 2
@@ -77,8 +111,10 @@ def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequ
 
 
 def test_room_of_one_text_is_the_papers_or_the_codes() -> None:
-    assert room(LayoutSpec(), 64) == 62
-    assert room(LayoutSpec(one_text_truncation="half"), 64) == 31
+    half = LayoutSpec(one_text_truncation="half")
+    assert room(LayoutSpec(), "text", 64) == 62
+    assert room(half, "text", 64) == 31
+    assert room(half, "words", 64) == room(half, "mlm", 64) == 62
 
 
 def test_too_few_slots_for_a_pair_are_refused(bert: Any, roberta: Any) -> None:
@@ -118,14 +154,14 @@ def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
     """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP] last."""
     golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
     ids, mask = golden["corpus.input_ids"], golden["corpus.attention_mask"].astype(bool)
-    limit = room(LayoutSpec(one_text_truncation="half"), 64)
+    limit = room(LayoutSpec(one_text_truncation="half"), "text", 64)
     rows = [row[seen][1:-1].tolist() for row, seen in zip(ids, mask, strict=True)]
     # What was cut off is not stored; a full row may go on with anything.
     texts = [bert.decode(row) + " and so on" * (len(row) == limit) for row in rows]
     tokens = tokens_of_texts(bert, specials_of(bert), texts)
     assert (tokens.lengths > limit).any()
     assert dense(arrange_one(tokens.cut(limit), specials_of(bert), 64)) == (ids.tolist(), mask.tolist())
-    paper = arrange_one(tokens.cut(room(LayoutSpec(), 64)), specials_of(bert), 64)
+    paper = arrange_one(tokens.cut(room(LayoutSpec(), "text", 64)), specials_of(bert), 64)
     assert dense(paper)[0] != ids.tolist(), "the control: the paper's layout keeps more"
 
 

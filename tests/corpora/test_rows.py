@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from papa.corpora.rows import read_rows
+from papa.corpora.sources import Split
 from papa.errors import DataError
 from papa.spec import TaskSpec
 
@@ -122,16 +123,30 @@ def test_missing_and_empty_splits_are_named(make_task: Make, tmp_path: Path) -> 
         read_rows(make_task(texts(0), "\n\n"))
 
 
-def test_the_sample_is_shuffled_by_its_seed_and_validation_is_not(make_task: Make) -> None:
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_samples_of_both_splits_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     rows = texts(*[0, 1] * 50)
-    samples = [read_rows(make_task(rows, train_rows=10, validation_rows=5, sample_seed=seed)) for seed in (0, 0, 1)]
-    first, again, other = [sample.train["text"].to_pylist() for sample in samples]
+    samples = [read_rows(make_task(rows, train_rows=10, validation_rows=10, sample_seed=seed)) for seed in (0, 0, 1)]
+    first, again, other = [sample.split(split)["text"].to_pylist() for sample in samples]
     assert first == again
     assert len(set(first)) == 10
-    assert first != [row["text"] for row in rows[:10]]
+    assert set(first) != {row["text"] for row in rows[:10]}
     assert set(first) != set(other)
-    assert samples[0].validation["text"].to_pylist() == [row["text"] for row in rows[:5]]
     assert samples[0].notes["rows_found"] == {"train": 100, "validation": 100}
+
+
+def test_a_sorted_split_is_sampled_over_all_its_classes(make_task: Make) -> None:
+    rows = texts(*[0] * 50, *[1] * 50)
+    sample = read_rows(make_task(rows, validation_rows=40)).validation
+    assert 10 < sum(sample["label"].to_pylist()) < 30
+
+
+@pytest.mark.parametrize("rows", [None, 4, 9])
+def test_all_rows_keep_their_order(make_task: Make, rows: int | None) -> None:
+    found = read_rows(make_task(texts(0, 1, 0, 1), train_rows=rows, validation_rows=rows))
+    assert (
+        found.train["text"].to_pylist() == found.validation["text"].to_pylist() == [f"text {row}" for row in range(4)]
+    )
 
 
 def test_a_sample_keeps_the_names_of_all_training_labels(make_task: Make) -> None:
@@ -227,3 +242,33 @@ def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
 
 def test_a_text_without_words_is_kept(make_task: Make) -> None:
     assert read_rows(make_task([{"text": "", "label": 0}])).train["text"].to_pylist() == [""]
+
+
+def test_a_split_of_one_class_is_said(make_task: Make) -> None:
+    task = make_task(texts("a", "b", "a"), texts("b", "b"), labels=["a", "b"])
+    said = read_rows(task).notes["warnings"]
+    assert said[0].startswith("every validation label is 'b' (2 of them), so a score shows nothing")
+    said = read_rows(make_task(texts("a", "a"), texts("a", "b"), labels=["a", "b"])).notes["warnings"]
+    assert said[0].startswith("every training label is 'a' (2 of them), so there is nothing to learn")
+
+
+@pytest.mark.parametrize(("positive", "shifted"), [(40, False), (64, False), (66, True), (10, True)])
+def test_classes_spread_differently_are_said(make_task: Make, positive: int, shifted: bool) -> None:
+    """40 of 100 training labels are positive; total variation distances above 0.25 are said."""
+    task = make_task(texts(*[1] * 40, *[0] * 60), texts(*[1] * positive, *[0] * (100 - positive)), labels=["-", "+"])
+    said = read_rows(task).notes["warnings"]
+    assert len(said) == shifted
+    if shifted:
+        assert f"(total variation distance {abs(positive - 40) / 100:.2f})" in said[0]
+        assert f"'-' is 60% of the training labels and {100 - positive}% of the validation labels" in said[0]
+
+
+def test_classes_of_words_count_by_word(make_task: Make) -> None:
+    task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **WORDS)
+    said = read_rows(task).notes["warnings"]
+    assert "every validation label is 'O' (3 of them)" in said[0]
+    assert "'B-X' is 33% of the training labels and 0% of the validation labels" in said[1]
+
+
+def test_numbers_and_masked_text_have_no_classes(make_task: Make) -> None:
+    assert "warnings" not in read_rows(make_task(texts(1.5, 2), metric="spearman")).notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from papa.attention.averager import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
 from papa.corpora.grouped import grouped_batches
+from papa.corpora.sampling import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.ranking.training import train_lambda
+from papa.probes.joint import PartGradient, Tensors
+from papa.probes.parts import Part
+from papa.ranking.training import lambda_gradients, train_lambda
 from papa.spec import EncoderSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.study_file import resolve_study
 
@@ -61,6 +65,23 @@ def test_lambda_is_trained_and_repeats(
     assert not torch.equal(lambdas, other)
     assert seen[-1] == (64, 64)
     assert all(torch.equal(before[name], value) for name, value in minilm.model.state_dict().items())
+
+
+def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
+    minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
+) -> None:
+    for seed in (0, 1):
+        here = lambda_gradients(encoder=minilm, constants=average, corpus=corpus, task=task, seed=seed)
+        rows: list[int] = []
+
+        def recorded(values: Tensors, parts: Sequence[Part], here=here, rows=rows) -> list[PartGradient]:
+            rows.extend(int(row) for part in parts for row in part.rows)
+            return here.each(values, parts)
+
+        ranking = RankingSpec(epochs=1, rows=16, seed=seed)
+        train_lambda(minilm, average, corpus, task, ranking, each=recorded)
+        assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
+        assert set(rows) != set(range(16))
 
 
 def test_grouped_batches_hold_each_row_once_and_little_padding(corpus: TokenizedCorpus) -> None:

@@ -83,7 +83,7 @@ def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
         }
         with published(folder, {}) as scratch:
             (scratch / "scores.json").write_text(json.dumps(document))
-        points.append(Point(*key, scores=reference(folder)))
+        points.append(Point(*key, share=float(key[-1]), scores=reference(folder)))
     return points
 
 

@@ -1,0 +1,70 @@
+"""From a study to its graph: which cells share a step, and which have one a seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.build import build_graph
+from flows.graph import Cell, Graph
+from flows.inputs import check_inputs
+from papa.artifacts import ArtifactReference
+from papa.ranking import head_order
+from papa.study_file import resolve_study
+from tasks.probe import Probe
+from tests.flows.conftest import SMALL
+
+HEADS = 72
+
+
+def graph_of(**changes: Any) -> Graph:
+    study = resolve_study({**SMALL, **changes}, folder=Path(), origin="test")
+    return build_graph(study, check_inputs(study), "sqlite://")
+
+
+def steps(cell: Cell) -> list[Probe]:
+    """What scores a cell, where whatever it builds on is there."""
+    found = [node.step([ArtifactReference("/", need.name) for need in node.needs]) for node in cell.nodes]
+    return [step for step in found if isinstance(step, Probe)]
+
+
+def test_random_orders_are_drawn_for_each_seed() -> None:
+    graph = graph_of(orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0])
+    cells = {(cell.order, cell.fraction): steps(cell) for cell in graph.cells}
+    for fraction, count in ((0.5, 36), (0.25, 54)):
+        drawn = cells["random", fraction]
+        assert [step.seeds for step in drawn] == [(0,), (1,), (2,)]
+        assert {len(step.heads) for step in drawn} == {count}
+        assert len({frozenset(step.heads) for step in drawn}) == 3
+    for half, quarter in zip(cells["random", 0.5], cells["random", 0.25], strict=True):
+        assert set(half.heads) < set(quarter.heads), "one order a seed, at every fraction"
+    for order, fraction in (("first_to_last", 0.5), ("random", 1), ("random", 0)):
+        (shared,) = cells[order, fraction]
+        assert shared.seeds == (0, 1, 2)
+    for fraction in (0, 1):
+        shared = [cell.nodes for cell in graph.cells if cell.fraction == fraction]
+        assert shared[0] == shared[1], "with all or no head constant the order does not matter"
+    names = [node.name for node in graph.nodes]
+    assert len(set(names)) == len(names)
+
+
+def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:
+    def drawn(**changes: Any) -> list[Probe]:
+        (cell,) = graph_of(orders=["random"], fractions=[0.5], **changes).cells
+        return steps(cell)
+
+    first = drawn(seeds=[3, 5])
+    assert [step.heads for step in first] == [
+        tuple(head_order("random", None, 6, 12, (0, seed))[:36]) for seed in (3, 5)
+    ]
+    assert first[1].heads == drawn(seeds=[5])[0].heads, "other seeds beside it change nothing"
+    assert first[0].heads != drawn(seeds=[3], ranking={"seed": 1})[0].heads
+
+
+@pytest.mark.parametrize(("fraction", "share"), [(1, 1), (0.5, 0.5), (0.0625, 4 / HEADS), (0.125, 9 / HEADS), (0, 0)])
+def test_a_cell_knows_the_share_that_rounding_leaves(fraction: float, share: float) -> None:
+    (cell,) = graph_of(orders=["first_to_last"], fractions=[fraction]).cells
+    assert cell.share == pytest.approx(share)
+    assert len(steps(cell)[0].heads) == round(HEADS * (1 - share))
