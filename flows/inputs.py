@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flows.costs import Size, size_of
 from papa.encoders.reference import EncoderReference, check_precision, resolve_encoder
 from papa.encoders.shapes import known_shape
-from papa.errors import EncoderError, SpecError
+from papa.errors import EncoderError, HubUnreachableError, SpecError
 from papa.spec import EncoderSpec, Precision, Source, StudySpec, TaskSpec
 
 
@@ -18,12 +18,14 @@ class StudyInputs:
     """The encoders of a study and the content of its sources.
 
     Attributes:
+        study: the specification with the commits that its encoders' branches stood for.
         encoders: in the study's order.
         fingerprints: what each source holds, by source.
         sizes: about how much text each task has, by source and rows asked for.
         labels: each encoder's name in tables.
     """
 
+    study: StudySpec
     encoders: tuple[EncoderReference, ...]
     fingerprints: Mapping[Source, str]
     sizes: Mapping[TaskSpec, Size]
@@ -65,6 +67,7 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
                     f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
                 )
     return StudyInputs(
+        study=_at_commits(study, encoders),
         encoders=encoders,
         fingerprints=fingerprints,
         sizes={text: size_of(text) for text in texts},
@@ -72,11 +75,18 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
     )
 
 
+def _at_commits(study: StudySpec, encoders: tuple[EncoderReference, ...]) -> StudySpec:
+    """The study with commits where branches stood, so that what is stored says what was measured."""
+    specs = zip(study.encoders, encoders, strict=True)
+    found = tuple(spec.model_copy(update={"revision": encoder.revision or spec.revision}) for spec, encoder in specs)
+    return study.model_copy(update={"encoders": found})
+
+
 def _encoder(spec: EncoderSpec, precision: Precision, shapes_suffice: bool) -> EncoderReference:
     known = known_shape(spec, precision) if shapes_suffice else None
     try:
         return resolve_encoder(spec, precision)
-    except EncoderError:
+    except HubUnreachableError:
         if known is None:
             raise
         return known

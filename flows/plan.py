@@ -63,7 +63,7 @@ def show_plan(
         PapaError: the study's inputs do not fit.
     """
     inputs = check_inputs(study, shapes_suffice=True)
-    graph = build_graph(study, inputs, tracking_address(store))
+    graph = build_graph(inputs.study, inputs, tracking_address(store))
     core = one_core()
     device = gpu(study.precision, teraflops) if gpus else core
     own = {} if gpus else measured_rates(store)

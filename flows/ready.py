@@ -61,6 +61,7 @@ def made_ready(
     Raises:
         PapaError: the precision does not fit the device, memory is too small, or MLflow cannot be used.
     """
+    spec = inputs.study
     address, execution = tracking_address(place), spec.execution
     graph = build_graph(spec, inputs, address)
     cluster = ray_address or execution.ray_address or os.environ.get("RAY_ADDRESS")

@@ -12,7 +12,7 @@ from flows.build import build_graph
 from flows.costs import expected_rates
 from flows.inputs import check_inputs
 from flows.plan import longest_chain, plan_study
-from papa.errors import EncoderError
+from papa.errors import HubUnreachableError
 from papa.study_file import load_study
 from tasks.store import Store
 from tests.flows.conftest import papa
@@ -49,11 +49,11 @@ def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
 
 def test_an_encoder_that_nobody_knows_is_not_planned() -> None:
     study = load_study(WHOLE, ["encoders=[nobody/nothing-at-all]"])
-    with pytest.raises(EncoderError, match="nobody/nothing-at-all"):
+    with pytest.raises(HubUnreachableError, match="nobody/nothing-at-all"):
         check_inputs(study, shapes_suffice=True)
 
 
 def test_a_run_does_not_take_a_shape_for_an_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(EncoderError, match="bert-base-uncased"):
+    with pytest.raises(HubUnreachableError, match="bert-base-uncased"):
         check_inputs(load_study(WHOLE, ()))
