@@ -75,6 +75,11 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
         raise ArtifactError(
             f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
         )
+    for shard in (shard for name in SPLITS for shard in metadata["shards"][name]):
+        if shard["file"] not in metadata["files"]:
+            raise ArtifactError(
+                f"{folder} names a shard {shard['file']!r} that is none of its files: delete {folder} and run again"
+            )
     names = metadata["label_names"]
     return TokenizedCorpus(
         folder=folder,
