@@ -29,7 +29,7 @@ from flows.processes import Process
 from flows.progress import StudyProgress
 from flows.ready import Ready, given, made_ready
 from flows.shown import show_report
-from papa.artifacts import ArtifactReference, read_metadata
+from papa.artifacts import ArtifactReference, read_metadata, verify
 from papa.errors import PapaError
 from papa.spec import StudySpec
 from papa.study_file import load_study
@@ -122,7 +122,9 @@ def run_study(
         shown.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in graph.nodes})
         run = _Run(graph, Session(place, pool, spec.execution, shown), shown, alive)
         run.to_the_end()
-        runs = json.loads((run.found[graph.nodes[-1]].folder / RUNS).read_text())
+        tracked = run.found[graph.nodes[-1]].folder
+        verify(tracked, RUNS)
+        runs = json.loads((tracked / RUNS).read_text())
         show_report(spec.name, place.study(spec.name), run_links(runs))
         outcome = Outcome(
             folder=str(place.study(spec.name)),

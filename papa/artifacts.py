@@ -10,12 +10,12 @@ behind a URI is fetched into this machine's cache before it is read.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
+import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,11 @@ from filelock import FileLock
 
 from papa import remote
 from papa.cache import copies_of, copy_of, scratch_folder
+from papa.digests import sha256_of_file, sha256_of_json
 from papa.errors import ArtifactError, PapaError
 from papa.filesystem import is_uri
-from papa.remote import METADATA, RemoteArtifact, StoredFile
+from papa.metadata import METADATA, parse_metadata
+from papa.remote import RemoteArtifact, StoredFile
 
 Address = str | Path
 
@@ -48,18 +50,6 @@ class ArtifactReference:
     def folder(self) -> Path:
         """Its files on this machine; fetched first where they lie behind a URI and are not here yet."""
         return fetched(self.path, self.digest)
-
-
-def sha256_of_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_of_json(value: Any) -> str:
-    """Hex SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @contextmanager
@@ -118,10 +108,10 @@ def is_complete(address: Address) -> bool:
 
 
 def read_metadata(address: Address) -> dict[str, Any]:
-    """The metadata of the artifact at ``address``, unverified.
+    """The metadata of the artifact at ``address``; its files are not looked at.
 
     Raises:
-        ArtifactError: there is no artifact, or its metadata is not JSON.
+        ArtifactError: there is no artifact, or its metadata is damaged.
     """
     return _metadata(address)[1]
 
@@ -131,15 +121,19 @@ def reference(address: Address) -> ArtifactReference:
     return ArtifactReference(path=str(address), digest=read_metadata(address)["digest"])
 
 
-def verify(address: Address) -> dict[str, Any]:
+def verify(address: Address, *needed: str) -> dict[str, Any]:
     """Check every file of the artifact against its digest and return the metadata.
+
+    Args:
+        address: where it lies.
+        needed: files that it must hold, as they are read next.
 
     Raises:
         ArtifactError: a file is missing or its bytes changed.
     """
     folder = fetched(address)
     metadata = read_metadata(folder)
-    _check_files(metadata, folder, folder)
+    _check_files(metadata, folder, folder, needed)
     return metadata
 
 
@@ -169,17 +163,21 @@ def fetched(address: Address, digest: str | None = None) -> Path:
 
 
 @contextmanager
-def borrowed(address: Address) -> Iterator[Path]:
+def borrowed(address: Address, *needed: str) -> Iterator[Path]:
     """The artifact's verified files on this machine while the block runs; no copy stays behind.
+
+    Args:
+        address: where it lies.
+        needed: files that it must hold.
 
     Raises:
         ArtifactError: it is not there or damaged, or the store cannot be used.
     """
     if is_uri(address):
-        with _downloaded(str(address), None) as scratch:
+        with _downloaded(str(address), None, needed) as scratch:
             yield scratch
     else:
-        verify(address)
+        verify(address, *needed)
         yield Path(address)
 
 
@@ -198,21 +196,21 @@ def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
         texts = {name: (Path(address) / name / METADATA).read_bytes() for name in complete_below(address)}
     documents = {}
     for name, text in texts.items():
-        with suppress(ValueError):
-            documents[name] = json.loads(text)
+        with suppress(ArtifactError):
+            documents[name] = parse_metadata(text, f"{address}/{name}")
     return documents
 
 
 def stored_below(address: Address) -> list[StoredFile]:
-    """Every file below ``address``."""
+    """Every file below ``address``; a symbolic link counts as a file and is not followed."""
     if is_uri(address):
         return remote.stored_below(str(address))
     root = Path(address)
     found = []
-    for path in root.rglob("*"):
+    for path in () if root.is_symlink() else root.rglob("*"):
         with suppress(FileNotFoundError):
             status = path.lstat()
-            if not path.is_dir():
+            if not stat.S_ISDIR(status.st_mode):
                 found.append(StoredFile(str(path.relative_to(root)), status.st_size, status.st_mtime))
     return found
 
@@ -236,7 +234,7 @@ def remove(address: Address) -> None:
 
 
 @contextmanager
-def _downloaded(address: str, digest: str | None) -> Iterator[Path]:
+def _downloaded(address: str, digest: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
     """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
     data, metadata = _metadata(address)
     if digest is not None and metadata["digest"] != digest:
@@ -245,7 +243,7 @@ def _downloaded(address: str, digest: str | None) -> Iterator[Path]:
         )
     with scratch_folder() as scratch:
         RemoteArtifact(address).download(metadata, scratch)
-        _check_files(metadata, scratch, address)
+        _check_files(metadata, scratch, address, needed)
         (scratch / METADATA).write_bytes(data)
         yield scratch
 
@@ -254,7 +252,7 @@ def _metadata(address: Address) -> tuple[bytes, dict[str, Any]]:
     """An artifact's metadata, as stored and as a document.
 
     Raises:
-        ArtifactError: there is no artifact, or its metadata is not JSON.
+        ArtifactError: there is no artifact, or its metadata is damaged.
     """
     try:
         found = RemoteArtifact(str(address)).metadata() if is_uri(address) else (Path(address) / METADATA).read_bytes()
@@ -264,22 +262,24 @@ def _metadata(address: Address) -> tuple[bytes, dict[str, Any]]:
         raise ArtifactError(
             f"{address} holds no complete artifact ({METADATA} is missing): rerun the stage that makes it"
         )
-    try:
-        return found, json.loads(found)
-    except ValueError:
-        raise ArtifactError(f"{address}/{METADATA} is damaged (not JSON): delete {address} and run again") from None
+    return found, parse_metadata(found, address)
 
 
 def _described(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata with the digests of every file in ``folder``."""
     files = {
-        str(path.relative_to(folder)): sha256_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
+        path.relative_to(folder).as_posix(): sha256_of_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
     return {**metadata, "files": files, "digest": sha256_of_json(files)}
 
 
-def _check_files(metadata: Mapping[str, Any], folder: Path, address: Address) -> None:
+def _check_files(metadata: Mapping[str, Any], folder: Path, address: Address, needed: Iterable[str]) -> None:
     """Check the files in ``folder`` against the metadata; ``address`` is what messages name."""
+    for name in needed:
+        if name not in metadata["files"]:
+            raise ArtifactError(f"{address}/{METADATA} names no {name}: delete {address} and run again")
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():

@@ -22,8 +22,7 @@ from typing import Any
 
 from papa.errors import ArtifactError
 from papa.filesystem import filesystem, put_new, read, told, without_bucket
-
-METADATA = "metadata.json"
+from papa.metadata import METADATA, parse_metadata
 
 
 class RemoteArtifact:
@@ -85,7 +84,7 @@ class RemoteArtifact:
     def _withdraw(self, digest: str) -> None:
         """Remove this writer's data, unless they are what the winner put, too."""
         winner = self.metadata()
-        if winner is not None and json.loads(winner)["digest"] != digest:
+        if winner is not None and parse_metadata(winner, self.address)["digest"] != digest:
             with suppress(FileNotFoundError):
                 self._files.rm(f"{self._root}/{digest}", recursive=True)
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import yaml
 
-from papa.artifacts import ArtifactReference, fetched, is_complete, published, read_metadata, sha256_of_file
+from papa.artifacts import ArtifactReference, fetched, is_complete, published, read_metadata, sha256_of_file, verify
+from papa.metadata import METADATA
 from papa.progress import Progress
-from papa.remote import METADATA
 from papa.spec import StudySpec
 from tasks.claim import claimed
 from tasks.inspect import Averaged, inspected
@@ -119,6 +119,7 @@ class Aggregate(Step):
                 write_report(scratch, self.study, results, summarise(results), extras=extras)
                 (scratch / SPECIFICATION).write_text(specification(self.study))
         with claimed(session.store, f"study-{self.study.name}"):
+            verify(folder)
             replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
 

@@ -263,7 +263,7 @@ def _read_sums(address: str) -> AttentionSums:
     from papa.attention.averager import AttentionSums
 
     try:
-        with borrowed(address) as folder:
+        with borrowed(address, SUMS) as folder:
             return AttentionSums.load(folder / SUMS)
     except FileNotFoundError:
         raise ArtifactError(f"{address} was removed while it was read: run again") from None

@@ -177,7 +177,7 @@ def read_scores(address: Address) -> dict[str, Any]:
         ArtifactError: the artifact is damaged.
     """
     folder = fetched(address)
-    verify(folder)
+    verify(folder, SCORES)
     return json.loads((folder / SCORES).read_text())
 
 

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.artifacts import Address, ArtifactReference, is_complete, published, read_metadata
+from papa.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError
 from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
@@ -170,9 +169,6 @@ def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
     Raises:
         ArtifactError: the artifact is damaged.
     """
-    read_metadata(folder)
-    try:
-        orders = json.loads((folder / ORDERS).read_text())
-        return {name: [(layer, head) for layer, head in heads] for name, heads in orders.items()}
-    except (OSError, ValueError):
-        raise ArtifactError(f"{folder / ORDERS} is damaged: delete {folder} and run again") from None
+    verify(folder, ORDERS)
+    orders = json.loads((folder / ORDERS).read_text())
+    return {name: [(layer, head) for layer, head in heads] for name, heads in orders.items()}

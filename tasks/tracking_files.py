@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from papa.artifacts import ArtifactReference
+from papa.artifacts import ArtifactReference, read_metadata, verify
 from tasks.rank import ORDERS
 from tasks.tracking_groups import Group
 
@@ -22,15 +22,21 @@ def log_files(client: MlflowClient, run: str, group: Group, results: ArtifactRef
         run: the parent's id.
         group: what it stands for.
         results: the study's results.
+
+    Raises:
+        ArtifactError: a file of theirs is damaged.
     """
     have = {file.path for kind in ("constants", "head_order") for file in client.list_artifacts(run, kind)}
     for label, one in zip((*group.constants, *group.rankings), group.artifacts, strict=True):
         folder = one.folder
-        kind = "head_order" if (folder / ORDERS).is_file() else "constants"
+        files = read_metadata(folder)["files"]
+        kind = "head_order" if ORDERS in files else "constants"
         place = f"{kind}/{label.replace(':', '.')}"
         if place in have:
             continue
-        for path in sorted(folder.iterdir()):
-            if path.name == ORDERS or path.suffix == ".safetensors":
-                client.log_artifact(run, str(path), place)
+        verify(folder)
+        for name in sorted(files):
+            if name == ORDERS or name.endswith(".safetensors"):
+                client.log_artifact(run, str(folder / name), place)
+    verify(results.folder)
     client.log_artifacts(run, str(results.folder), RESULTS)

@@ -13,7 +13,8 @@ from typing import Any
 
 from papa.artifacts import metadata_below, remove, stored_below
 from papa.cache import cache_folder
-from papa.remote import METADATA, StoredFile
+from papa.metadata import METADATA
+from papa.remote import StoredFile
 from tasks.store import Store
 
 _RESULTS = ("aggregate", "track")

@@ -70,7 +70,7 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        metadata = verify(folder)
+        metadata = verify(folder, FILE)
         path = folder / FILE
         if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
             made_for = metadata["encoder"]

@@ -80,6 +80,11 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
             f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
         )
     held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+    for shard in (shard for name in SPLITS for shard in held["shards"][name]):
+        if shard["file"] not in metadata["files"]:
+            raise ArtifactError(
+                f"{folder} names a shard {shard['file']!r} that is none of its files: delete {folder} and run again"
+            )
     names = held["label_names"]
     return TokenizedCorpus(
         folder=folder,

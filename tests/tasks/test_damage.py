@@ -1,0 +1,77 @@
+"""One flipped bit in what a stage reads is found, also where the file still parses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from papa.artifacts import published, reference, remove
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError
+from tasks.probe import SCORES, read_scores
+from tasks.rank import ORDERS, read_orders
+from tasks.tracking_client import connect
+from tasks.tracking_files import RESULTS, log_files
+from tasks.tracking_groups import Group
+from tests.reporting.studies import results, study
+
+ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
+
+
+def make(folder: Path, name: str, text: str) -> Path:
+    with published(folder, {}) as scratch:
+        (scratch / name).write_text(text)
+    return folder
+
+
+def flip(path: Path, old: str, new: str) -> None:
+    """Change one bit of a file."""
+    assert bin(ord(old) ^ ord(new)).count("1") == 1
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_a_head_order_of_other_bits_is_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1], [0, 2]]}))
+    assert read_orders(folder) == {"lambda": [(0, 1), (0, 2)]}
+    flip(folder / ORDERS, "2", "3")
+    with pytest.raises(ArtifactError, match=rf"{ORDERS} is damaged .*delete {folder} and run again"):
+        read_orders(folder)
+
+
+def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path / "probe", SCORES, json.dumps({"score": 0.6}))
+    assert read_scores(folder) == {"score": 0.6}
+    flip(folder / SCORES, "6", "7")
+    with pytest.raises(ArtifactError, match=f"{SCORES} is damaged"):
+        read_scores(folder)
+
+
+def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
+    client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("damage", artifact_location=(tmp_path / "logged").as_uri())
+    run = client.create_run(experiment).info.run_id
+    ranking = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1]]}))
+    report = make(tmp_path / "results", "summary.csv", "0.6")
+    task = study(results()).tasks[0]
+    group = Group("m", ENCODER, task, range(0), (), ("average:lambda",), (reference(ranking),))
+
+    def logged() -> set[str]:
+        return {file.path for place in ("head_order", RESULTS) for file in client.list_artifacts(run, place)}
+
+    flip(ranking / ORDERS, "1", "3")
+    with pytest.raises(ArtifactError, match=f"{ORDERS} is damaged"):
+        log_files(client, run, group, reference(report))
+    assert logged() == set()
+    remove(ranking)
+    make(ranking, ORDERS, json.dumps({"lambda": [[0, 1]]}))
+    flip(report / "summary.csv", "6", "7")
+    with pytest.raises(ArtifactError, match=r"summary.csv is damaged"):
+        log_files(client, run, group, reference(report))
+    assert logged() == {"head_order/average.lambda"}
+    remove(report)
+    log_files(client, run, group, reference(make(report, "summary.csv", "0.6")))
+    assert logged() == {"head_order/average.lambda", f"{RESULTS}/summary.csv", f"{RESULTS}/metadata.json"}
