@@ -13,6 +13,22 @@ class TransientError(PapaError):
     """What may pass by itself, so that trying again is worth it: a lost worker, a service that cannot be reached."""
 
 
+class HubUnreachableError(TransientError):
+    """The hub does not answer, and what is wanted of it is not on this machine.
+
+    Attributes:
+        what: the encoder or dataset that is wanted.
+        reason: why the hub cannot be asked.
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"{what} is not on this machine and the hub cannot be reached ({reason}): check the network, or give "
+            "local files"
+        )
+        self.what, self.reason = what, reason
+
+
 class SpecError(PapaError):
     """The study's specification is missing, malformed or impossible."""
 
