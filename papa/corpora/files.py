@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 import pyarrow as pa
@@ -60,7 +60,7 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
     """
     if not path.is_file():
         raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
-    chosen = format or _FORMATS.get(path.suffix.lower())
+    chosen = format or format_of(path)
     if chosen is None:
         raise DataError(
             f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one of "
@@ -77,7 +77,12 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         "conll": lambda: _conll(path),
     }
     table = readers[chosen]()
-    return SourceTable(rows=table, origin=str(path), class_names=_class_names(table.schema))
+    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema))
+
+
+def format_of(path: PurePath) -> FileFormat | None:
+    """The format that a file's suffix names."""
+    return _FORMATS.get(path.suffix.lower())
 
 
 def _jsonl(path: Path) -> pa.Table:
@@ -214,7 +219,7 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"{path} is not UTF-8 (byte {error.start}): convert it") from None
 
 
-def _class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
     """The class names that the ``datasets`` library leaves in the files it writes."""
     if b"huggingface" not in (schema.metadata or {}):
         return {}

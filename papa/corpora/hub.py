@@ -1,76 +1,236 @@
-"""Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never run."""
+"""Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never run.
+
+A configuration's splits are lists of files. The repository's README says which, or its file names do: that is told by
+the ``datasets`` library, from a folder with empty files of the same names. Branches that the hub converts to Parquet
+(``refs/convert/parquet``) have no README; there a configuration is a folder and a split a folder below it. Files are
+read as local ones are.
+"""
 
 from __future__ import annotations
 
-import re
+import io
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from papa.artifacts import sha256_of_file, sha256_of_json
-from papa.corpora.files import names_of_classes
+import pyarrow as pa
+import pyarrow.parquet
+
+from papa.corpora.files import class_names_of, format_of, names_of_classes, read_file
+from papa.corpora.repository import README, Repository, open_repository
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
+from papa.names import nearest_first
 from papa.spec import HubSource
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_PATIENCE = 10.0
-"""Seconds to wait for the hub's answer about a revision."""
+_DESCRIPTIONS = ("dataset_infos.json", ".huggingface.yaml")
+_LOCAL = "give local files (source.kind: files)"
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """The files of one split.
+
+    Attributes:
+        repository: where they lie.
+        origin: the dataset and split, for messages.
+        files: their paths in the repository.
+        class_names: for columns of integer classes, the names that the README gives to them.
+    """
+
+    repository: Repository
+    origin: str
+    files: tuple[str, ...]
+    class_names: Mapping[str, tuple[str, ...]]
+
+    @property
+    def bytes_to_fetch(self) -> int:
+        """What reading it would download."""
+        return sum(self.repository.files[file] for file in self.files if not self.repository.is_here(file))
+
+    def read(self) -> SourceTable:
+        """All rows.
+
+        Raises:
+            DataError: a file is damaged or of a format that is not read.
+            HubUnreachableError: a file is not on this machine and the hub does not answer.
+        """
+        paths = [self.repository.fetch(file) for file in self.files]
+        tables = [read_file(path, None, header=True) for path in paths]
+        names = {**self.class_names, **tables[0].class_names}
+        return SourceTable(rows=self._joined([table.rows for table in tables]), origin=self.origin, class_names=names)
+
+    def look(self) -> tuple[SourceTable, int] | None:
+        """A table with the split's columns and no row, and how many rows it has; None where no file says so.
+
+        Only the ends of Parquet files are fetched.
+
+        Raises:
+            DataError: a file is damaged.
+            HubUnreachableError: the hub does not answer.
+        """
+        if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
+            return None
+        footers = [_footer(self.repository, file) for file in self.files]
+        schema = footers[0].schema.to_arrow_schema()
+        names = {**self.class_names, **class_names_of(schema)}
+        rows = sum(footer.num_rows for footer in footers)
+        return SourceTable(rows=schema.empty_table(), origin=self.origin, class_names=names), rows
+
+    def _joined(self, tables: list[pa.Table]) -> pa.Table:
+        try:
+            return pa.concat_tables(tables)
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())
+            raise DataError(f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}") from None
 
 
 def read_hub(source: HubSource, split: str) -> SourceTable:
-    """One split of a dataset.
+    """One split of a dataset; only its own files are downloaded.
 
     Raises:
-        DataError: the hub cannot be reached and there is no local copy, or the dataset, configuration,
-            revision or split does not exist.
+        DataError: the dataset, configuration, revision or split does not exist, or it may not be read.
+        HubUnreachableError: it is not on this machine and the hub does not answer.
     """
-    from datasets import load_dataset
+    return split_of(source, split).read()
 
-    local = Path(source.name).is_dir()
-    label = _label(source)
-    try:
-        # Loading the commit that the fingerprint names keeps a moving branch from slipping in between.
-        revision = None if local else commit_of(source) or source.revision
-        dataset = load_dataset(source.name, source.config, split=split, revision=revision)
-    except Exception as error:  # The library raises whatever its many backends raise.
-        reason = " ".join(str(error).split())[:300]
-        advice = (
-            "check the network, or give local files (source.kind: files)"
-            if isinstance(error, ConnectionError | TimeoutError)
-            else "check source.name, config, revision and split names, and the network, or give local files "
-            "(source.kind: files)"
-        )
+
+def split_of(source: HubSource, split: str) -> HubSplit:
+    """The files of a split; none of them is fetched.
+
+    Raises:
+        DataError: the dataset, configuration, revision or split does not exist, or it may not be read.
+        HubUnreachableError: nobody asked for it before and the hub does not answer.
+    """
+    repository = open_repository(source)
+    label = label_of(source)
+    splits, names = _splits(source, repository.commit)
+    if split not in splits:
         raise DataError(
-            f"dataset '{label}', split '{split}', cannot be loaded ({type(error).__name__}: {reason}): {advice}"
-        ) from None
-    return SourceTable(
-        rows=dataset.with_format("arrow")[:],
-        origin=f"dataset '{label}', split '{split}'",
-        class_names=names_of_classes(dataset.features),
-    )
+            f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
+            "set source.train and source.validation to splits it has"
+        )
+    strange = next((file for file in splits[split] if format_of(PurePosixPath(file)) is None), None)
+    if strange is not None:
+        raise DataError(f"dataset '{label}', split '{split}', lies in {strange}, whose format is not read: {_LOCAL}")
+    return HubSplit(repository, f"dataset '{label}', split '{split}'", splits[split], names)
+
+
+def label_of(source: HubSource) -> str:
+    """The dataset as messages name it."""
+    name = "/".join(filter(None, (source.name, source.config)))
+    return f"{name}@{source.revision}" if source.revision else name
+
+
+Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 
 
 @cache
-def commit_of(source: HubSource) -> str | None:
-    """The commit that the source's revision stands for, asked once a process.
+def _splits(source: HubSource, commit: str) -> Splits:
+    """The files of each split of the source's configuration, and the class names that its README gives."""
+    repository, label = open_repository(source), label_of(source)
+    folders = _converted(repository)
+    if folders:
+        config = _chosen(source.config, folders, "default" if len(folders) > 1 else next(iter(folders)), label)
+        return {split: tuple(files) for split, files in folders[config].items()}, {}
+    from datasets import get_dataset_config_names, get_dataset_default_config_name, load_dataset_builder
+    from datasets.data_files import EmptyDatasetError
+    from datasets.exceptions import DataFilesNotFoundError
 
-    For a local folder, a digest of its content. Where the hub does not answer, the revision as it is written
-    (None for the default branch).
+    with _outline(repository) as folder:
+        try:
+            configs, default = get_dataset_config_names(folder), get_dataset_default_config_name(folder)
+            config = _chosen(source.config, configs, default, label)
+            builder = load_dataset_builder(folder, config)
+        except (DataFilesNotFoundError, EmptyDatasetError):
+            raise DataError(f"dataset '{label}' {_what_it_holds(repository)}") from None
+        except DataError:
+            raise
+        except Exception as error:  # The library raises whatever its many readers raise.
+            reason = " ".join(str(error).replace(folder, source.name).split())[:300]
+            raise DataError(f"dataset '{label}' has no readable list of splits ({reason}): {_LOCAL}") from None
+        found = builder.config.data_files or {}
+        splits = {
+            str(split): tuple(str(Path(file).relative_to(folder)) for file in files) for split, files in found.items()
+        }
+        return splits, names_of_classes(builder.info.features or {})
+
+
+def _chosen(config: str | None, existing: Iterable[str], default: str | None, label: str) -> str:
+    """The configuration that is meant.
+
+    Raises:
+        DataError: there is none of that name, or none is named and there are several.
     """
-    folder = Path(source.name)
-    if folder.is_dir():
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        return sha256_of_json({str(path.relative_to(folder)): sha256_of_file(path) for path in files})
-    if source.revision and _COMMIT.fullmatch(source.revision):
-        return source.revision
-    from huggingface_hub import HfApi
+    names = list(existing)
+    if config in names:
+        return config
+    if config is not None:
+        raise DataError(
+            f"dataset '{label}' has no configuration '{config}' (found: {nearest_first(config, names)}): "
+            "set source.config to one it has"
+        )
+    if default not in names:
+        raise DataError(
+            f"dataset '{label}' has several configurations: set source.config to one of {nearest_first('', names)}"
+        )
+    return default
 
+
+def _converted(repository: Repository) -> dict[str, dict[str, list[str]]]:
+    """Configuration → split → files, where the repository is what the hub converted; empty where it is not."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted(repository.files):
+        parts = PurePosixPath(file).parts
+        if len(parts) == 3 and parts[2].endswith(".parquet"):
+            found[parts[0]][parts[1]].append(file)
+        elif not file.startswith("."):
+            return {}
+    return found
+
+
+@contextmanager
+def _outline(repository: Repository) -> Iterator[str]:
+    """A folder that looks like the repository to whoever asks for its configurations: data files are empty."""
+    if repository.local:
+        yield str(Path(repository.name).resolve())
+        return
+    with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
+        folder = Path(temporary).resolve()
+        for file in repository.files:
+            if PurePosixPath(file).suffix not in (".py", ".md") and file not in _DESCRIPTIONS:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).touch()
+        if README in repository.files:
+            text = repository.fetch(README).read_text(encoding="utf-8")
+            if text.startswith("---"):  # Without a block of settings the library would complain.
+                (folder / README).write_text(text, encoding="utf-8")
+        yield str(folder)
+
+
+def _what_it_holds(repository: Repository) -> str:
+    if any(PurePosixPath(file).suffix == ".py" for file in repository.files):
+        return (
+            "is a script, and scripts never run: set source.revision to refs/convert/parquet, where the hub keeps "
+            f"Parquet copies of many of them, or {_LOCAL}"
+        )
+    return f"holds no data file that is read: {_LOCAL}"
+
+
+def _footer(repository: Repository, file: str) -> pyarrow.parquet.FileMetaData:
+    """What the end of a Parquet file says of it."""
     try:
-        return HfApi().dataset_info(source.name, revision=source.revision, timeout=_PATIENCE).sha
-    except Exception:  # Offline, or no such dataset: loading says which.
-        return source.revision
-
-
-def _label(source: HubSource) -> str:
-    parts = [source.name, *([source.config] if source.config else [])]
-    return "/".join(parts) + (f"@{source.revision}" if source.revision else "")
+        if repository.is_here(file):
+            return pa.parquet.read_metadata(repository.fetch(file))
+        tail = repository.tail(file)
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if length > len(tail):
+            tail = repository.tail(file, length)
+        # A file that is nothing but its end reads like the whole as long as no row is asked for.
+        return pa.parquet.read_metadata(io.BytesIO(b"PAR1" + tail[-length:]))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{repository.name}/{file} cannot be read as Parquet ({error}): {_LOCAL}") from None

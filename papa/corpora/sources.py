@@ -40,10 +40,11 @@ def fingerprint(source: Source) -> str:
     """A digest that changes when the source's content does; nothing is tokenised.
 
     Local and embedded files: their bytes. Hub: name, configuration, splits and the commit that the revision
-    stands for now (the revision as written, where the hub cannot be reached).
+    stands for, which is remembered for when the hub cannot be reached; the branch's own name does not count.
 
     Raises:
-        DataError: a local file is missing, or the embedded package is not installed.
+        DataError: a local file is missing, the embedded package is not installed, or the hub has no such dataset.
+        HubUnreachableError: the hub does not answer, and this machine never asked before.
     """
     match source:
         case FilesSource():
@@ -58,7 +59,7 @@ def fingerprint(source: Source) -> str:
                 "header": source.header,
             }
         case HubSource():
-            from papa.corpora.hub import commit_of
+            from papa.corpora.repository import commit_of
 
             content = {**source.model_dump(mode="json"), "revision": commit_of(source)}
         case _:

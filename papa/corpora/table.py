@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from papa.errors import DataError
+from papa.names import nearest_first
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class SourceTable:
             DataError: there is none, or a row has no value there; rows are counted from 1.
         """
         if name not in self.rows.column_names:
-            found = ", ".join(self.rows.column_names) or "none"
+            found = nearest_first(name, self.rows.column_names)
             raise DataError(f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to fit it")
         column = self.rows.column(name)
         if column.null_count:
