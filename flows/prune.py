@@ -6,58 +6,76 @@ import time
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flows.processes import Process
 from flows.progress import duration
 from papa.errors import ArtifactError
-from tasks.running import running, withdraw
+from tasks.marker import MARKER, is_marked
+from tasks.running import running
 from tasks.store import Store
-from tasks.unused import Unused, delete, unused
+from tasks.unused import Unused, delete, survey
 
 
 def prune(store: Store, console: Console, *, really: bool) -> None:
-    """Print what serves nothing; with ``really`` delete it, unless a study uses the store.
+    """Print what serves nothing; with ``really`` delete exactly that, unless a study uses the store.
 
     A study that runs uses artifacts that nothing refers to yet, so nothing is deleted meanwhile.
 
     Raises:
-        ArtifactError: there is no store, it cannot be used, or a study uses it.
+        ArtifactError: what is there does not say that it is a store, it cannot be used, or a study uses it.
         TransientError: it does not answer.
     """
     store.check()
     if not store.is_remote and not store.root.is_dir():
         raise ArtifactError(f"there is no store at {store.root}: give another folder with --store")
-    found = unused(store)
+    if not is_marked(store.address):
+        raise ArtifactError(
+            f"{store.address} does not say that it is a PAPA store ({MARKER} is missing), so nothing was touched: "
+            "give another --store, or run a study on it once if an older PAPA made it"
+        )
+    findings = survey(store)
+    users, ended = _users(store)
+    found = [*findings.unused, *ended]
+    if findings.foreign:
+        left = ", ".join(_short(address, store) for address in findings.foreign)
+        _say(console, f"Not PAPA's, left: {left}.")
     if not found:
-        console.print(f"Everything in {store.address} is in use.", soft_wrap=True, highlight=False)
+        _say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
     console.print(_table(found, store))
     everything = f"{len(found)} in all, {_size(sum(one.size for one in found))}"
-    users = _users(store)
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
-        console.print(f"{everything}: nothing was deleted; --delete does it.{busy}", soft_wrap=True, highlight=False)
+        _say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
         return
     if users:
         raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
     for one in found:
         delete(one)
-    for lock in store.locks.glob("*.lock"):
-        lock.unlink(missing_ok=True)
-    console.print(f"{everything}: deleted.", soft_wrap=True, highlight=False)
+    _say(console, f"{everything}: deleted.")
 
 
-def _users(store: Store) -> str:
-    """The processes that use the store, as people read it; what died on this machine is withdrawn."""
-    alive = []
+def _users(store: Store) -> tuple[str, list[Unused]]:
+    """The processes that use the store, as people read it; and the words of those that died on this machine."""
+    alive, ended = [], []
     for name, silent in running(store).items():
         process = Process.parse(name)
         if process is not None and process.gone:
-            withdraw(store, name)
+            ended.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - silent))
         else:
             where = f"process {process.pid} on {process.host}" if process else name
             alive.append(f"{where}, last heard of {duration(silent)} ago")
-    return "; ".join(alive)
+    return "; ".join(alive), ended
+
+
+def _say(console: Console, sentence: str) -> None:
+    # Names in it are others' own: brackets in them are no markup.
+    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+
+
+def _short(address: str, store: Store) -> str:
+    return address.removeprefix(f"{store.address}/")
 
 
 def _table(found: list[Unused], store: Store) -> Table:
@@ -67,8 +85,8 @@ def _table(found: list[Unused], store: Store) -> Table:
         table.add_column(title, justify="right")
     now = time.time()
     for one in found:
-        where = one.address.removeprefix(f"{store.address}/")
-        table.add_row(one.name, one.reason, where, _size(one.size), _age(now - one.modified))
+        where = _short(one.address, store)
+        table.add_row(Text(one.name), one.reason, Text(where), _size(one.size), _age(now - one.modified))
     return table
 
 

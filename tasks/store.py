@@ -2,6 +2,7 @@
 
 ::
 
+    <store>/papa-store.json            says that it is one
     <store>/artifacts/<stage>/<key>/   one artifact a finished step
     <store>/runs/                      which studies use the store just now
     <root>/studies/<name>/             a study's results, for people
@@ -26,6 +27,7 @@ from papa.artifacts import Address, ArtifactReference, is_complete, metadata_bel
 from papa.cache import cache_folder, local_name
 from papa.errors import ArtifactError
 from papa.filesystem import check, is_uri
+from tasks.marker import mark
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:
@@ -134,19 +136,23 @@ class Store:
             check(self.address, write=False)
 
     def make(self) -> None:
-        """Make the store's folder on this machine; check that artifacts can be written.
+        """Make the store and its folder on this machine; check that artifacts can be written.
 
         Raises:
-            ArtifactError: they cannot, or the folder cannot be made.
+            ArtifactError: they cannot, the folder cannot be made, or something else lies there.
             TransientError: the store does not answer.
         """
         try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not self.is_remote:
+                mark(self.address)
             self.scratch.mkdir(parents=True, exist_ok=True)
             probe = self.scratch / f".writable.{os.getpid()}"
             probe.touch()
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         except OSError as error:
             what = "set PAPA_CACHE to another folder" if self.is_remote else "give another folder with --store"
             raise ArtifactError(f"the store {self.root} cannot be written ({error.strerror}): {what}") from None
         if self.is_remote:
             check(self.address, write=True)
+            mark(self.address)

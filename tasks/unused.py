@@ -2,6 +2,8 @@
 
 An artifact's metadata names the digests of what it was built from (``upstream``, ``origins``). The results of studies
 and what was logged of them (stages ``aggregate`` and ``track``) are what counts; whatever they reach is in use.
+
+Only what bears a name that PAPA gives is ever unused; all else is somebody's own. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -9,18 +11,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from papa.artifacts import metadata_below, remove, stored_below
 from papa.cache import cache_folder
-from papa.metadata import METADATA
+from papa.filesystem import is_uri
 from papa.remote import StoredFile
+from tasks.marker import KEY, STAGE
 from tasks.store import Store
 
 _RESULTS = ("aggregate", "track")
 _SHARDS = "average-shards"
-_SCRATCH = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.old)?")
-"""Names of scratch folders: of what, by which process, a random mark."""
+_MARK = r"\d+\.[0-9a-f]{8}"
+"""What ends the name of a scratch folder: by which process, a random mark."""
+_ARTIFACT = re.compile(f"{STAGE}/{KEY}")
+_ASIDE = re.compile(rf"{STAGE}/\.+{KEY}(\.{_MARK})+")
+"""Written or removed by a process that was killed; so is what a prune was removing."""
+_STUDY = re.compile(rf"\..+\.{_MARK}(\.old)?")
+_SCRATCH = re.compile(
+    rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\d+(-\w+)?|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{_MARK})*"
+)
+_ON_THE_WAY = re.compile(rf".+\.{_MARK}")
+_LOCK = re.compile(rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock")
+_KILLED = "left by a run that was killed"
 
 
 @dataclass(frozen=True)
@@ -42,31 +56,43 @@ class Unused:
     modified: float
 
 
-def unused(store: Store) -> list[Unused]:
-    """Everything in a store that serves nothing, stage by stage.
+@dataclass(frozen=True)
+class Findings:
+    """What a look through a store found.
+
+    Attributes:
+        unused: what serves nothing.
+        foreign: addresses of what lies among PAPA's things and bears no name that PAPA gives.
+    """
+
+    unused: list[Unused]
+    foreign: list[str]
+
+
+def survey(store: Store) -> Findings:
+    """Look through artifacts, scratch, locks and unfinished copies of results.
 
     Raises:
         ArtifactError: the store cannot be used.
         TransientError: it does not answer.
     """
-    files = [file for file in stored_below(store.artifacts) if file.path.count("/") > 1]
-    stages = sorted({file.path.partition("/")[0] for file in files})
-    known = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in stages if stage != _SHARDS}
-    used = _reached(document for documents in known.values() for document in documents.values())
-    found: list[Unused] = []
-    for place, group in _grouped(files, lambda path: "/".join(path.split("/")[:2])).items():
-        stage, _, key = place.partition("/")
-        document = known.get(stage, {}).get(key)
-        if stage == _SHARDS:
-            found.append(_unused(f"{store.artifacts}/{place}", stage, "an average that was not finished", group))
-        elif document is None:
-            found.append(_unused(f"{store.artifacts}/{place}", stage, "left by a run that was killed", group))
-        elif document["digest"] not in used:
-            name = document.get("name") or f"{stage} · {document.get('task', key)}"
-            found.append(_unused(f"{store.artifacts}/{place}", name, "nothing refers to it", group))
-        elif store.is_remote:
-            found += _superseded(f"{store.artifacts}/{place}", stage, document["digest"], group)
-    return [*found, *_scratch(store)]
+    found = Findings([], [])
+    kept = _artifacts(store, found)
+    for folder, names in ((store.scratch, _SCRATCH), *_further_scratch(store)):
+        for place in _inside(folder):
+            if names.fullmatch(place.name) and not place.is_symlink():
+                found.unused.append(_on_disk(place, "scratch", _KILLED))
+            elif names is not _STUDY:
+                found.foreign.append(str(place))
+    for place in _inside(store.locks):
+        lock = None if place.is_symlink() or not place.is_file() else _LOCK.fullmatch(place.name)
+        if lock is None:
+            found.foreign.append(str(place))
+        elif lock["key"] and f"{lock['stage']}/{lock['key']}" not in kept:
+            found.unused.append(_on_disk(place, "lock", "of a step whose result is not kept"))
+        elif lock["study"] and not store.study(lock["study"]).exists():
+            found.unused.append(_on_disk(place, "lock", "of a study without results"))
+    return found
 
 
 def delete(one: Unused) -> None:
@@ -76,7 +102,46 @@ def delete(one: Unused) -> None:
         ArtifactError: the store cannot be used.
         TransientError: it does not answer.
     """
-    remove(one.address)
+    if is_uri(one.address) or Path(one.address).is_dir():
+        remove(one.address)
+    else:
+        Path(one.address).unlink(missing_ok=True)
+
+
+def _artifacts(store: Store, found: Findings) -> set[str]:
+    """Sort what lies below ``artifacts``; returns what stays, each as stage/key."""
+    groups = _grouped(stored_below(store.artifacts), lambda path: "/".join(path.split("/")[:2]))
+    whole = {place for place, files in groups.items() if _ARTIFACT.fullmatch(place) and _is_folder(place, files)}
+    stages = {place.partition("/")[0] for place in whole}
+    known = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})}
+    used = _reached(document for documents in known.values() for document in documents.values())
+    kept, foreign = set(), set()
+    for place, files in groups.items():
+        address, (stage, _, key) = f"{store.artifacts}/{place}", place.partition("/")
+        document = known.get(stage, {}).get(key)
+        if place not in whole:
+            if not store.is_remote and _ASIDE.fullmatch(place) and _is_folder(place, files):
+                found.unused.append(_unused(address, stage, _KILLED, files))
+            else:
+                foreign.add(address if stage in stages else f"{store.artifacts}/{stage}")
+        elif stage == _SHARDS:
+            found.unused.append(_unused(address, stage, "an average that was not finished", files))
+        elif document is None:
+            found.unused.append(_unused(address, stage, _KILLED, files))
+        elif document["digest"] not in used:
+            name = document.get("name") or f"{stage} · {document.get('task', key)}"
+            found.unused.append(_unused(address, name, "nothing refers to it", files))
+        else:
+            kept.add(place)
+            if store.is_remote:
+                found.unused.extend(_superseded(address, stage, document["digest"], files))
+    found.foreign.extend(sorted(foreign))
+    return kept
+
+
+def _is_folder(place: str, files: Iterable[StoredFile]) -> bool:
+    """Whether files lie in a folder of this name, and it is not a file or a link itself."""
+    return all(file.path != place for file in files)
 
 
 def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -101,23 +166,20 @@ def _superseded(address: str, stage: str, digest: str, files: Iterable[StoredFil
     """Data beside the published ones: of a writer that was killed, or that came second and was."""
     groups = _grouped(files, lambda path: path.split("/")[2])
     return [
-        _unused(f"{address}/{name}", stage, "left by a run that was killed", group)
+        _unused(f"{address}/{name}", stage, _KILLED, group)
         for name, group in groups.items()
-        if name not in (digest, METADATA)
+        if name != digest and re.fullmatch(KEY, name)
     ]
 
 
-def _scratch(store: Store) -> list[Unused]:
-    """What killed runs left on this machine."""
-    places = [*store.scratch.glob("*"), *(one for one in store.root.glob("studies/.*") if _SCRATCH.fullmatch(one.name))]
-    if store.is_remote:
-        places += (cache_folder() / "scratch").glob("*")
-    found = []
-    for place in sorted(places):
-        status = place.lstat()
-        files = stored_below(place) or [StoredFile(place.name, status.st_size, status.st_mtime)]
-        found.append(_unused(str(place), "scratch", "left by a run that was killed", files))
-    return found
+def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:
+    """Folders beside the store's own scratch in which killed runs leave something, and by which names."""
+    studies = [(store.root / "studies", _STUDY)]
+    return [*studies, (cache_folder() / "scratch", _ON_THE_WAY)] if store.is_remote else studies
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [] if folder.is_symlink() or not folder.is_dir() else sorted(folder.iterdir())
 
 
 def _grouped(files: Iterable[StoredFile], key: Callable[[str], str]) -> dict[str, list[StoredFile]]:
@@ -125,6 +187,12 @@ def _grouped(files: Iterable[StoredFile], key: Callable[[str], str]) -> dict[str
     for file in files:
         groups.setdefault(key(file.path), []).append(file)
     return dict(sorted(groups.items()))
+
+
+def _on_disk(place: Path, name: str, reason: str) -> Unused:
+    status = place.lstat()
+    files = stored_below(place) or [StoredFile(place.name, status.st_size, status.st_mtime)]
+    return _unused(str(place), name, reason, files)
 
 
 def _unused(address: str, name: str, reason: str, files: Iterable[StoredFile]) -> Unused:

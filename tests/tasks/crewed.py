@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,8 +14,7 @@ from papa.progress import Progress
 from papa.ranking.training import train_lambda
 from papa.workers.team import Team
 from tasks.rank import gradients, opened
-
-PATIENCE_SECONDS = 120
+from tests.workers.parts import helpers_ready
 
 
 class Watched:
@@ -25,9 +23,6 @@ class Watched:
     def __init__(self, *, encoder: Any, leader: int, deadly: int, **shared: Any) -> None:
         self.gradients = gradients(encoder=encoder, **shared)
         self.leader, self.deadly, self.found = leader, deadly, 0
-
-    def process(self, _shared: None, _part: None) -> int:
-        return os.getpid()
 
     def gradient(self, values: Tensors, part: Part) -> Any:
         self.found += 1
@@ -49,9 +44,7 @@ def watched(
 
     arguments = {**shared, "leader": os.getpid(), "deadly": deadly, "seed": ranking.seed}
     with team.crew(Watched, arguments) as crew:
-        patience = time.monotonic() + PATIENCE_SECONDS
-        while len(set(crew.each("process", None, [None, None], [1, 1]))) < 2 and time.monotonic() < patience:
-            time.sleep(0.1)
+        helpers_ready(crew)
         corpus, constants = opened(**shared)
         lambdas = train_lambda(
             encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress

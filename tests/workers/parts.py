@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
-
-import pytest
 
 from papa.progress import Progress
 from papa.workers import WorkerPool
@@ -33,11 +28,8 @@ class Part:
 def squares(*, encoder: Any, team: Team, progress: Progress) -> list[list[tuple[int, int]]]:
     """Squares by the whole team, then with a call that its helper dies of, then by who is left."""
     with team.crew(Part, {"leader": os.getpid()}) as crew:
-        patience = time.monotonic() + 60
-        while True:
-            together = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
-            if len({process for _, process in together}) > 1 or time.monotonic() > patience:
-                break
+        helpers_ready(crew)
+        together = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
         deadly = crew.each("square", True, range(NUMBERS), [1] * NUMBERS)
         after = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
     return [together, deadly, after]
@@ -48,12 +40,19 @@ def own_process(*, progress: Progress) -> int:
     return os.getpid()
 
 
+def helpers_ready(crew: Any) -> None:
+    """Wait until every helper of a crew has its member, or cannot have one."""
+    import ray
+
+    joining = list(crew._joining)
+    ray.wait(joining, num_returns=len(joining))
+
+
 def both_ready(pool: WorkerPool) -> None:
-    """Wait until two workers are idle."""
-    run = partial(pool.run, own_process, arguments={})
-    patience = time.monotonic() + 120
-    while time.monotonic() < patience:
-        with ThreadPoolExecutor(2) as executor:
-            if len({future.result() for future in [executor.submit(run), executor.submit(run)]}) == 2:
-                return
-    pytest.fail("no second worker came up")
+    """Wait until two workers are idle: the second is handed out while the first is held, and both answer."""
+    import ray
+
+    members = pool._started()
+    with members.taken(1) as (first,), members.taken(1) as (second,):
+        # The pool does not know of a helper that was lost in a team; Ray repeats the call once it is there again.
+        ray.get([member.actor.ready.options(max_task_retries=-1).remote() for member in (first, second)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,12 +27,28 @@ def test_alone_gives_the_results_in_order() -> None:
 
 @pytest.mark.server
 def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: Path) -> None:
-    """The newest is handed out first, so one call after the other finds it."""
-    processes, patience = set[int](), time.monotonic() + 120
+    """Another is free all the while, so that no call has to wait."""
+    import ray
+
     with WorkerPool(2, "cpu", tmp_path) as pool:
-        while len(processes) < 2:
-            assert time.monotonic() < patience, "no second worker was handed out"
-            processes.add(pool.run(own_process, arguments={}, urgency=1))
+        members = pool._started()
+        with members.taken(1) as (first,):
+            with members.taken(1) as (second,):
+                lost = ray.get(second.actor.run.remote(own_process, None, {}, 0, None))
+                os.kill(lost, signal.SIGKILL)
+                second.lost = True
+            (coming_up,) = members._away
+        ray.get(coming_up)
+        with members.taken(1, with_team=True) as team:
+            assert {member.name for member in team} == {first.name, second.name}
+            assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None)) != lost
+
+
+def test_the_worker_that_was_used_last_is_handed_out_first(tmp_path: Path) -> None:
+    """It has its encoder at hand; so calls that follow one another never see the other, however many they are."""
+    with WorkerPool(2, "cpu", tmp_path) as pool:
+        both_ready(pool)
+        assert len({pool.run(own_process, arguments={}, urgency=1) for _ in range(3)}) == 1
 
 
 @pytest.mark.server
