@@ -48,6 +48,7 @@ def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, c
 
     check_free(folder)
     inputs = check_inputs(study)
+    study = inputs.study
     graph = build_graph(study, inputs, tracking_address(store))
     finished = _finished(graph, store)
     full_names = {inputs.label(encoder): encoder.name for encoder in inputs.encoders}

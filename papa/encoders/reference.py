@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.artifacts import sha256_of_file, sha256_of_json
-from papa.errors import EncoderError, SpecError
+from papa.errors import EncoderError, HubUnreachableError, SpecError
 from papa.spec import EncoderSpec, Precision
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
@@ -209,10 +209,7 @@ def _from_hub(spec: EncoderSpec) -> tuple[Path, str]:
     except HFValidationError:
         raise EncoderError(f"{where} is no folder and no hub name: give a hub name, a folder, or {EMBEDDED}") from None
     except (LocalEntryNotFoundError, OSError):
-        raise EncoderError(
-            f"{where} is neither on this machine nor can the hub be reached: check the network, or give a local "
-            f"folder or {EMBEDDED}"
-        ) from None
+        raise HubUnreachableError(where, "no answer") from None
     return Path(folder), Path(folder).name
 
 
