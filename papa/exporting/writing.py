@@ -21,7 +21,9 @@ from papa.attention.replacement import Head, replaced
 from papa.corpora.compact import compact_batch
 from papa.corpora.split import TokenizedSplit
 from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import TOKENIZER_FILES, EncoderReference
+from papa.encoders.files import TOKENIZER_FILES
+from papa.encoders.reference import EncoderReference
+from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
 from papa.exporting.document import CARD, CONSTANTS, WEIGHTS, ExportDocument
@@ -139,13 +141,11 @@ def _check_fits(
 
 def _original(reference: EncoderReference) -> nn.Module:
     """The unmodified model in its stored precision, with the fastest attention that transformers has for it."""
-    from transformers import AutoModel
-
-    options = {"use_safetensors": True, "local_files_only": True, "dtype": "auto"}
+    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
     try:
-        model = AutoModel.from_pretrained(reference.folder, attn_implementation="sdpa", **options)
+        model = load_model(folder, what, attention="sdpa")
     except ValueError:
-        model = AutoModel.from_pretrained(reference.folder, attn_implementation="eager", **options)
+        model = load_model(folder, what)
     return model.eval().requires_grad_(False)
 
 

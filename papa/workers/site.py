@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
-from papa.errors import EncoderError, PapaError
+from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
@@ -68,7 +68,7 @@ class Site:
             return reference
         try:
             found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
-        except EncoderError as error:
+        except (EncoderError, HubUnreachableError) as error:
             raise EncoderError(f"node {_node()} lacks the encoder: {error}") from None
         if found.digest != reference.digest:
             raise EncoderError(

@@ -66,9 +66,14 @@ class Hub:
         self._cuts[filename] = after
 
     def fetched(self, name: str) -> set[str]:
-        """The files of a repository whose content was asked for."""
-        found = (request.path.partition(f"{name}/resolve/")[2] for request in self.requests if request.method == "GET")
-        return {path.partition("/")[2] for path in found if path}
+        """The files of a repository whose content was sent, by commit."""
+        found = set()
+        for request in self.requests:
+            below = "/" if request.to_storage else "/resolve/"
+            _, here, place = request.path.partition(f"/{name}{below}")
+            if here and request.method == "GET" and request.status < 300:
+                found.add(place.partition("/")[2])
+        return found
 
     @property
     def address(self) -> str:

@@ -1,0 +1,157 @@
+"""An encoder's weights: PyTorch's pickles made safetensors once, and models loaded from safetensors."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from papa.artifacts import is_complete, published, verify
+from papa.cache import cache_folder
+from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES
+from papa.errors import ArtifactError, EncoderError
+
+
+def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:
+    """The same encoder with its weights as safetensors, in this machine's cache; pickles are read once.
+
+    Args:
+        folder: with its configuration and tokenizer.
+        pickles: the files that hold its weights.
+        digest: of all its files.
+        what: the encoder, for messages.
+
+    Returns:
+        A folder that holds all of the encoder; what it holds was checked against its digests.
+
+    Raises:
+        EncoderError: a pickle is damaged or holds more than tensors, or the weights do not fit the architecture.
+    """
+    place = cache_folder() / "encoders" / digest
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.with_suffix(".lock")):
+        if not _is_whole(place):
+            shutil.rmtree(place, ignore_errors=True)
+            with published(place, {"encoder": what, "digest_of_source": digest}) as scratch:
+                save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
+                for name in (CONFIGURATION, *TOKENIZER_FILES):
+                    if (folder / name).is_file():
+                        shutil.copyfile(folder / name, scratch / name)
+                load_model(scratch, what)
+    return place
+
+
+def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", attention: str = "eager") -> nn.Module:
+    """The model of an encoder from its safetensors.
+
+    Args:
+        folder: with its files.
+        what: the encoder, for messages.
+        dtype: "auto" is the weights' own.
+        attention: transformers' name of an implementation.
+
+    Raises:
+        EncoderError: the files are damaged, or the weights do not fit the architecture.
+    """
+    from transformers import AutoModel
+
+    with _quiet():
+        try:
+            model, found = AutoModel.from_pretrained(
+                folder,
+                attn_implementation=attention,
+                use_safetensors=True,
+                local_files_only=True,
+                dtype=dtype,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
+            )
+        except SafetensorError as error:
+            raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
+    kind = model.config.model_type
+    others = sorted(one for one in found["mismatched_keys"] if "pooler" not in one[0])
+    if others:
+        name, stored, expected = others[0]
+        raise EncoderError(
+            f"{what}: weights do not fit the {kind} encoder that config.json describes: {name} is {list(stored)}, "
+            f"expected {list(expected)}" + (f" (and {len(others) - 1} more)" if others[1:] else "") + ": "
+            "give a folder or hub name whose weights and config.json belong together"
+        )
+    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise EncoderError(
+            f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): "
+            "give a folder or hub name with the encoder's full weights"
+        )
+    return model
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        return is_complete(place) and bool(verify(place))
+    except ArtifactError:
+        return False
+
+
+def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
+    """The tensors of pickles by name, contiguous, none in memory that another shares; safetensors needs that."""
+    found: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for path in pickles:
+        for name, tensor in _unpickled(path, what).items():
+            place = tensor.untyped_storage().data_ptr()
+            found[name] = tensor.clone() if place in memory else tensor.contiguous()
+            memory.add(place)
+    return found
+
+
+def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        holds = f"holds more than tensors ({wanted[1]})" if wanted else "is damaged, or holds more than tensors"
+        raise EncoderError(
+            f"{what}: the pickle {path} {holds}, and PAPA loads nothing else from pickles: get it again, or use a "
+            f"revision with {SAFETENSORS}"
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise EncoderError(f"{what}: {path} is damaged ({type(error).__name__}): get it again") from None
+    # Some published files keep settings beside the weights, as plain values.
+    named = content.items() if isinstance(content, dict) else ()
+    tensors = {name: value for name, value in named if isinstance(name, str) and isinstance(value, Tensor)}
+    if not tensors:
+        raise EncoderError(f"{what}: {path} holds no weights by name: use a file that state_dict() was saved to")
+    return tensors
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars and no report of heads that the encoder has no use for; what does not fit is told as an error."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    # Where the environment has the last word on bars, switching them warns.
+    with warnings.catch_warnings(action="ignore"):
+        logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            with warnings.catch_warnings(action="ignore"):
+                logging.enable_progress_bar()

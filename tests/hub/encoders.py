@@ -1,0 +1,317 @@
+"""Encoder repositories with the files, formats and weight names of the public ones; weights and vocabularies are tiny.
+
+File lists, formats and weight names are those of ``https://huggingface.co/<name>/tree/main``, seen in:
+
+- transformers 4.39, ``PRETRAINED_*_ARCHIVE_MAP`` and ``PRETRAINED_VOCAB_FILES_MAP``: the configurations and tokenizer
+  files of bert, roberta, deberta, electra, xlm-roberta, camembert, albert, distilbert and mpnet;
+- transformers' warnings about weights that are not used: ``cls.*`` of bert, ``discriminator_predictions.*`` of electra,
+  ``lm_predictions.lm_head.*``, ``mask_predictions.*`` and ``deberta.embeddings.position_embeddings`` of deberta;
+- DeBERTa's own loader: ``bpe_encoder.bin`` of v1, ``spm.model`` and a generator's weights of v3, in half precision;
+- rust-bert's resources (``rust_model.ot``), and download lists of other projects for ModernBERT and DeBERTa-v3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import (
+    AlbertConfig,
+    AlbertForPreTraining,
+    BertConfig,
+    BertForPreTraining,
+    BertTokenizer,
+    CamembertConfig,
+    CamembertForMaskedLM,
+    DebertaConfig,
+    DebertaForMaskedLM,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ElectraConfig,
+    ElectraForPreTraining,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+from tests.encoders.models import RANGE
+from tests.hub.vocabularies import WORDPIECES, sentence_pieces, write_bytes, write_tokenizer_json, write_wordpieces
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 400,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "initializer_range": RANGE,
+}
+COUNTING: dict[str, Any] = {"max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
+FAIRSEQ = {"bos_token_id": 0, "eos_token_id": 2}
+DEBERTA: dict[str, Any] = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "max_relative_positions": -1,
+    "max_position_embeddings": 64,
+    "type_vocab_size": 0,
+    "legacy": False,
+}
+MODERNBERT = {"pad_token_id": 0, "cls_token_id": 3, "bos_token_id": 3, "sep_token_id": 4, "eos_token_id": 4}
+PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
+    "pad_piece": "[PAD]",
+    "bos_piece": "[CLS]",
+    "eos_piece": "[SEP]",
+    "unk_piece": "[UNK]",
+}
+PUBLISHED_ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": "[CLS],[SEP],[MASK]"}
+
+
+def _nothing(state: dict[str, Tensor]) -> dict[str, Any]:
+    return dict(state)
+
+
+def _old_layer_norms(state: dict[str, Tensor]) -> dict[str, Any]:
+    renamed = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for new, old in renamed.items():
+        state = {name.replace(new, old): value for name, value in state.items()}
+    return state
+
+
+def _v1_extras(state: dict[str, Tensor]) -> dict[str, Any]:
+    """Positions that the encoder does not use, and settings beside the weights."""
+    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    return {**state, **positions, "config": {"hidden_size": 32, "pos_att_type": "c2p|p2c"}}
+
+
+def _v3_halves(state: dict[str, Tensor]) -> dict[str, Any]:
+    heads = {"mask_predictions.dense.weight": torch.zeros(32, 32)}
+    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    return {name: value.half() for name, value in {**state, **heads, **positions}.items()}
+
+
+def _wordpieces(folder: Path) -> None:
+    write_wordpieces(folder)
+    write_tokenizer_json(folder)
+
+
+def _fairseq_words(folder: Path) -> None:
+    write_wordpieces(folder, ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
+    write_tokenizer_json(folder)
+
+
+def _roberta_bytes(folder: Path) -> None:
+    write_bytes(folder, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    write_tokenizer_json(folder)
+
+
+def _deberta_bytes(folder: Path) -> None:
+    write_bytes(folder, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
+
+
+def _pieces(name: str, json_too: bool = True, **specials: str | int) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(sentence_pieces(**specials))
+        if json_too:
+            write_tokenizer_json(folder)
+
+    return write
+
+
+def _modernbert_words(folder: Path) -> None:
+    """Published with ``tokenizer.json`` alone."""
+    write_wordpieces(folder)
+    write_tokenizer_json(folder, BertTokenizer)
+    (folder / "vocab.txt").unlink()
+
+
+@dataclass(frozen=True)
+class Published:
+    """One repository.
+
+    Attributes:
+        model: makes the model with the heads it was published with.
+        tokenizer: writes its tokenizer's files.
+        settings: its ``tokenizer_config.json``.
+        formats: of its weights: "safetensors", "bin", or both.
+        weights: from the model's weights to what its weight files hold.
+        more: files that PAPA has no use for.
+        needed: the tokenizer's and configuration files that it should fetch.
+    """
+
+    model: Callable[[], PreTrainedModel]
+    tokenizer: Callable[[Path], None]
+    settings: dict[str, Any]
+    formats: tuple[str, ...]
+    weights: Callable[[dict[str, Tensor]], dict[str, Any]] = _nothing
+    more: tuple[str, ...] = ("README.md", ".gitattributes")
+    needed: frozenset[str] = field(default=frozenset())
+
+    @property
+    def fetched(self) -> set[str]:
+        """All that should be fetched."""
+        weights = "model.safetensors" if "safetensors" in self.formats else "pytorch_model.bin"
+        return {"config.json", "tokenizer_config.json", weights, *self.needed}
+
+
+OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
+PUBLISHED: dict[str, Published] = {
+    "google-bert/bert-base-uncased": Published(
+        lambda: BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=64)),
+        _wordpieces,
+        {"do_lower_case": True, "model_max_length": 512},
+        ("safetensors", "bin"),
+        _old_layer_norms,
+        (*OTHERS, "model.onnx", "coreml/fill-mask/float32_model.mlpackage/Manifest.json"),
+        frozenset({"vocab.txt", "tokenizer.json"}),
+    ),
+    "FacebookAI/roberta-base": Published(
+        lambda: RobertaForMaskedLM(RobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        _roberta_bytes,
+        {"model_max_length": 512},
+        ("safetensors", "bin"),
+        more=(*OTHERS, "dict.txt"),
+        needed=frozenset({"vocab.json", "merges.txt", "tokenizer.json"}),
+    ),
+    "microsoft/deberta-base": Published(
+        lambda: DebertaForMaskedLM(DebertaConfig(**SIZES, **DEBERTA, pos_att_type="c2p|p2c")),
+        _deberta_bytes,
+        {"do_lower_case": False, "vocab_type": "gpt2"},
+        ("bin",),
+        _v1_extras,
+        ("README.md", ".gitattributes", "bpe_encoder.bin", "rust_model.ot", "tf_model.h5"),
+        frozenset({"vocab.json", "merges.txt"}),
+    ),
+    "microsoft/deberta-v3-base": Published(
+        lambda: DebertaV2ForMaskedLM(
+            DebertaV2Config(
+                **SIZES,
+                **DEBERTA,
+                pos_att_type="p2c|c2p",
+                share_att_key=True,
+                norm_rel_ebd="layer_norm",
+                position_buckets=8,
+            )
+        ),
+        _pieces("spm.model", json_too=False, **PUBLISHED_V3),
+        {"do_lower_case": False, "vocab_type": "spm"},
+        ("bin",),
+        _v3_halves,
+        ("README.md", ".gitattributes", "tf_model.h5", "rust_model.ot", "pytorch_model.generator.bin"),
+        frozenset({"spm.model"}),
+    ),
+    "google/electra-base-discriminator": Published(
+        lambda: ElectraForPreTraining(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=64)),
+        _wordpieces,
+        {"do_lower_case": True, "model_max_length": 512},
+        ("bin",),
+        _nothing,
+        OTHERS,
+        frozenset({"vocab.txt", "tokenizer.json"}),
+    ),
+    "FacebookAI/xlm-roberta-base": Published(
+        lambda: XLMRobertaForMaskedLM(XLMRobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        _pieces("sentencepiece.bpe.model"),
+        {"model_max_length": 512},
+        ("safetensors", "bin"),
+        more=(*OTHERS, "onnx/model.onnx", "onnx/sentencepiece.bpe.model", "onnx/tokenizer.json"),
+        needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
+    ),
+    "almanach/camembert-base": Published(
+        lambda: CamembertForMaskedLM(CamembertConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        _pieces("sentencepiece.bpe.model"),
+        {"model_max_length": 512},
+        ("safetensors", "bin"),
+        more=("README.md", ".gitattributes", "tf_model.h5"),
+        needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
+    ),
+    "albert/albert-base-v2": Published(
+        lambda: AlbertForPreTraining(
+            AlbertConfig(**SIZES, embedding_size=16, max_position_embeddings=64, bos_token_id=2, eos_token_id=3)
+        ),
+        _pieces("spiece.model", **PUBLISHED_ALBERT),
+        {"model_max_length": 512},
+        ("safetensors", "bin"),
+        more=(*OTHERS, "with-prefix-tf_model.h5"),
+        needed=frozenset({"spiece.model", "tokenizer.json"}),
+    ),
+    "distilbert/distilbert-base-uncased": Published(
+        lambda: DistilBertForMaskedLM(
+            DistilBertConfig(
+                vocab_size=400,
+                dim=32,
+                n_layers=2,
+                n_heads=4,
+                hidden_dim=48,
+                initializer_range=RANGE,
+                max_position_embeddings=64,
+            )
+        ),
+        _wordpieces,
+        {"do_lower_case": True, "model_max_length": 512},
+        ("safetensors", "bin"),
+        more=OTHERS,
+        needed=frozenset({"vocab.txt", "tokenizer.json"}),
+    ),
+    "microsoft/mpnet-base": Published(
+        lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=66, pad_token_id=1, **FAIRSEQ)),
+        _fairseq_words,
+        {"do_lower_case": True, "model_max_length": 512},
+        ("bin",),
+        more=("README.md", ".gitattributes", "tf_model.h5"),
+        needed=frozenset({"vocab.txt", "tokenizer.json"}),
+    ),
+    "answerdotai/ModernBERT-base": Published(
+        lambda: ModernBertForMaskedLM(
+            ModernBertConfig(**SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=64)
+        ),
+        _modernbert_words,
+        {
+            "clean_up_tokenization_spaces": True,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{f"{name[1:-1].lower()}_token": name for name in WORDPIECES if name != "[unused0]"},
+        },
+        ("safetensors", "bin"),
+        more=("README.md", ".gitattributes", "onnx/model.onnx", "onnx/model_fp16.onnx"),
+        needed=frozenset({"tokenizer.json"}),
+    ),
+}
+
+
+def write_encoder(name: str, folder: Path, seed: int = 0) -> PreTrainedModel:
+    """Write a repository's files; returns the model whose weights it holds."""
+    published = PUBLISHED[name]
+    torch.manual_seed(seed)
+    model = published.model().eval()
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("bias") and parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, std=RANGE)
+    folder.mkdir(parents=True)
+    model.config.to_json_file(folder / "config.json")
+    (folder / "tokenizer_config.json").write_text(json.dumps(published.settings))
+    published.tokenizer(folder)
+    weights = published.weights(model.state_dict())
+    if "safetensors" in published.formats:
+        # A decoder that is the embeddings is stored once, as the embeddings.
+        names = sorted(weights, key=lambda name: "embeddings" in name)
+        once = {weights[name].data_ptr(): name for name in names}
+        save_file({name: weights[name] for name in once.values()}, folder / "model.safetensors", {"format": "pt"})
+    if "bin" in published.formats:
+        torch.save(weights, folder / "pytorch_model.bin")
+    for other in published.more:
+        (folder / other).parent.mkdir(parents=True, exist_ok=True)
+        (folder / other).write_bytes(b"nothing that PAPA reads")
+    return model
