@@ -1,4 +1,4 @@
-"""Whether this machine's memory suffices for a study's workers, asked before hours are lost.
+"""Whether this machine's memory and disk suffice for a study's workers, asked before hours are lost.
 
 What a worker needs is told from shapes; ``tests/flows/test_capacity.py`` holds it against processes that do the work.
 Float32 weights count once for each encoder: workers map the same file.
@@ -30,7 +30,7 @@ _DECODER = 0.2e9
 
 
 class CapacityError(PapaError):
-    """Not enough memory is free."""
+    """Not enough memory or disk is free."""
 
 
 def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
@@ -54,6 +54,31 @@ def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
     raise CapacityError(
         f"{what} needs about {need / 1e9:.1f} GB a worker, which is {(workers * need + around) / 1e9:.1f} GB for "
         f"{workers} workers and what is around them, and {free / 1e9:.1f} GB are free: {advice}"
+    )
+
+
+def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path) -> None:
+    """Compare the features that workers store at the same time with what is free under ``folder`` now.
+
+    Raises:
+        CapacityError: it does not suffice; the message says for what, and what to set.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = psutil.disk_usage(str(there)).free
+    budget = study.execution.features_budget_gb * 1e9
+    cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
+    sizes = {(encoder, task): feature_bytes(encoder, inputs.size(task), study.features) for encoder, task in cells}
+    stored = {cell: size for cell, size in sizes.items() if size <= budget}
+    if not stored:
+        return
+    (encoder, task), need = max(stored.items(), key=lambda one: one[1])
+    at_once = min(workers, len(cells) * len(study.fractions))
+    if at_once * need <= free:
+        return
+    raise CapacityError(
+        f"the features of {inputs.label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of {at_once} "
+        f"workers, and {free / 1e9:.3g} GB are free in {there}: free some space, use another --store, or set "
+        f"execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
     )
 
 

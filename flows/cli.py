@@ -77,17 +77,39 @@ def run(
     """Run a study; what is cached is not computed again."""
     with _one_sentence(verbose):
         spec = _load(study, overrides)
-        from flows.inputs import check_inputs
+        from flows.check import check_study
         from tasks.store import Store
 
         place = Store(store)
         place.make()
-        inputs = check_inputs(spec)
+        checked = check_study(spec, place, workers=workers, ray_address=ray_address)
         from flows.environment import prepare_environment
         from flows.launch import launch
 
         prepare_environment(place, verbose=verbose)
-        launch(spec, inputs, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
+        launch(checked, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
+
+
+@app.command()
+def check(
+    study: Study,
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+) -> None:
+    """Look at everything that a study names, and tell all that is wrong with it; compute nothing."""
+    with _one_sentence(verbose=False):
+        spec = _load(study, overrides)
+        from rich.console import Console
+
+        from flows.check import check_study
+        from flows.check_shown import show_checked
+        from tasks.store import Store
+
+        place = Store(store)
+        place.check()
+        show_checked(check_study(spec, place, workers=workers, ray_address=ray_address), Console())
 
 
 @app.command()
@@ -111,12 +133,14 @@ def plan(
         spec = _load(study, overrides)
         from rich.console import Console
 
+        from flows.check import check_study
         from flows.plan import show_plan
         from tasks.store import Store
 
         place = Store(store)
         place.check()
-        show_plan(spec, place, Console(), workers=workers, gpus=gpus, teraflops=tflops)
+        checked = check_study(spec, place, for_plan=True)
+        show_plan(checked, place, Console(), workers=workers, gpus=gpus, teraflops=tflops)
 
 
 @app.command()

@@ -35,9 +35,14 @@ class Size:
     tokens: float
 
 
-def size_of(task: TaskSpec) -> Size:
-    """A task's size, from its specification and its source; no row is parsed."""
-    rows = [
+def size_of(task: TaskSpec, found: tuple[int, int] | None = None) -> Size:
+    """A task's size.
+
+    Args:
+        task: with its source; no row of it is parsed.
+        found: the rows that it takes of each split, where they were counted.
+    """
+    rows = found or [
         min(limit or most, most)
         for limit, most in (
             (task.train_rows, _rows(task, "train")),

@@ -48,7 +48,8 @@ def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, c
 
     check_free(folder)
     inputs = check_inputs(study)
-    graph = build_graph(inputs.study, inputs, tracking_address(store))
+    study = inputs.study
+    graph = build_graph(study, inputs, tracking_address(store))
     finished = _finished(graph, store)
     full_names = {inputs.label(encoder): encoder.name for encoder in inputs.encoders}
     cell = _find(graph.cells, finished, wanted, full_names, study.name)

@@ -1,16 +1,25 @@
-"""What a study starts from, checked before anything is computed."""
+"""What a study starts from: its encoders and the content of its sources, found side by side before anything else."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 from flows.costs import Size, size_of
+from flows.problems import CheckError, Problem
 from papa.encoders.reference import EncoderReference, check_precision, resolve_encoder
 from papa.encoders.shapes import known_shape
-from papa.errors import EncoderError, HubUnreachableError, SpecError
-from papa.spec import EncoderSpec, Precision, Source, StudySpec, TaskSpec
+from papa.errors import EncoderError, HubUnreachableError, PapaError, SpecError
+from papa.spec import EncoderSpec, Frozen, Source, StudySpec, TaskSpec
+
+_AT_ONCE = 16
+"""What is asked for over a network at the same time."""
+
+Of = TypeVar("Of")
 
 
 @dataclass(frozen=True)
@@ -18,7 +27,7 @@ class StudyInputs:
     """The encoders of a study and the content of its sources.
 
     Attributes:
-        study: the specification with the commits that its encoders' branches stood for.
+        study: the study with every branch of the hub replaced by the commit that it stands for.
         encoders: in the study's order.
         fingerprints: what each source holds, by source.
         sizes: about how much text each task has, by source and rows asked for.
@@ -42,54 +51,172 @@ class StudyInputs:
 
 
 def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
-    """Resolve encoders and sources and check that they fit each other; no weight is loaded, no row read.
+    """Resolve encoders and sources and check that they fit each other; no row is read.
 
     Args:
         study: the resolved specification.
-        shapes_suffice: for plans: where an encoder cannot be had, its published shape stands for it.
+        shapes_suffice: for plans: what an unreachable hub keeps back is stood for by published shapes and sizes.
 
     Raises:
-        EncoderError: an encoder is missing, unsupported, or has fewer positions than a task has slots.
-        DataError: a source is missing.
-        SpecError: two encoders are the same.
+        CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions than a task has
+            slots; all that was found is in it.
     """
-    from papa.corpora import fingerprint
-
-    texts = dict.fromkeys(text for task in study.tasks for text in _texts(study, task))
-    sources = dict.fromkeys(text.source for text in texts)
-    fingerprints = {source: fingerprint(source) for source in sources}
-    encoders = tuple(_encoder(spec, study.precision, shapes_suffice) for spec in study.encoders)
-    for encoder in encoders:
-        for task in study.tasks:
-            if task.slots > encoder.positions:
-                raise EncoderError(
-                    f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
-                    f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
-                )
-    return StudyInputs(
-        study=_at_commits(study, encoders),
-        encoders=encoders,
-        fingerprints=fingerprints,
-        sizes={text: size_of(text) for text in texts},
-        labels=_labels(encoders),
-    )
+    found = find_inputs(study, shapes_suffice=shapes_suffice)
+    if found.problems:
+        raise CheckError(found.problems)
+    return found.inputs()
 
 
-def _at_commits(study: StudySpec, encoders: tuple[EncoderReference, ...]) -> StudySpec:
-    """The study with commits where branches stood, so that what is stored says what was measured."""
-    specs = zip(study.encoders, encoders, strict=True)
-    found = tuple(spec.model_copy(update={"revision": encoder.revision or spec.revision}) for spec, encoder in specs)
-    return study.model_copy(update={"encoders": found})
+@dataclass
+class Found:
+    """What could be had of a study's inputs, and what could not.
+
+    Attributes:
+        study: as it was asked for.
+        encoders, sources: what was found; a source's value is its pinned self and its fingerprint.
+        rows: of each task or corpus, where they were counted: training and validation.
+        problems: what keeps the study from running.
+        silent: what the hub was asked for in vain, where published shapes and sizes stand for it.
+        stood_for: the sources among it.
+    """
+
+    study: StudySpec
+    encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
+    sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
+    rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    silent: list[HubUnreachableError] = field(default_factory=list)
+    stood_for: set[Source] = field(default_factory=set)
+
+    def inputs(self) -> StudyInputs:
+        """The study's inputs; only where there is no problem."""
+        study, encoders = self.pinned(), tuple(self.encoders[spec] for spec in self.study.encoders)
+        sizes: dict[TaskSpec, Size] = {}
+        for task in self.study.tasks:
+            for text in texts_of(self.study, task):
+                rows = next((rows for seen, rows in self.rows.items() if laid_out_like(text, seen) == text), None)
+                sizes[self.at_commit(text)] = size_of(text, rows)
+        return StudyInputs(
+            study=study,
+            encoders=encoders,
+            fingerprints=dict(self.sources.values()),
+            sizes=sizes,
+            labels=labels_of(encoders),
+        )
+
+    def pinned(self) -> StudySpec:
+        """The study with every branch replaced by its commit."""
+        constants = tuple(
+            one if one.corpus is None else one.model_copy(update={"corpus": self.at_commit(one.corpus)})
+            for one in self.study.constants
+        )
+        encoders = tuple(
+            spec.model_copy(update={"revision": self.encoders[spec].revision}) for spec in self.study.encoders
+        )
+        tasks = tuple(self.at_commit(task) for task in self.study.tasks)
+        return self.study.model_copy(update={"tasks": tasks, "constants": constants, "encoders": encoders})
+
+    def at_commit(self, task: TaskSpec) -> TaskSpec:
+        """The task with its source pinned."""
+        return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
-def _encoder(spec: EncoderSpec, precision: Precision, shapes_suffice: bool) -> EncoderReference:
-    known = known_shape(spec, precision) if shapes_suffice else None
+def find_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> Found:
+    """Find encoders and sources, side by side, and collect what is wrong with them."""
+    from papa.encoders.families import family_of  # noqa: F401 — imported here once instead of by several threads
+
+    found = Found(study)
+    encoders = {spec: f"encoders.{place} ({spec.name})" for place, spec in enumerate(study.encoders)}
+    sources = {text.source: where for text, where in reversed(named_texts(study).items())}
+    jobs: dict[Frozen, Callable[[], Any]] = {
+        **{spec: partial(resolve_encoder, spec, study.precision) for spec in encoders},
+        **{source: partial(_source, source) for source in sources},
+    }
+    results = side_by_side(jobs)
+    for spec, where in encoders.items():
+        result = results[spec]
+        known = known_shape(spec, study.precision) if shapes_suffice else None
+        if isinstance(result, HubUnreachableError) and known is not None:
+            found.silent.append(result)
+            found.encoders[spec] = known
+        elif isinstance(result, PapaError):
+            found.problems.append(Problem(where, result))
+        else:
+            found.encoders[spec] = result
+    for source, where in reversed(sources.items()):
+        result = results[source]
+        if isinstance(result, HubUnreachableError) and shapes_suffice:
+            found.silent.append(result)
+            found.stood_for.add(source)
+            found.sources[source] = source, f"unknown, of {source.model_dump_json()}"
+        elif isinstance(result, PapaError):
+            found.problems.append(Problem(where, result))
+        else:
+            found.sources[source] = result
+    found.problems += _positions(found) + _doubles(found)
+    return found
+
+
+def side_by_side(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
+    """What each job returns, or the error that a user can mend."""
+
+    def done(job: Callable[[], Any]) -> Any:
+        try:
+            return job()
+        except PapaError as error:
+            return error
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return dict(zip(jobs, threads.map(done, jobs.values()), strict=True))
+
+
+def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
+    """Every task and every corpus of constants, with its place in the study."""
+    names = {task: f"tasks.{place} ({task.name})" for place, task in enumerate(study.tasks)}
+    for place, constants in enumerate(study.constants):
+        if constants.corpus is not None:
+            names.setdefault(constants.corpus, f"constants.{place}.corpus ({constants.corpus.name})")
+    return names
+
+
+def texts_of(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
+    """The task itself and, laid out like it, the corpora that constants are averaged over."""
+    others = [spec.corpus for spec in study.constants if spec.corpus is not None]
+    return [task, *(laid_out_like(task, other) for other in others)]
+
+
+def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
+    """Another task's text in the slots of ``task``, so that its average fits."""
+    return corpus.model_copy(update={"slots": task.slots})
+
+
+def _source(source: Source) -> tuple[Source, str]:
+    from papa.corpora import fingerprint, pinned
+
+    return pinned(source), fingerprint(source)
+
+
+def _positions(found: Found) -> list[Problem]:
+    return [
+        Problem(
+            f"tasks.{place} ({task.name})",
+            EncoderError(
+                f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
+                f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
+            ),
+        )
+        for place, task in enumerate(found.study.tasks)
+        for encoder in found.encoders.values()
+        if task.slots > encoder.positions
+    ]
+
+
+def _doubles(found: Found) -> list[Problem]:
     try:
-        return resolve_encoder(spec, precision)
-    except HubUnreachableError:
-        if known is None:
-            raise
-        return known
+        labels_of(tuple(found.encoders.values()))
+    except SpecError as error:
+        return [Problem("encoders", error)]
+    return []
 
 
 def check_device(study: StudySpec, cluster: str | None) -> None:
@@ -106,19 +233,12 @@ def check_device(study: StudySpec, cluster: str | None) -> None:
     check_precision(study.precision, ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
-def _texts(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
-    """The task itself and, laid out like it, the corpora that constants are averaged over."""
-    others = [spec.corpus for spec in study.constants if spec.corpus is not None]
-    return [task, *(laid_out_like(task, other) for other in others)]
+def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
+    """Short names, longer where short ones would clash.
 
-
-def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
-    """Another task's text in the slots of ``task``, so that its average fits."""
-    return corpus.model_copy(update={"slots": task.slots})
-
-
-def _labels(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
-    """Short names, longer where short ones would clash."""
+    Raises:
+        SpecError: two encoders are the same.
+    """
     shorts = Counter(encoder.display for encoder in encoders)
     names = Counter(encoder.name for encoder in encoders)
     labels = {}
@@ -128,5 +248,5 @@ def _labels(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, st
             label = f"{encoder.name}@{(encoder.revision or encoder.digest)[:12]}"
         labels[encoder] = label
     if len(set(labels.values())) < len(labels):
-        raise SpecError("encoders: the same encoder stands twice under different names: keep one")
+        raise SpecError("the same encoder stands twice under different names: keep one")
     return labels

@@ -8,18 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.inputs import StudyInputs
+from flows.check import Checked
 from flows.own_server import start_own_server
 from flows.progress import StudyProgress
 from flows.ready import given, made_ready
 from flows.server import check_server
-from papa.spec import StudySpec
 from tasks.store import Store
 
 
 def launch(
-    spec: StudySpec,
-    inputs: StudyInputs,
+    checked: Checked,
     store: Store,
     *,
     study: Path,
@@ -30,7 +28,7 @@ def launch(
     """Run the flow and print the table and where things lie.
 
     Args:
-        spec, inputs: the resolved study and its checked inputs.
+        checked: the study, looked at.
         store: prepared by ``prepare_environment``.
         study, overrides, workers, ray_address: as on the command line.
 
@@ -45,7 +43,7 @@ def launch(
                 check_server()
             try:
                 shown = StudyProgress(errors)
-                ready = made_ready(spec, inputs, store, shown, workers=workers, ray_address=ray_address)
+                ready = made_ready(checked, store, shown, workers=workers, ray_address=ray_address)
                 mark = given.set(stack.enter_context(ready))
                 stack.callback(given.reset, mark)
                 from flows.study import Outcome, run_study
@@ -62,7 +60,7 @@ def launch(
                 ray_address=ray_address,
             )
         )
-        _tell(outcome.folder, outcome.tracking, spec.name, console)
+        _tell(outcome.folder, outcome.tracking, checked.inputs.study.name, console)
 
 
 def _tell(folder: str, tracking: str, name: str, console: Console) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from flows.build import build_graph
 from flows.costs import expected_rates, feature_bytes, measured_rates, seconds_of
 from flows.devices import gpu, one_core
 from flows.graph import Graph, Node
-from flows.inputs import check_inputs
 from flows.progress import duration
 from papa.artifacts import ArtifactReference
-from papa.spec import StudySpec
 from tasks.store import Store
-from tasks.tracking_address import tracking_address
+
+if TYPE_CHECKING:
+    from flows.check import Checked
 
 State = Literal["cached", "to run"]
 
@@ -41,7 +40,7 @@ class Planned:
 
 
 def show_plan(
-    study: StudySpec,
+    checked: Checked,
     store: Store,
     console: Console,
     *,
@@ -52,18 +51,17 @@ def show_plan(
     """Print the plan of a study, for this machine or for ``gpus`` GPUs.
 
     Args:
-        study: the resolved specification.
+        checked: the study, looked at.
         store: what is cached, and at what rates it was made.
         console: where to.
         workers: on this machine; None takes the study's, else one for each core.
         gpus: None plans for this machine.
         teraflops: what one GPU reaches in a matrix product; None measures or assumes it.
-
-    Raises:
-        PapaError: the study's inputs do not fit.
     """
-    inputs = check_inputs(study, shapes_suffice=True)
-    graph = build_graph(inputs.study, inputs, tracking_address(store))
+    for note in checked.unseen:
+        console.print(f"not looked at: {note}", highlight=False, soft_wrap=True, markup=False)
+    inputs, graph = checked.inputs, checked.graph
+    study = inputs.study
     core = one_core()
     device = gpu(study.precision, teraflops) if gpus else core
     own = {} if gpus else measured_rates(store)

@@ -20,10 +20,10 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
+from flows.check import check_study
 from flows.costs import measured_rates, seconds_of
 from flows.environment import quiet_engines
 from flows.graph import Graph, Node
-from flows.inputs import check_inputs
 from flows.leftovers import FLOW, mark_crashed_runs, name_driver
 from flows.processes import Process
 from flows.progress import StudyProgress
@@ -142,7 +142,8 @@ def _by_itself(
     """What the command line does before the flow, where a worker started it: progress goes to the run's log."""
     quiet_engines()
     shown = StudyProgress(get_run_logger().info)
-    return made_ready(spec, check_inputs(spec), place, shown, workers=workers, ray_address=ray_address)
+    checked = check_study(spec, place, workers=workers, ray_address=ray_address)
+    return made_ready(checked, place, shown, workers=workers, ray_address=ray_address)
 
 
 def _tags(spec: StudySpec) -> list[str]:

@@ -4,7 +4,7 @@ Compact batches hold tensors and live in ``papa.corpora.compact``, so that readi
 """
 
 from papa.corpora.corpus import TOKENIZE_VERSION, TokenizedCorpus, load_corpus, tokenize_corpus
-from papa.corpora.sources import Split, fingerprint, read_source
+from papa.corpora.sources import Split, fingerprint, pinned, read_source
 from papa.corpora.split import TokenizedSplit
 from papa.corpora.table import SourceTable
 
@@ -16,6 +16,7 @@ __all__ = [
     "TokenizedSplit",
     "fingerprint",
     "load_corpus",
+    "pinned",
     "read_source",
     "tokenize_corpus",
 ]

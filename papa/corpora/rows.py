@@ -51,13 +51,16 @@ def read_rows(task: TaskSpec) -> TaskRows:
     Raises:
         DataError: a split is missing or empty, or a row does not fit its task; the message says which.
     """
-    train, validation = read_source(task, "train"), read_source(task, "validation")
-    if task.kind == "mlm":
-        tables, names, notes = _unlabelled(task, train, validation)
-    elif task.kind == "words":
-        tables, names, notes = _words(task, train, validation)
-    else:
-        tables, names, notes = _texts(task, train, validation)
+    return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
+
+
+def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
+    """Check, label and sample the rows of a task's two splits.
+
+    Raises:
+        DataError: a row does not fit its task; the message says which.
+    """
+    tables, names, notes = labelled(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
     chosen = [
         table if rows is None else taken(table, sampled_rows(table.num_rows, rows, task.sample_seed))
@@ -79,13 +82,29 @@ Tables = tuple[pa.Table, pa.Table]
 Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
 
 
+def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+    """Both splits in the task's own columns, the classes' names, and what was done to the rows.
+
+    Raises:
+        DataError: a column or a row does not fit its task, or the metric does not fit the classes.
+    """
+    read = {"mlm": _unlabelled, "words": _words}.get(task.kind, _texts)
+    tables, names, notes = read(task, train, validation)
+    if task.metric == "f1" and names and len(names) != 2:
+        raise DataError(
+            f"{train.origin}: metric f1 needs two classes, and '{task.columns.label}' has {len(names)} "
+            f"({', '.join(names[:20])}): score them with metric accuracy"
+        )
+    return tables, names, notes
+
+
 def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     """Running text: blank rows are dropped, headings stay."""
     tables, dropped = [], {}
     for name, source in (("train", train), ("validation", validation)):
         text = pc.utf8_trim_whitespace(_text(source, task.columns.text))
         kept = text.filter(pc.not_equal(pc.binary_length(text), 0))
-        if len(kept) == 0:
+        if len(text) and not len(kept):
             raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
         tables.append(pa.table({"text": kept}))
         dropped[name] = len(text) - len(kept)

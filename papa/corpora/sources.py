@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from papa.artifacts import sha256_of_file, sha256_of_json
@@ -65,3 +66,17 @@ def fingerprint(source: Source) -> str:
         case _:
             content = {"name": source.name, "sha256": sha256_of_file(reviews_file())}
     return sha256_of_json({"kind": source.kind, **content})
+
+
+def pinned(source: Source) -> Source:
+    """The source at the commit that its revision stands for now; what is on this machine as it is.
+
+    Raises:
+        DataError: the hub has no such dataset or revision, or it may not be read.
+        HubUnreachableError: the hub does not answer, and this machine never asked before.
+    """
+    if not isinstance(source, HubSource) or Path(source.name).is_dir():
+        return source
+    from papa.corpora.repository import commit_of
+
+    return source.model_copy(update={"revision": commit_of(source)})

@@ -70,8 +70,7 @@ def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row:
     Raises:
         EncoderError: the tokenizer has no mask token.
     """
-    if specials.mask is None:
-        raise EncoderError("the tokenizer has no mask token, which a masked language model needs: use another encoder")
+    mask = check_mask(specials)
     ordinary = np.setdiff1d(np.arange(specials.vocabulary), list(specials.reserved))
     shown, labels = tokens.values.copy(), np.full(len(tokens.values), IGNORED, np.int64)
     offsets = tokens.offsets
@@ -82,10 +81,21 @@ def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row:
         count = max(1, round(MASKED_SHARE * int(length)))
         chosen = start + generator.choice(length, count, replace=False)
         fate = generator.random(count)
-        replacement = np.where(fate < 0.8, specials.mask, generator.choice(ordinary, count))
+        replacement = np.where(fate < 0.8, mask, generator.choice(ordinary, count))
         labels[chosen] = tokens.values[chosen]
         shown[chosen] = np.where(fate < 0.9, replacement, tokens.values[chosen])
     return Ragged(shown, tokens.lengths), labels
+
+
+def check_mask(specials: Specials) -> int:
+    """The mask token's id.
+
+    Raises:
+        EncoderError: the tokenizer has no mask token.
+    """
+    if specials.mask is None:
+        raise EncoderError("the tokenizer has no mask token, which a masked language model needs: use another encoder")
+    return specials.mask
 
 
 def _unknown(specials: Specials) -> int:

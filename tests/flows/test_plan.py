@@ -12,7 +12,7 @@ from flows.build import build_graph
 from flows.costs import expected_rates
 from flows.inputs import check_inputs
 from flows.plan import longest_chain, plan_study
-from papa.errors import HubUnreachableError
+from flows.problems import CheckError
 from papa.study_file import load_study
 from tasks.store import Store
 from tests.flows.conftest import papa
@@ -36,7 +36,8 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
 
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
     study = load_study(WHOLE, ())
-    graph = build_graph(study, check_inputs(study, shapes_suffice=True), "sqlite://")
+    inputs = check_inputs(study, shapes_suffice=True)
+    graph = build_graph(inputs.study, inputs, "sqlite://")
     steps = plan_study(graph, Store(tmp_path), expected_rates(1e14))
     total = sum(step.seconds for step in steps)
     chains = [longest_chain(graph, steps, gpus) for gpus in (1, 16, 10_000)]
@@ -49,11 +50,11 @@ def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
 
 def test_an_encoder_that_nobody_knows_is_not_planned() -> None:
     study = load_study(WHOLE, ["encoders=[nobody/nothing-at-all]"])
-    with pytest.raises(HubUnreachableError, match="nobody/nothing-at-all"):
+    with pytest.raises(CheckError, match="nobody/nothing-at-all"):
         check_inputs(study, shapes_suffice=True)
 
 
 def test_a_run_does_not_take_a_shape_for_an_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(HubUnreachableError, match="bert-base-uncased"):
+    with pytest.raises(CheckError, match="bert-base-uncased"):
         check_inputs(load_study(WHOLE, ()))

@@ -1,0 +1,204 @@
+"""A study is looked at before anything is computed, and all that is wrong with it is told at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.check import check_study
+from flows.problems import CheckError
+from papa.corpora import rows
+from papa.spec import StudySpec
+from papa.study_file import load_study
+from tasks.store import Store
+from tests.flows.conftest import SMALL, papa, words, write_study
+
+LIGHT = {"ray", "mlflow", "prefect"}
+GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
+TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
+
+
+def write(folder: Path, name: str, train: list[Any], validation: list[Any] | None = None) -> dict[str, Any]:
+    """Rows as files; returns their source."""
+    paths = {}
+    for split, content in (("train", train), ("validation", train if validation is None else validation)):
+        paths[split] = f"{name}-{split}.jsonl"
+        (folder / paths[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
+    return {"kind": "files", **paths}
+
+
+def task(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "text",
+        "source": source,
+        "columns": {"text": "text", "label": "label"},
+        "metric": "accuracy",
+        "slots": 32,
+        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+        **others,
+    }
+
+
+def entities(name: str, source: dict[str, Any]) -> dict[str, Any]:
+    return task(name, source, kind="words", columns={"words": "words", "label": "tags"}, metric="entity_f1")
+
+
+@pytest.fixture
+def seven(tmp_path: Path) -> str:
+    """A study with seven faults, and one task without."""
+    three = [{**row, "label": place % 3} for place, row in enumerate(GOOD)]
+    tasks = [
+        *SMALL["tasks"],
+        task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"}),
+        task("columns", write(tmp_path, "columns", GOOD), columns={"text": "txet", "label": "label"}),
+        task("three", write(tmp_path, "three", three), metric="f1"),
+        task("unseen", write(tmp_path, "unseen", GOOD, [*GOOD, {"text": "x", "label": 7}])),
+        entities("tags", write(tmp_path, "tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}])),
+        task("long", write(tmp_path, "long", GOOD), slots=1024),
+    ]
+    encoders = [*SMALL["encoders"], "./nowhere"]
+    return write_study(tmp_path, SMALL | {"tasks": tasks, "encoders": encoders})
+
+
+FAULTS = [
+    "encoders.1 (",
+    "tasks.1 (gone): there is no file at",
+    "tasks.2 (columns): ",
+    "tasks.3 (three): ",
+    "tasks.4 (unseen): ",
+    "tasks.5 (tags): ",
+    "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes 512 at most",
+]
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "run"])
+def test_seven_faults_are_seven_sentences(command: str, seven: str, tmp_path: Path) -> None:
+    finished = papa(command, seven, "--store", str(tmp_path / "store"))
+    assert finished.code == 1
+    first, *told = words(finished)
+    assert first == "error: 7 problems keep this study from running:"
+    assert len(told) == len(FAULTS)
+    for fault in FAULTS:
+        assert sum(fault in sentence for sentence in told) == 1, fault
+    assert not finished.imported & LIGHT
+    assert not (tmp_path / "store" / "artifacts").exists()
+
+
+def test_a_good_study_is_ready(tmp_path: Path) -> None:
+    finished = papa("check", write_study(tmp_path, SMALL), "--store", str(tmp_path / "store"))
+    assert finished.code == 0, finished.err
+    assert finished.out.splitlines()[-1] == "ready"
+    for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
+        assert shown in finished.out
+    assert not finished.imported & LIGHT
+    assert not (tmp_path / "store").exists()
+
+
+def refused(folder: Path, **changes: Any) -> tuple[str, ...]:
+    """What is wrong with the small study after a change."""
+    with pytest.raises(CheckError) as found:
+        check_study(study(folder, **changes), Store(folder / "store"))
+    return found.value.problems
+
+
+def study(folder: Path, **changes: Any) -> StudySpec:
+    return load_study(Path(write_study(folder, SMALL | changes)), ())
+
+
+def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
+    source = write(
+        tmp_path, "rows", [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}]
+    )
+    both = refused(tmp_path, tasks=[task("t", source, columns={"text": "sentense", "label": "lable"})])
+    assert [problem.partition(": no column ")[2] for problem in both] == [
+        "'sentense' (found: sentence, label, id): set the task's columns to fit it",
+        "'lable' (found: label, sentence, id): set the task's columns to fit it",
+    ]
+
+
+def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
+    corpus = task("other", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+    constants = [{"kind": "average", "corpus": corpus}]
+    tasks = [task(name, write(tmp_path, name, GOOD)) for name in ("first", "second")]
+    (only,) = refused(tmp_path, constants=constants, tasks=tasks)
+    assert only.startswith("constants.0.corpus (other): there is no file at")
+
+
+@pytest.mark.parametrize(
+    ("rows_of_train", "changes", "sentence"),
+    [
+        ([{"text": "x", "label": 0}, {"text": "y", "label": 5}], {"labels": ["a", "b"]}, "has 5 as 'label' where the"),
+        ([{"text": "x", "label": -1}] * 4, {}, "every 'label' is -1: -1 marks the hidden labels of GLUE's test splits"),
+        ([{"text": "x", "label": 0.5}] * 4, {}, "has 0.5 as 'label', which is no class"),
+        ([{"text": "x", "label": "red"}] * 4, {"metric": "spearman"}, "'red' as 'label' where a regression task"),
+        ([{"text": 1, "label": 0}] * 4, {}, "column 'text' holds int64, not text"),
+        ([{"text": "x", "label": 0}] * 4, {"metric": "f1"}, "metric f1 needs two classes, and 'label' has 1 (0)"),
+    ],
+)
+def test_labels_are_read(tmp_path: Path, rows_of_train: list[Any], changes: dict[str, Any], sentence: str) -> None:
+    (only,) = refused(tmp_path, tasks=[task("t", write(tmp_path, "rows", rows_of_train), **changes)])
+    assert only.startswith("tasks.0 (t): ")
+    assert sentence in only
+
+
+def test_memory_is_looked_at(tmp_path: Path) -> None:
+    spec = study(tmp_path)
+    with pytest.raises(CheckError) as found:
+        check_study(spec, Store(tmp_path), workers=10_000)
+    assert found.value.problems[0].startswith("memory: ")
+
+
+def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
+    import psutil
+
+    from flows.capacity import CapacityError, check_disk
+    from flows.costs import Size
+    from flows.inputs import StudyInputs, check_inputs
+
+    spec = study(tmp_path, execution={"features_budget_gb": 1e12})
+    inputs = check_inputs(spec)
+    a_row = 32 * 7 * 384 * 4
+    free = psutil.disk_usage(str(tmp_path)).free
+    many = {text: Size(2 * free // a_row, 0, 32.0) for text in inputs.sizes}
+    wide = StudyInputs(inputs.study, inputs.encoders, inputs.fingerprints, many, inputs.labels)
+    with pytest.raises(CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"):
+        check_disk(spec, wide, 1, tmp_path / "not" / "there")
+    check_disk(study(tmp_path, execution={"features_budget_gb": 1}), wide, 1, tmp_path)
+
+
+def test_half_precision_on_a_cpu_is_told_with_the_rest(tmp_path: Path) -> None:
+    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+    execution = {"device": "cpu", "workers": 1}
+    both = refused(tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution)
+    assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
+
+
+def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.inputs import check_inputs
+    from tasks.tokenise import Tokenise, tokenise
+
+    spec, store = study(tmp_path), Store(tmp_path / "store")
+    inputs = check_inputs(spec)
+    (encoder,), (text,) = inputs.encoders, spec.tasks
+    step = Tokenise("", 0.0, encoder, text, spec.layout, inputs.fingerprint(text))
+    read: list[str] = []
+    real: Callable[..., Any] = rows.read_source
+    monkeypatch.setattr("papa.corpora.look.read_source", lambda *of: read.append(of[1]) or real(*of))
+    before = check_study(spec, store, workers=1)
+    assert read == ["train", "validation"]
+    tokenise(
+        encoder_reference=encoder,
+        task=text,
+        layout=spec.layout,
+        folder=step.folder(store),
+        shard_rows=64,
+        progress=lambda *_: None,
+    )
+    after = check_study(spec, store, workers=1)
+    assert read == ["train", "validation"]
+    assert after.looks == before.looks
