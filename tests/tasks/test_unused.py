@@ -58,6 +58,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
+    begun = time.time()
     fill(store)
     found = {one.address.removeprefix(f"{store.artifacts}/"): one for one in unused(store)}
     assert set(found) == {"tokenise/unused", "probe/unused", "average-shards/killed"}
@@ -65,7 +66,8 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     assert found["probe/unused"].reason == "nothing refers to it"
     assert found["average-shards/killed"].reason == "an average that was not finished"
     assert all(one.size > 100 for one in found.values())
-    assert all(abs(time.time() - one.modified) < 600 for one in found.values())
+    # A store may keep whole seconds.
+    assert all(begun - 1 <= one.modified <= time.time() + 1 for one in found.values())
     for one in found.values():
         delete(one)
     assert complete(store) == USED
@@ -120,9 +122,10 @@ def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
 
 def test_who_runs_says_so(store: Store) -> None:
     assert running(store) == {}
+    begun = time.time()
     with announced(store, "host:1:2") as again:
         again()
-        assert 0 <= running(store)["host:1:2"] < 600
+        assert 0 <= running(store)["host:1:2"] <= time.time() - begun + 1
     assert running(store) == {}
 
 
