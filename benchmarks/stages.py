@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import Measured, in_turn, seconds
-from benchmarks.plain import plainly, with_constants, with_mix
+from tests.plain import plainly, with_constants, with_mix
 from benchmarks.setting import Setting, encoder, model_inputs, padded_batches, plain_model
 from papa.attention.averager import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,6 +32,7 @@ from papa.artifacts import (
 from papa.cache import copies_of, local_name
 from papa.errors import ArtifactError, PapaError, TransientError
 from papa.filesystem import check
+from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
 
 pytestmark = pytest.mark.server
@@ -142,9 +142,9 @@ def test_processes_of_one_machine_fetch_once(s3_place: str) -> None:
     for process in processes:
         process.start()
     go.set()
-    assert [len(results.get(timeout=60)) for _ in processes] == [2_000_000] * 3
+    assert [len(results.get(timeout=PATIENCE_SECONDS)) for _ in processes] == [2_000_000] * 3
     for process in processes:
-        process.join(30)
+        process.join(PATIENCE_SECONDS)
     assert [path.suffix for path in copies_of(found.path).iterdir()].count("") == 1
 
 
@@ -250,7 +250,7 @@ def nobody_listens(server: S3Server) -> dict[str, str]:
         (S3Server.environment, "nonsense://bucket/x", "is no address of a store .*: give a folder, or a URI"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_within_seconds(
+def test_what_cannot_be_used_is_one_sentence(
     s3: S3Server,
     s3_place: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -263,11 +263,9 @@ def test_what_cannot_be_used_is_one_sentence_within_seconds(
     for name, value in change(s3).items():
         monkeypatch.setenv(name, value)
     S3FileSystem.clear_instance_cache()
-    started = time.monotonic()
     with pytest.raises(PapaError, match=sentence) as raised:
         check(address or s3_place, write=True)
     assert "\n" not in str(raised.value)
-    assert time.monotonic() - started < 30
 
 
 def test_without_credentials(s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +301,8 @@ def test_a_server_that_never_answers_is_said(s3_place: str, monkeypatch: pytest.
         silent.listen()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         S3FileSystem.clear_instance_cache()
-        started = time.monotonic()
         with pytest.raises(TransientError, match=r"no answer within 15 seconds"):
             check(s3_place, write=True)
-        assert time.monotonic() - started < 30
 
 
 def test_metadata_is_readable_json(s3_place: str) -> None:

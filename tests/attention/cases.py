@@ -7,12 +7,12 @@ import copy
 import torch
 from torch import Tensor
 
-from benchmarks.plain import plain_model, plain_pass
 from papa.attention.averager import AttentionAverager, averaging
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
 from tests.encoders.models import random_model
+from tests.plain import plain_model, plain_pass
 
 HALF = [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]
 TOLERANCE = 1e-6

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.plain import plainly, with_mix
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
@@ -17,6 +16,7 @@ from papa.errors import ArtifactError
 from tests.attention.cases import HALF, Case, distance, random_constants
 from tests.encoders.inputs import SLOTS
 from tests.encoders.models import DROPOUT
+from tests.plain import plainly, with_mix
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModel
 
-from benchmarks.plain import plainly, with_constants
 from papa.attention.averager import averaging
 from papa.attention.constants import ConstantMatrices
 from papa.attention.controls import CONTROLS
@@ -21,6 +20,7 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.ranking import constant_count, head_order
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import Inputs
+from tests.plain import plainly, with_constants
 
 SLOTS = 64
 KINDS = ("average", "identity", "toeplitz", "zeros")

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.plain import plainly, with_constants, with_mix
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
 from tests.attention.cases import HALF, Case, distance, random_constants
 from tests.encoders.inputs import some_inputs
+from tests.plain import plainly, with_constants, with_mix
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from benchmarks.plain import plain_model, plain_pass, plainly, with_constants, with_mix
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
 from tests.attention import test_golden
 from tests.attention.test_golden import Golden
 from tests.encoders import trained
+from tests.plain import plain_model, plain_pass, plainly, with_constants, with_mix
 
 golden = test_golden.golden
 

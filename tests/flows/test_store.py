@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -33,10 +32,8 @@ def test_a_store_that_cannot_be_used_is_one_sentence(
 ) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "PAPA_CACHE": str(tmp_path / "cache")}
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
-    begun = time.monotonic()
     with start(command, *study, "--store", store, more={**keys, **more}) as process:
         finished = finish(process)
-    assert time.monotonic() - begun < 30
     assert finished.code == 1
     (line,) = words(finished)
     assert line.startswith("error: ")

@@ -1,7 +1,9 @@
-"""The embedded encoder and small samples of real corpora."""
+"""The lower layers of the embedded encoder and small samples of real corpora."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,18 +11,30 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 
+LAYERS = 3
 RATE = {"learning_rate": 5e-4, "batch_size": 8, "epochs": 2}
 
 
 @pytest.fixture(scope="session")
-def reference() -> EncoderReference:
-    return resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
+def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
+    """The first layers of the embedded encoder: trained weights at half its cost."""
+    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
+    folder = tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers"
+    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    config = json.loads((embedded / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": LAYERS}))
+    weights = load_file(embedded / "model.safetensors")
+    above = tuple(f"encoder.layer.{layer}." for layer in range(LAYERS, config["num_hidden_layers"]))
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return resolve_encoder(EncoderSpec(name=str(folder)))
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def test_a_seed_without_labels_has_no_loss(encoder: Encoder) -> None:
 
 
 def test_predictions_are_log_probabilities_of_the_true_words(encoder: Encoder, features: PackedFeatures) -> None:
-    probe = MaskedProbe((0, 1), layers=7, width=384, word_embeddings=encoder.word_embeddings)
+    probe = MaskedProbe((0, 1), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings)
     rows = torch.arange(12)
     with torch.no_grad():
         found = probe.predictions(features, rows)
@@ -75,7 +75,7 @@ def test_predictions_are_log_probabilities_of_the_true_words(encoder: Encoder, f
 
 
 def test_word_embeddings_are_the_encoders_and_stay(encoder: Encoder, features: PackedFeatures) -> None:
-    probe = MaskedProbe((0,), layers=7, width=384, word_embeddings=encoder.word_embeddings)
+    probe = MaskedProbe((0,), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings)
     before = encoder.word_embeddings.detach().clone()
     optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-2)
     first = probe.losses(features, torch.arange(12)[None])

@@ -25,7 +25,7 @@ def golden(shared: Path) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def golden_features(encoder: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
+def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
     mask = golden["attention_mask"].bool()
     batch = CompactBatch.of_tokens(
         rows=torch.arange(8),
@@ -35,7 +35,7 @@ def golden_features(encoder: Encoder, golden: dict[str, Tensor]) -> PackedFeatur
         token_type_ids=golden["token_type_ids"][mask],
     )
     with torch.no_grad():
-        values = pack_states(encoder.token_states(batch), None)
+        values = pack_states(minilm.token_states(batch), None)
     return PackedFeatures(
         values=values,
         offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),
@@ -134,10 +134,10 @@ def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) 
 
 
 @pytest.fixture(scope="module")
-def words(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> PackedFeatures:
+def words(minilm: Encoder, corpora: dict[str, TokenizedCorpus]) -> PackedFeatures:
     split, pad = corpora["wnut17"].split("train"), corpora["wnut17"].pad_token_id
     rows = torch.arange(40).numpy()
-    return compute_features(encoder, split, rows, batch_tokens=1024, dtype="float32", pad_token_id=pad)
+    return compute_features(minilm, split, rows, batch_tokens=1024, dtype="float32", pad_token_id=pad)
 
 
 def test_token_losses_are_means_over_each_seeds_own_tokens(words: PackedFeatures) -> None:

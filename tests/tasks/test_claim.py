@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ import pytest
 from papa.errors import PapaError
 from tasks.claim import claimed
 from tasks.store import Store
+from tests.flows.processes import PATIENCE_SECONDS
 
 
 def _hold(root: str, held: Any) -> None:
     with claimed(Store(root), "probe-key"):
         held.set()
-        time.sleep(60)
+        signal.pause()
 
 
 @pytest.mark.server
@@ -29,7 +29,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     held, waited = context.Event(), []
     holder = context.Process(target=_hold, args=(str(tmp_path), held))
     holder.start()
-    assert held.wait(60)
+    assert held.wait(PATIENCE_SECONDS)
     with claimed(Store(tmp_path), "probe-other"):
         pass
     assert holder.pid
@@ -41,7 +41,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     with claimed(Store(tmp_path), "probe-key", kill):
         pass
     assert waited == [True]
-    holder.join(10)
+    holder.join(PATIENCE_SECONDS)
 
 
 def test_who_gives_up_does_not_wait(tmp_path: Path) -> None:
@@ -51,4 +51,4 @@ def test_who_gives_up_does_not_wait(tmp_path: Path) -> None:
 
     told = "worked on probe-key: run again"
     with claimed(Store(tmp_path), "probe-key"), ThreadPoolExecutor(1) as threads, pytest.raises(PapaError, match=told):
-        threads.submit(wait).result(30)
+        threads.submit(wait).result(PATIENCE_SECONDS)

@@ -28,6 +28,7 @@ from tasks.tracking import run_links
 from tasks.tracking_client import check_tracking, connect
 from tasks.tracking_errors import TrackingError
 from tasks.tracking_results import logged_results
+from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.services import Service, mlflow_server
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, RESULTS, ended_well, log_study, logged, logging_process
@@ -121,7 +122,7 @@ def test_what_a_killed_process_left_is_finished(tmp_path: Path, last: int, runs:
     address = address_in(tmp_path)
     connect(address)
     process = logging_process("killed", tmp_path, address, last)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == -signal.SIGKILL, said
     assert rows(tmp_path)["runs"] == runs
     log_study("killed", Store(tmp_path), address)
@@ -137,7 +138,7 @@ def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None
         "connect(sys.argv[1])"
     )
     command = [sys.executable, "-c", killed_before_it_is_linked, address_in(tmp_path)]
-    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == -signal.SIGKILL
     assert list(tmp_path.glob(".mlflow.db.*/whole"))
     assert not (tmp_path / "mlflow.db").exists()
     log_study("killed", Store(tmp_path), address_in(tmp_path))

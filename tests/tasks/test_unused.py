@@ -65,6 +65,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
+    begun = time.time()
     fill(store)
     found = {one.address.removeprefix(f"{store.artifacts}/"): one for one in unused(store)}
     assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average-shards/{KILLED}"}
@@ -72,7 +73,8 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
     assert found[f"average-shards/{KILLED}"].reason == "an average that was not finished"
     assert all(one.size > 100 for one in found.values())
-    assert all(abs(time.time() - one.modified) < 600 for one in found.values())
+    # A store may keep whole seconds.
+    assert all(begun - 1 <= one.modified <= time.time() + 1 for one in found.values())
     for one in found.values():
         delete(one)
     assert complete(store) == KEPT
@@ -221,9 +223,10 @@ def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) ->
 
 def test_who_runs_says_so(store: Store) -> None:
     assert running(store) == {}
+    begun = time.time()
     with announced(store, "host:1:2") as again:
         again()
-        assert 0 <= running(store)["host:1:2"] < 600
+        assert 0 <= running(store)["host:1:2"] <= time.time() - begun + 1
     assert running(store) == {}
 
 

@@ -23,6 +23,7 @@ from tasks.tracking_client import connect
 from tasks.tracking_errors import explained
 from tasks.tracking_groups import Group
 from tasks.tracking_runs import RunLogger
+from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
@@ -101,7 +102,7 @@ def logging_process(name: str, store: Path, address: str, *last: int) -> subproc
 def ended_well(processes: Sequence[subprocess.Popen[str]]) -> None:
     """Wait for processes; fail with what one that failed said."""
     for process in processes:
-        _, said = process.communicate(timeout=240)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, said
 
 

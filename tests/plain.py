@@ -1,8 +1,9 @@
 """The plain way, written for comparison: padded inputs, eager attention, a matrix per input, head and layer.
 
 It follows the semantics of the paper's own experiments with nothing left out and nothing shared, and serves as
-the independent side of equivalence tests and of benchmarks. Families behind transformers' attention interface are
-changed there; in the others (DeBERTa, MPNet) it is the dropout of attention matrices whose output is changed.
+the independent side of equivalence tests; the benchmarks take it from here. Families behind transformers' attention
+interface are changed there; in the others (DeBERTa, MPNet) it is the dropout of attention matrices whose output is
+changed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+"""What Prefect recorded of the studies of a store, asked through its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from flows.environment import quiet_engines
+from flows.own_server import start_own_server
+from tasks.store import Store
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One step: the state it is in, and how often it began."""
+
+    state: str
+    attempts: int
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """One run of a study with its steps by name."""
+
+    name: str
+    tags: list[str]
+    state: str
+    message: str | None
+    steps: dict[str, TaskRun]
+
+
+def flow_runs(store: Path) -> list[FlowRun]:
+    """The runs of the studies of a store that nobody uses now, in the order in which they started."""
+    with patch.dict(os.environ, PREFECT_HOME=str(store / "prefect")):
+        quiet_engines()
+        server = start_own_server(Store(store))
+        try:
+            server.wait()
+            runs = _ask(server.port, "flow_runs/filter", {"sort": "START_TIME_ASC"})
+            steps = _ask(server.port, "task_runs/filter", {})
+        finally:
+            server.end()
+    return [
+        FlowRun(
+            name=run["name"],
+            tags=run["tags"],
+            state=run["state"]["name"],
+            message=run["state"]["message"],
+            steps={
+                step["name"]: TaskRun(step["state"]["name"], step["run_count"])
+                for step in steps
+                if step["flow_run_id"] == run["id"]
+            },
+        )
+        for run in runs
+    ]
+
+
+def _ask(port: int, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        found = json.load(answer)
+    assert len(found) < 200, "the API gives no more at once"
+    return found
