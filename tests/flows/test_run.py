@@ -14,7 +14,7 @@ import yaml
 from flows.processes import Process
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, words, write_study
 
-COMPUTED = ("tokenise", "average", "rank", "probe")
+COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 
 
 def last_task_states(store: Path) -> dict[str, str]:
@@ -110,7 +110,7 @@ def test_repeated_everything_is_cached_and_no_engine_works(
     second: tuple[Finished, dict[str, int], dict[str, str]], store: Path
 ) -> None:
     finished, before, states = second
-    assert len(states) == 9
+    assert len(states) == 10
     assert set(states.values()) == {"Cached"}, states
     assert not finished.imported & {"ray", "mlflow"}
     assert artifacts(store, *COMPUTED, "aggregate", "track") == before
@@ -163,9 +163,9 @@ def test_orders_are_each_other_reversed_without_ties(first: Finished, store: Pat
 
 def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:
     finished = papa("plan", study, "--store", str(store))
-    assert "9 of 9 steps are cached; nothing would run." in finished.out
+    assert "10 of 10 steps are cached; nothing would run." in finished.out
     changed = papa("plan", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")
-    assert "3 of 9 steps are cached; 6 would run" in changed.out
+    assert "3 of 10 steps are cached; 7 would run" in changed.out
 
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(first: Finished, store: Path, study: str) -> None:
@@ -174,8 +174,8 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(first: Finished, store
     assert finished.code == 0, finished.err
     after = artifacts(store, *COMPUTED)
     assert after.items() >= before.items()
-    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe"}
-    assert len(after) == len(before) + 4
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe", "baseline"}
+    assert len(after) == len(before) + 5
 
 
 def test_a_deleted_artifact_is_made_again_and_nothing_else(first: Finished, store: Path, study: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from papa.errors import DataError
 from papa.reporting.paper import REFERENCE_COLUMNS, beside_paper, comparison_rows, read_reference
-from papa.reporting.tables import summarise
+from papa.reporting.summary import summarise
 from tests.reporting.studies import results
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
