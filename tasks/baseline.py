@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from papa.artifacts import Address, ArtifactReference, fetched, is_complete, published, read_metadata, verify
+from papa.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
@@ -48,7 +48,6 @@ class Baseline(Step):
             "task": self.task.model_dump(
                 mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
             ),
-            "label_names": read_metadata(self.corpus.path).get("label_names"),
             "seeds": list(self.seeds),
             "features": self.features.model_dump(mode="json"),
         }

@@ -65,7 +65,7 @@ def results_table(points: tuple[Point, ...], baselines: Mapping[tuple[str, str],
         own = [point for point in points if (point.model, point.task) == (model, task)]
         over = _over_examples(own)
         for point in own:
-            document, intervals = documents[point.scores], over[point.scores]
+            document, intervals = documents[point.scores], over[_place(point)]
             unseen = document["coverage"]
             for one in document["scores"]:
                 rows.append(
@@ -95,15 +95,30 @@ def results_table(points: tuple[Point, ...], baselines: Mapping[tuple[str, str],
     return pandas.DataFrame(rows)
 
 
-def _over_examples(points: list[Point]) -> dict[ArtifactReference, Any]:
-    """The intervals over validation examples of one encoder's points on one task."""
+def _over_examples(points: list[Point]) -> dict[tuple[Any, ...], Any]:
+    """The intervals over validation examples of one encoder's points on one task, by combination."""
+    import numpy as np
+
     from papa.scores.resampling import over_examples
 
+    # A combination's seeds may lie in several artifacts, and an artifact may serve several combinations.
+    artifacts: dict[tuple[Any, ...], tuple[ArtifactReference, ...]] = {}
+    for point in points:
+        artifacts[_place(point)] = (*artifacts.get(_place(point), ()), point.scores)
+    distinct = list(dict.fromkeys(artifacts.values()))
     examples = _read(read_examples, (point.scores for point in points))
-    originals = [point.scores for point in points if point.fraction == 1]
-    original = list(examples).index(originals[0]) if originals else None
-    found = over_examples(points[0].metric, list(examples.values()), original)
-    return dict(zip(examples, found, strict=True))
+    originals = [artifacts[_place(point)] for point in points if point.fraction == 1]
+    found = over_examples(
+        points[0].metric,
+        [np.concatenate([examples[one] for one in parts]) for parts in distinct],
+        distinct.index(originals[0]) if originals else None,
+    )
+    intervals = dict(zip(distinct, found, strict=True))
+    return {place: intervals[parts] for place, parts in artifacts.items()}
+
+
+def _place(point: Point) -> tuple[Any, ...]:
+    return point.constants, point.order, point.fraction
 
 
 def _read(read: Callable[[Any], Any], references: Iterable[ArtifactReference]) -> dict[ArtifactReference, Any]:

@@ -48,7 +48,8 @@ def over_examples(
         confidence: the share of resamples inside the interval.
 
     Returns:
-        One a point. With fewer than two examples there is nothing to resample and every end is nan.
+        One a point. With fewer than two examples there is nothing to resample and every end is nan; where some
+        resample's original score is 0, or there is no original, those of the drop are.
     """
     from scipy.stats import bootstrap
 
@@ -64,7 +65,7 @@ def over_examples(
         found = np.stack([scores, _drops(scores, original)])
         return found if drawn.ndim > 1 else found[..., 0]
 
-    ends = bootstrap(
+    found = bootstrap(
         (np.arange(rows),),
         statistic,
         n_resamples=RESAMPLES,
@@ -73,15 +74,19 @@ def over_examples(
         confidence_level=confidence,
         method="percentile",
         rng=np.random.default_rng(0),
-    ).confidence_interval
+    )
+    ends = np.stack([found.confidence_interval.low, found.confidence_interval.high], axis=-1)
+    if original is None or (found.bootstrap_distribution[0, original] == 0).any():
+        ends[1] = math.nan
     return [
-        OverExamples(*((float(ends.low[of, point]), float(ends.high[of, point])) for of in (0, 1)))
-        for point in range(len(points))
+        OverExamples(score=(float(low), float(high)), drop=(float(drop_low), float(drop_high)))
+        for (low, high), (drop_low, drop_high) in zip(*ends, strict=True)
     ]
 
 
 def _drops(scores: Float[np.ndarray, "points resamples"], original: int | None) -> np.ndarray:
+    """Relative drops; 0 where there is none, since SciPy warns of nan."""
     if original is None:
-        return np.full_like(scores, math.nan)
+        return np.zeros_like(scores)
     full = scores[original]
-    return np.divide(full - scores, np.abs(full), out=np.full_like(scores, math.nan), where=full != 0)
+    return np.divide(full - scores, np.abs(full), out=np.zeros_like(scores), where=full != 0)

@@ -65,6 +65,14 @@ def test_rank_correlation_is_resampled_too() -> None:
     assert 0.55 < found.score[0] < 0.7 < found.score[1] < 0.8
 
 
+def test_a_drop_of_an_original_that_may_be_zero_has_no_interval() -> None:
+    original = np.zeros((2, 30), bool)
+    original[:, 0] = True
+    found = over_examples("accuracy", [hits(original), hits(~original)], 0)
+    assert all(math.isnan(end) for one in found for end in one.drop)
+    assert found[1].score[0] > 0.8
+
+
 def test_one_example_has_no_interval() -> None:
     (found,) = over_examples("accuracy", [hits(np.ones((2, 1), bool))], 0)
     assert all(math.isnan(end) for end in (*found.score, *found.drop))
