@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from flows.costs import averaging_flops, probing_flops, ranking_flops, tokenising_flops
+from flows.costs import averaging_flops, baseline_flops, probing_flops, ranking_flops, tokenising_flops
 from flows.graph import Cell, Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.artifacts import ArtifactReference
 from papa.encoders.reference import EncoderReference
-from papa.ranking import constant_count, differs_by_seed, head_order, needs_lambda, real_share
+from papa.ranking import constant_count, differs_by_seed, head_order, needs_lambda
 from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
-from tasks.aggregate import Aggregate, Point
+from tasks.aggregate import Aggregate
 from tasks.average import Average
+from tasks.baseline import Baseline
 from tasks.controls import Controls
 from tasks.inspect import Averaged
 from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
+from tasks.results import Point
 from tasks.step import Step
 from tasks.tokenise import Tokenise
 from tasks.tracking import Track
@@ -44,6 +46,7 @@ class _Builder:
         self.cells: list[Cell] = []
         self.groups: list[tuple[Group, tuple[Node, ...]]] = []
         self.averages: list[tuple[str, EncoderReference, TaskSpec, Node]] = []
+        self.baselines: dict[tuple[str, str], Node] = {}
 
     def build(self) -> Graph:
         for encoder in self.inputs.encoders:
@@ -76,13 +79,13 @@ class _Builder:
             for order in self.study.orders:
                 for fraction in self.study.fractions:
                     nodes = self._probing(encoder, task, spec, order, constant_count(fraction, heads_in_all))
-                    share = real_share(fraction, heads_in_all)
-                    self.cells.append(Cell(model, task, spec.label, order, fraction, share, nodes))
+                    self.cells.append(Cell(model, task, spec.label, order, fraction, nodes))
                     for need in nodes[0].needs:
                         if need.stage == "rank":
                             ranked[spec.label] = need
                         elif need.stage != "tokenise":
                             kept[spec.label] = need
+        self.baselines[model, task.name] = self._baseline(encoder, task)
         if "average" in kept:
             self.averages.append((model, encoder, task, kept["average"]))
         points = range(first, self._points_so_far())
@@ -134,6 +137,18 @@ class _Builder:
             lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking),
             needs=(self._corpus(encoder, task), constants),
             flops=ranking_flops(encoder, self.inputs.size(task), ranking),
+        )
+
+    def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Node:
+        """What the task's scores are worth."""
+        seeds, features = self.study.seeds, self.study.features
+        return self._node(
+            (encoder, task),
+            "baseline",
+            f"{self.inputs.label(encoder)} · {task.name}",
+            lambda name, flops, corpus: Baseline(name, flops, encoder, corpus, task, seeds, features),
+            needs=(self._corpus(encoder, task),),
+            flops=baseline_flops(encoder, self.inputs.size(task), task, self.study),
         )
 
     def _probing(
@@ -195,7 +210,7 @@ class _Builder:
     def _aggregate(self) -> Node:
         scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
-        needs = (*scored, *corpora.values(), *(node for *_, node in self.averages))
+        needs = (*scored, *self.baselines.values(), *corpora.values(), *(node for *_, node in self.averages))
 
         def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
             known = dict(zip(needs, found, strict=True))
@@ -203,7 +218,8 @@ class _Builder:
             averages = tuple(
                 Averaged(model, encoder, task, known[node]) for model, encoder, task, node in self.averages
             )
-            return Aggregate(name, flops, self.study, self._points(known), texts, averages)
+            baselines = {key: known[node] for key, node in self.baselines.items()}
+            return Aggregate(name, flops, self.study, self._points(known), baselines, texts, averages)
 
         return self._node((), "aggregate", self.study.name, make, needs)
 
@@ -236,7 +252,6 @@ class _Builder:
                 constants=cell.constants,
                 order=cell.order,
                 fraction=cell.fraction,
-                share=cell.share,
                 scores=known[node],
             )
             for cell in self.cells

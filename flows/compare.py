@@ -8,7 +8,7 @@ from rich.console import Console
 
 from papa.errors import SpecError
 from papa.reporting.comparison import compared, write_comparison
-from papa.reporting.tables import summary_table
+from papa.reporting.terminal import summary_table
 from tasks.tracking_results import logged_results
 
 

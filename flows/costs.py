@@ -16,7 +16,7 @@ from tasks.store import Store
 
 CORE = 1e11
 """Floating point operations a second of one core in a matrix product, where nothing was measured."""
-SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7}
+SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7, "baseline": 0.7}
 """What of it a stage reached for each worker in ``make demo`` on two cores (docs/performance.md)."""
 _TOKENISING = 5e-6
 """Seconds a token, on a core."""
@@ -103,13 +103,23 @@ def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: 
     epochs, layers, width = task.probe.epochs, encoder.layers + 1, encoder.width
     streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
     passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
+    return passes + seeds * epochs * _training_flops(layers, width, size, task)
+
+
+def baseline_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
+    """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to look up."""
+    return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder.width, size, task)
+
+
+def _training_flops(layers: int, width: int, size: Size, task: TaskSpec) -> float:
+    """One epoch of one probe."""
     inputs, probe = float(size.train), layers * width * (width + size.tokens)
     match task.kind:
         case "words":
             inputs, probe = size.train * size.tokens, layers * width**2
         case "mlm":
             inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
-    return passes + 6 * seeds * epochs * inputs * probe
+    return 6 * inputs * probe
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
@@ -124,7 +134,7 @@ def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
 def measured_rates(store: Store) -> dict[str, float]:
     """Operations a second that each stage reached, over the finished artifacts of a store."""
     rates = {}
-    for stage in ("average", "rank", "probe"):
+    for stage in ("average", "rank", "probe", "baseline"):
         work = seconds = 0.0
         for metadata in store.metadata(stage):
             if metadata.get("seconds") and metadata.get("flops"):

@@ -43,7 +43,6 @@ class Cell:
 
     Attributes:
         model, task, constants, order, fraction: the combination.
-        share: the share of heads that keep their own attention, as rounding leaves it.
         nodes: one for all seeds, or one a seed where each has its own constant heads.
     """
 
@@ -52,7 +51,6 @@ class Cell:
     constants: str
     order: Order
     fraction: float
-    share: float
     nodes: tuple[Node, ...]
 
 

@@ -64,14 +64,10 @@ def launch(
 
 
 def _tell(folder: str, tracking: str, name: str, console: Console) -> None:
-    import pandas
+    from papa.reporting.summary import read_summary
+    from papa.reporting.terminal import summary_table
 
-    from papa.reporting.details import share_note
-    from papa.reporting.tables import summary_table
-
-    console.print(summary_table(pandas.read_csv(Path(folder) / "summary.csv")))
-    if note := share_note(pandas.read_parquet(Path(folder) / "results.parquet")):
-        console.print(note, highlight=False)
+    console.print(summary_table(read_summary(Path(folder) / "summary.csv")))
     console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
     console.print(f"figures  {folder}/scores.png, scores.svg", soft_wrap=True, highlight=False)
     how = f"mlflow ui --backend-store-uri {tracking}" if tracking.startswith("sqlite:") else tracking

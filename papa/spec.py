@@ -109,6 +109,8 @@ class TaskSpec(Frozen):
     labels: tuple[str, ...] | None = None
     """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct training labels."""
     metric: Metric
+    positive: str | None = None
+    """f1: the name of the class that it is of; None takes class 1."""
     slots: Annotated[int, Field(ge=4, multiple_of=2)]
     probe: ProbeSpec
     train_rows: Positive | None = None
@@ -139,6 +141,12 @@ class TaskSpec(Frozen):
         if self.metric not in metrics:
             raise ValueError(
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
+            )
+        if self.positive is not None and self.metric != "f1":
+            raise ValueError(f"positive names the class that metric f1 is of, and the metric is {self.metric}")
+        if self.positive is not None and self.labels is not None and self.positive not in self.labels:
+            raise ValueError(
+                f"positive is '{self.positive}', and no class has that name: use one of {listed(self.labels)}"
             )
         return self
 

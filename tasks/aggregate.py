@@ -6,7 +6,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,45 +18,11 @@ from papa.progress import Progress
 from papa.spec import StudySpec
 from tasks.claim import claimed
 from tasks.inspect import Averaged, inspected
-from tasks.probe import read_scores
+from tasks.results import Point, results_table
 from tasks.session import Session
 from tasks.step import Step
 
 SPECIFICATION = "study.yaml"
-_FETCHED_AT_ONCE = 16
-
-
-@dataclass(frozen=True)
-class Point:
-    """One combination of a study and the finished probing that scores it.
-
-    Attributes:
-        model: the encoder's name in tables.
-        task, metric: the task and its metric.
-        constants, order, fraction: the combination; it has a point a seed where each seed has its own constant heads.
-        share: the share of heads that keep their own attention, as rounding leaves it.
-        scores: the artifact of stage ``probe``; combinations may share it.
-    """
-
-    model: str
-    task: str
-    metric: str
-    constants: str
-    order: str
-    fraction: float
-    share: float
-    scores: ArtifactReference
-
-    def combination(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "task": self.task,
-            "metric": self.metric,
-            "constants": self.constants,
-            "order": self.order,
-            "fraction": self.fraction,
-            "share": self.share,
-        }
 
 
 @dataclass(frozen=True)
@@ -67,15 +32,17 @@ class Aggregate(Step):
     Attributes:
         study: the resolved specification.
         points: every combination.
+        baselines: what scores are worth, by model and task.
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     study: StudySpec
     points: tuple[Point, ...]
+    baselines: Mapping[tuple[str, str], ArtifactReference]
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
 
@@ -88,10 +55,11 @@ class Aggregate(Step):
 
     def upstream(self) -> dict[str, str | None]:
         scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
+        baselines = {f"baseline {' · '.join(key)}": one.digest for key, one in self.baselines.items()}
         corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
         averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
         paper = self.study.reference
-        return {**scores, **corpora, **averages, "paper": sha256_of_file(paper) if paper else None}
+        return {**scores, **baselines, **corpora, **averages, "paper": sha256_of_file(paper) if paper else None}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
@@ -105,11 +73,11 @@ class Aggregate(Step):
         progress(0, 1)
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
-        from papa.reporting.tables import summarise
+        from papa.reporting.summary import summarise
 
         folder = self.folder(session.store)
         if not is_complete(folder):
-            results = results_table(self.points)
+            results = results_table(self.points, self.baselines)
             extras = Extras(
                 corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
                 paper=read_reference(self.study.reference) if self.study.reference else None,
@@ -122,35 +90,6 @@ class Aggregate(Step):
             verify(folder)
             replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
-
-
-def results_table(points: tuple[Point, ...]) -> Any:
-    """One row a cell: a pandas frame with the columns of ``results.parquet``."""
-    import pandas
-
-    with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
-        documents = list(threads.map(lambda point: read_scores(point.scores.folder), points))
-    rows = []
-    for point, document in zip(points, documents, strict=True):
-        unseen = document["coverage"]
-        for one in document["scores"]:
-            rows.append(
-                {
-                    "model": point.model,
-                    "task": point.task,
-                    "constants": point.constants,
-                    "order": point.order,
-                    "fraction": point.fraction,
-                    "constant_heads": len(document["constant_heads"]),
-                    "seed": one["seed"],
-                    "metric": point.metric,
-                    "score": one["score"],
-                    "seconds": one["seconds"],
-                    "coverage": float("nan") if unseen is None else unseen,
-                    "share": point.share,
-                }
-            )
-    return pandas.DataFrame(rows)
 
 
 def specification(study: StudySpec) -> str:

@@ -22,6 +22,7 @@ from tasks.step import Step, identity
 from tasks.tokenise import open_corpus
 
 SCORES = "scores.json"
+EXAMPLES = "examples.safetensors"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Probe(Step):
     """
 
     stage: ClassVar[str] = "probe"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     encoder: EncoderReference
     corpus: ArtifactReference
@@ -59,7 +60,9 @@ class Probe(Step):
     def spec(self) -> dict[str, Any]:
         return {
             "encoder": identity(self.encoder),
-            "task": self.task.model_dump(mode="json", include={"kind", "labels", "slots", "metric", "probe"}),
+            "task": self.task.model_dump(
+                mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
+            ),
             "heads": sorted(map(list, self.heads)),
             "trained": self.trained and bool(self.heads),
             "seeds": list(self.seeds),
@@ -118,14 +121,18 @@ def probe(
     """Publish the scores of one point at ``folder``, unless they are there by now."""
     if is_complete(folder):
         return
+    import numpy as np
+    from safetensors.numpy import save_file
+
     from papa.attention.constants import ConstantMatrices
     from papa.attention.replacement import replaced
     from papa.probes.evaluate import evaluate_cell
+    from papa.scores.metrics import positive_name
 
     started = time.monotonic()
     tokenized = open_corpus(corpus.folder, corpus.digest)
     unseen: float | None = None
-    with _features_folder(scratch) as place:
+    with features_folder(scratch) as place:
         options: dict[str, Any] = {
             "features": features,
             "execution": execution,
@@ -145,18 +152,21 @@ def probe(
                 unseen = coverage.unseen_share
     seconds = time.monotonic() - started
     document = {
-        "scores": [{"seed": one.seed, "score": one.score, "seconds": one.seconds} for one in scores],
+        "scores": scores_of(scores),
+        "positive": positive_name(task, tokenized.label_names),
         "coverage": unseen,
         "constant_heads": [list(head) for head in heads],
+        "heads": encoder.layers * encoder.heads,
         "seconds": seconds,
         "device": str(encoder.device),
     }
     with published(folder, {**metadata, "seconds": seconds}) as published_folder:
         (published_folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
+        save_file({"examples": np.stack([one.examples for one in scores])}, published_folder / EXAMPLES)
 
 
 @contextmanager
-def _features_folder(place: Path | None) -> Iterator[Path]:
+def features_folder(place: Path | None) -> Iterator[Path]:
     """Where a cell keeps features while it runs: at ``place``, or in this machine's cache."""
     if place is None:
         with scratch_folder() as folder:
@@ -171,7 +181,9 @@ def _features_folder(place: Path | None) -> Iterator[Path]:
 
 
 def read_scores(address: Address) -> dict[str, Any]:
-    """What ``probe`` published: scores (seed, score, seconds), coverage, constant_heads, seconds, device.
+    """What ``probe`` published.
+
+    Its keys: scores (seed, score, seconds), positive, coverage, constant_heads, heads, seconds, device.
 
     Raises:
         ArtifactError: the artifact is damaged.
@@ -179,6 +191,24 @@ def read_scores(address: Address) -> dict[str, Any]:
     folder = fetched(address)
     verify(folder, SCORES)
     return json.loads((folder / SCORES).read_text())
+
+
+def read_examples(address: Address) -> Any:
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]: ``papa.scores.examples``.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    folder = fetched(address)
+    verify(folder)
+    return load_file(folder / EXAMPLES)["examples"]
+
+
+def scores_of(scores: Sequence[Any]) -> list[dict[str, Any]]:
+    """What ``evaluate_cell`` returns, as JSON."""
+    return [{"seed": one.seed, "score": one.score, "seconds": one.seconds} for one in scores]
 
 
 def _trained_cell() -> Any:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from papa.artifacts import ArtifactReference, published
 from papa.progress import Progress
 from papa.spec import StudySpec
-from tasks.aggregate import Point
+from tasks.results import Point
 from tasks.session import Session
 from tasks.step import Step
 from tasks.store import Store

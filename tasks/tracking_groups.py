@@ -62,6 +62,7 @@ class Group:
             "task": task.name,
             "kind": task.kind,
             "metric": task.metric,
+            "positive": task.positive,
             "slots": task.slots,
             "train_rows": task.train_rows,
             "validation_rows": task.validation_rows,

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from papa.artifacts import ArtifactReference, sha256_of_json
 from papa.progress import Progress
 from papa.spec import StudySpec
-from tasks.aggregate import Point
 from tasks.probe import read_scores
+from tasks.results import Point
 from tasks.store import Store
 from tasks.tracking_address import database_of
 from tasks.tracking_files import log_files
 from tasks.tracking_groups import Group
+from tasks.tracking_worth import BEATS_BASELINE, worth_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,6 +57,7 @@ class RunLogger:
         points: Sequence[Point],
     ) -> None:
         self.client, self.study, self.results, self.points = client, study, results, points
+        self.worth = worth_of(results)
         self.experiment = self._experiment(store)
         self.runs = {run.data.tags[CELL]: run for run in self._search(f"tags.`{CELL}` IS NOT NULL")}
 
@@ -65,6 +67,8 @@ class RunLogger:
         progress(0, len(self.points))
         for group in groups:
             parent = self._parent(group)
+            verdict = self.worth[group.model, group.task.name].verdict
+            _settled(partial(self.client.set_tag, parent, BEATS_BASELINE, verdict))
             log_files(self.client, parent, group, self.results)
             _settled(partial(self._log_curves, parent, group))
             created: dict[str, Run] = {}
@@ -116,10 +120,8 @@ class RunLogger:
             self._log(run, params)
         return run.info.run_id
 
-    def _create(self, name: str, key: str, parent: str | None = None) -> Run:
-        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", CELL: key}
-        if parent:
-            tags[PARENT] = parent
+    def _create(self, name: str, key: str, **more: str) -> Run:
+        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", CELL: key, **more}
         return self.client.create_run(self.experiment, tags=tags, run_name=name)
 
     def _log(self, run: Run, params: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> None:
@@ -143,12 +145,13 @@ class RunLogger:
                 self.client.delete_run(run.info.run_id)
         return {key: oldest[key] for key in created}
 
-    def _log_point(self, parent: str, group: Group, point: Point, originals: Sequence[float]) -> dict[str, Run]:
+    def _log_point(self, parent: str, group: Group, point: Point, originals: Mapping[int, float]) -> dict[str, Run]:
         """One child run a seed; those that were not there yet, by key."""
         from mlflow.entities import Metric
 
         document = read_scores(point.scores.folder)
         params = group.parameters(self.study)
+        verdict = self.worth[group.model, group.task.name].verdict
         step = round(point.fraction * FRACTION_STEPS)
         created = {}
         for one in document["scores"]:
@@ -159,20 +162,22 @@ class RunLogger:
                 "constant_heads": len(document["constant_heads"]),
                 "seed": one["seed"],
             }
-            key = sha256_of_json({"group": sha256_of_json(params), **cell, "scores": point.scores.digest})
+            known = {"group": sha256_of_json(params), **cell, "scores": point.scores.digest, "verdict": verdict}
+            key = sha256_of_json(known)
             run = self.runs.get(key)
             if run is not None and run.info.status == "FINISHED":
                 continue
             if run is None:
                 name = f"{point.constants} · {point.order} · {point.fraction:g} · seed {one['seed']}"
-                run = created[key] = self._create(name, key, parent)
+                run = created[key] = self._create(name, key, **{PARENT: parent, BEATS_BASELINE: verdict})
             metrics = {
                 "fraction": point.fraction,
+                "share_of_heads": 1 - len(document["constant_heads"]) / document["heads"],
                 "score": one["score"],
                 "seconds": one["seconds"],
                 "cell_seconds": document["seconds"],
                 "coverage": document["coverage"],
-                "relative_drop": _relative_drop(originals, one["score"]),
+                "relative_drop": _relative_drop(originals, one),
             }
             # The run's own time: whoever logs the same once more adds nothing.
             self._log(
@@ -187,16 +192,18 @@ class RunLogger:
             self.client.set_terminated(run.info.run_id)
         return created
 
-    def _originals(self, group: Group) -> list[float]:
-        """The scores with every head input-dependent; empty where the study lacks them."""
+    def _originals(self, group: Group) -> dict[int, float]:
+        """The score of each seed with every head input-dependent; empty where the study lacks them."""
         for number in group.points:
             point = self.points[number]
             if point.fraction == 1:
-                return [one["score"] for one in read_scores(point.scores.folder)["scores"]]
-        return []
+                return {one["seed"]: one["score"] for one in read_scores(point.scores.folder)["scores"]}
+        return {}
 
     def _log_curves(self, parent: str, group: Group) -> None:
-        """On the parent run: the mean score, one metric a constants and order, and the fraction it belongs to."""
+        """On the parent run: the mean score, one metric a constants and order, and the fraction it belongs to; the
+        baselines.
+        """
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -211,6 +218,8 @@ class RunLogger:
         metrics = [Metric(name, sum(scores) / len(scores), now, step) for (name, step), scores in curves.items()]
         fractions = sorted({self.points[number].fraction for number in group.points})
         metrics += [Metric("fraction", share, now, round(share * FRACTION_STEPS)) for share in fractions]
+        worth = self.worth[group.model, group.task.name]
+        metrics += [Metric(f"baseline/{name}", score, now, 0) for name, score in worth.baselines.items()]
         names = {metric.key for metric in metrics}
         known = {
             (name, metric.step, metric.value)
@@ -236,9 +245,9 @@ def _settled(write: Callable[[], None]) -> None:
         write()
 
 
-def _relative_drop(originals: Sequence[float], score: float) -> float | None:
-    from papa.scores.intervals import relative_drop
-
-    if not originals:
+def _relative_drop(originals: Mapping[int, float], one: Mapping[str, Any]) -> float | None:
+    """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
+    if one["seed"] not in originals:
         return None
-    return relative_drop(sum(originals) / len(originals), score)
+    size = abs(sum(originals.values()) / len(originals))
+    return (originals[one["seed"]] - one["score"]) / size if size else None

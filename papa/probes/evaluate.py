@@ -8,19 +8,20 @@ from pathlib import Path
 
 from papa.corpora.corpus import TokenizedCorpus
 from papa.corpora.split import TokenizedSplit
-from papa.encoders.encoder import Encoder
 from papa.errors import DataError
+from papa.probes.embeddings import FeatureModel
 from papa.probes.features import check_disk
 from papa.probes.masked import MaskedProbe
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.sources import FeatureSource, StreamedFeatures, feature_bytes, stored
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import Progress, silent
+from papa.scores.metrics import positive_class
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 
 
 def evaluate_cell(
-    encoder: Encoder,
+    encoder: FeatureModel,
     corpus: TokenizedCorpus,
     task: TaskSpec,
     seeds: Sequence[int],
@@ -38,7 +39,7 @@ def evaluate_cell(
     an epoch serves every seed. Scores agree within float tolerance.
 
     Args:
-        encoder: frozen; it is as before after the call.
+        encoder: frozen, or its word embeddings alone; it is as before after the call.
         corpus: both splits of the task.
         task: its metric and its probe.
         seeds: a probe each; a seed's score does not depend on the seeds beside it.
@@ -57,6 +58,7 @@ def evaluate_cell(
     """
     if not seeds:
         raise DataError(f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, 1, 2]")
+    positive = positive_class(task, corpus.label_names)
     train, validation = corpus.split("train"), corpus.split("validation")
     probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
     needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
@@ -97,12 +99,13 @@ def evaluate_cell(
             spec=task.probe,
             metric=task.metric,
             label_names=corpus.label_names,
+            positive=positive,
             token_values=(encoder.layers + 1) * encoder.width,
             progress=lambda done, _: progress(extracted + done, total),
         )
 
 
-def build_probe(encoder: Encoder, corpus: TokenizedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
+def build_probe(encoder: FeatureModel, corpus: TokenizedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
     """The untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":

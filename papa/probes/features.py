@@ -18,8 +18,8 @@ from papa.corpora.batches import CompactBatch
 from papa.corpora.compact import compact_batches
 from papa.corpora.split import TokenizedSplit
 from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder
 from papa.errors import DataError, PapaError, SpecError
+from papa.probes.embeddings import FeatureModel
 from papa.probes.packed import PackedFeatures, pack_states
 from papa.probes.places import TokenPlaces, inside
 from papa.progress import Progress, silent
@@ -32,7 +32,7 @@ class DiskSpaceError(PapaError):
 
 
 def extract_features(
-    encoder: Encoder,
+    encoder: FeatureModel,
     split: TokenizedSplit,
     path: Path,
     *,
@@ -78,7 +78,7 @@ def extract_features(
 
 
 def compute_features(
-    encoder: Encoder,
+    encoder: FeatureModel,
     split: TokenizedSplit,
     rows: np.ndarray,
     *,
@@ -158,7 +158,7 @@ def _reserve(file: int, size: int) -> None:
 
 @torch.inference_mode()
 def _batches(
-    encoder: Encoder,
+    encoder: FeatureModel,
     places: TokenPlaces,
     dtype: torch.dtype,
     batch_tokens: int,

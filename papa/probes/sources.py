@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from papa.corpora.split import TokenizedSplit
-from papa.encoders.encoder import Encoder
+from papa.probes.embeddings import FeatureModel
 from papa.probes.features import FeatureDtype, compute_features, count_tokens, extract_features
 from papa.probes.packed import PackedFeatures
 from papa.progress import Progress, silent
@@ -62,7 +62,7 @@ class StreamedFeatures:
     """
 
     split: TokenizedSplit
-    encoder: Encoder
+    encoder: FeatureModel
     batch_tokens: int
     dtype: FeatureDtype
     pad_token_id: int
@@ -83,7 +83,7 @@ class StreamedFeatures:
 
 
 @contextmanager
-def active_dropout(encoder: Encoder, seed: int) -> Iterator[None]:
+def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
     """Switch the encoder's dropout on inside the block; its modes and the random state come back after it.
 
     What is dropped depends on ``seed`` and on how rows fall into batches.
@@ -101,14 +101,14 @@ def active_dropout(encoder: Encoder, seed: int) -> Iterator[None]:
                 module.training = training
 
 
-def feature_bytes(encoder: Encoder, split: TokenizedSplit, dtype: FeatureDtype) -> int:
+def feature_bytes(encoder: FeatureModel, split: TokenizedSplit, dtype: FeatureDtype) -> int:
     """Bytes on disk of a split's features."""
     return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
 
 
 @contextmanager
 def stored(
-    encoder: Encoder,
+    encoder: FeatureModel,
     split: TokenizedSplit,
     scratch: Path,
     *,

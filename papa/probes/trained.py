@@ -22,7 +22,7 @@ from papa.probes.live import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import SeedScore
 from papa.progress import Progress, silent
-from papa.scores.metrics import score
+from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 
 
@@ -58,6 +58,7 @@ def evaluate_trained_cell(
     Returns:
         One score a seed, in the order of ``seeds``.
     """
+    positive_class(task, corpus.label_names)
     scores = []
     rows = len(corpus.split("train")) * task.probe.epochs
     for index, seed in enumerate(seeds):
@@ -79,7 +80,8 @@ def evaluate_trained_cell(
                 progress=partial(_told, progress, index * rows, len(seeds) * rows),
             )
             found = _score(encoder, probe, corpus, task, encoder.tokens_a_batch(execution.batch_tokens))
-        scores.append(SeedScore(seed=seed, score=found, seconds=time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        scores.append(SeedScore(seed=seed, score=found.score, examples=found.examples, seconds=seconds))
     return scores
 
 
@@ -88,18 +90,22 @@ def _told(progress: Progress, before: int, total: int, done: int, _: int) -> Non
 
 
 @torch.inference_mode()
-def _score(encoder: Encoder, probe: Probe, corpus: TokenizedCorpus, task: TaskSpec, batch_tokens: int) -> float:
+def _score(encoder: Encoder, probe: Probe, corpus: TokenizedCorpus, task: TaskSpec, batch_tokens: int) -> Scored:
     split = corpus.split("validation")
-    predictions, labels, lengths = [], [], []
+    predictions, labels, lengths, rows = [], [], [], []
     for batch in compact_batches(split, None, batch_tokens, corpus.pad_token_id):
         features = live_features(encoder.token_states(batch), split, batch)
         predictions.append(probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy())
         labels.append(features.labels.cpu().numpy())
-        lengths.append(features.lengths.numpy())
-    return score(
+        lengths.append(features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64))
+        rows.append(batch.rows.numpy())
+    found = scored(
         task.metric,
         np.concatenate(predictions),
         np.concatenate(labels),
         corpus.label_names,
         np.concatenate(lengths),
+        positive_class(task, corpus.label_names),
     )
+    # Batches go by length; examples of two cells are paired by their place in the split.
+    return Scored(found.score, found.examples[np.argsort(np.concatenate(rows))])

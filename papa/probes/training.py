@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.errors import SpecError
@@ -18,7 +18,7 @@ from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.probes.sources import FeatureSource
 from papa.progress import Progress, silent
-from papa.scores.metrics import score
+from papa.scores.metrics import scored
 from papa.spec import Metric, ProbeSpec
 
 _SCORED_ROWS = 32
@@ -32,11 +32,13 @@ class SeedScore:
     Attributes:
         seed: the probe's start and order of rows.
         score: on the validation split, after the last epoch.
+        examples: what each validation row adds to the score (``papa.scores.examples``), in the order of the split.
         seconds: the seed's share of the time that training and scoring took.
     """
 
     seed: int
     score: float
+    examples: Float[np.ndarray, "rows k"]
     seconds: float
 
 
@@ -49,6 +51,7 @@ def train_probes(
     spec: ProbeSpec,
     metric: Metric,
     label_names: Sequence[str] | None = None,
+    positive: int = 1,
     token_values: int,
     progress: Progress = silent,
 ) -> list[SeedScore]:
@@ -64,7 +67,8 @@ def train_probes(
         seeds: they fix each probe's order of rows.
         spec: rate, batch size in rows, epochs.
         metric: how predictions are scored.
-        label_names: the tag of each class, for metrics that read tags.
+        label_names: the classes' names; tags for metrics that read tags.
+        positive: the class that metric f1 is of.
         token_values: (L+1)·d, which bounds the rows of a window.
         progress: told of rows: epochs × training rows + validation rows.
 
@@ -92,12 +96,15 @@ def train_probes(
             done += len(members)
             progress(done, total)
             del features
-    scored = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
-    predictions, labels, lengths = _predict(probe, validation, scored)
-    scores = [score(metric, found, labels, label_names, lengths) for found in predictions]
+    predicted = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
+    predictions, labels, lengths = _predict(probe, validation, predicted)
+    scores = [scored(metric, found, labels, label_names, lengths, positive) for found in predictions]
     progress(total, total)
     seconds = (time.perf_counter() - started) / len(seeds)
-    return [SeedScore(seed=seed, score=found, seconds=seconds) for seed, found in zip(seeds, scores, strict=True)]
+    return [
+        SeedScore(seed=seed, score=found.score, examples=found.examples, seconds=seconds)
+        for seed, found in zip(seeds, scores, strict=True)
+    ]
 
 
 def _train_window(
@@ -138,4 +145,5 @@ def _predict_window(
     predictions = torch.cat([probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1)
     labelled = features.tokens_of(rows)[0] if features.token_labels else rows
     labels = features.labels[labelled.to(features.device)]
-    return predictions.cpu().numpy(), labels.cpu().numpy(), features.lengths[rows].numpy()
+    counts = features.lengths[rows] if features.token_labels else torch.ones(len(rows), dtype=torch.int64)
+    return predictions.cpu().numpy(), labels.cpu().numpy(), counts.numpy()

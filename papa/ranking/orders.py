@@ -63,11 +63,3 @@ def constant_count(fraction: float, heads_in_all: int) -> int:
         heads_in_all: L·H.
     """
     return round((1 - fraction) * heads_in_all)
-
-
-def real_share(fraction: float, heads_in_all: int) -> float:
-    """The share of heads that keep their own attention once ``constant_count`` has rounded.
-
-    1/16 of 72 heads are 4 heads, which are 5.6 % and not 6.25 %.
-    """
-    return (heads_in_all - constant_count(fraction, heads_in_all)) / heads_in_all

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pandas
 
-from papa.reporting.labels import METRICS, fraction_label, joined, order_label, percent_label
+from papa.reporting.baselines import averageable, baselines_label, reason_sentence
+from papa.reporting.labels import (
+    drop_label,
+    heads_label,
+    joined,
+    metric_label,
+    order_label,
+    percent_label,
+    score_label,
+)
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
     """How much of its score each encoder keeps on each task where the fewest heads keep their own attention.
 
     One sentence for each model and task, over all constants kinds, and over head orders where they matter;
-    with several models or tasks another one for the relative drop on average.
+    with several models or tasks another one for the relative drop on average. Where the original score does not beat
+    its baselines the sentence says so, and claims nothing.
 
     Args:
-        summary: as ``papa.reporting.tables.summarise`` returns it.
+        summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     lowest = summary["fraction"].min()
     points = summary[summary["fraction"] == lowest]
@@ -25,51 +34,82 @@ def answers(summary: pandas.DataFrame) -> list[str]:
         points = points.drop_duplicates(["model", "task", "constants"])
     if lowest == 1:
         points = points.drop_duplicates(["model", "task"])
-    originals = summary[summary["fraction"] == 1].drop_duplicates(["model", "task"])
-    whole = originals.set_index(["model", "task"])["mean"]
-    sentences = [
-        f"{_condition(lowest)}, {_outcome(members, float(whole.get(key, math.nan)))}."
-        for key, members in points.groupby(["model", "task"], sort=False)
-    ]
+    originals = summary[summary["fraction"] == 1].drop_duplicates(["model", "task"]).set_index(["model", "task"])
+    sentences = []
+    for key, members in points.groupby(["model", "task"], sort=False):
+        original = originals.loc[key] if key in originals.index else None
+        sentences.append(_sentence(members, original))
     return sentences + _average_drop(points)
+
+
+def _sentence(points: pandas.DataFrame, original: Any) -> str:
+    first = points.iloc[0]
+    if original is not None and not first["beats_baseline"]:
+        return _untold(first, original)
+    return f"{_condition(first)}, {_outcome(points, original)}."
+
+
+def _untold(point: Any, original: Any) -> str:
+    """Of an original that its baselines explain: nothing that sounds like a finding."""
+    full = score_label(original["mean"], original["low"], original["high"])
+    facts = [f"{metric_label(point)} {full} with every head on its own attention", baselines_label(point)]
+    return (
+        f"On {point['task']} the study cannot tell what constant heads cost {point['model']}: {reason_sentence(point)} "
+        f"({'; '.join(filter(None, facts))})."
+    )
 
 
 def _average_drop(points: pandas.DataFrame) -> list[str]:
     """The relative drop averaged over encoders and tasks, as the paper's abstract gives it."""
-    # A share of a negative log-perplexity is no share of a score.
-    shares = points[(points["metric"] != "negative_log_perplexity") & points["relative_drop"].notna()]
-    if len(shares.drop_duplicates(["model", "task"])) < 2 or (shares["fraction"] == 1).any():
+    if len(points.drop_duplicates(["model", "task"])) < 2 or (points["fraction"] == 1).any():
         return []
+    shares, left_out = averageable(points)
+    without = f" Left out of averages: {'; '.join(left_out)}." if left_out else ""
+    if len(shares.drop_duplicates(["model", "task"])) < 2:
+        return [f"No average of relative drops: fewer than two can be averaged.{without}"]
     drops = [
         percent_label(members["relative_drop"].mean()) + _named(members.iloc[0], shares)
         for _, members in shares.groupby(["constants", "order"], sort=False)
     ]
-    encoders = _counted(shares["model"].nunique(), "encoder")
-    tasks = _counted(shares["task"].nunique(), "task")
-    return [f"On average over {encoders} and {tasks}, the relative drop is {joined(drops)}."]
+    over = f"{_counted(shares['model'].nunique(), 'encoder')} and {_counted(shares['task'].nunique(), 'task')}"
+    if left_out:
+        over = f"{len(shares.drop_duplicates(['model', 'task']))} pairs of encoder and task"
+    return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
 
 
-def _condition(fraction: float) -> str:
-    if fraction == 0:
+def _condition(point: Any) -> str:
+    if point["fraction"] == 0:
         return "With every head constant"
-    if fraction == 1:
+    if point["fraction"] == 1:
         return "With every head on its own attention"
-    return f"With {fraction_label(fraction)} of the heads on their own attention"
+    share = heads_label(point["fraction"], point["share_of_heads"])
+    return f"With {share} of the heads on their own attention"
 
 
-def _outcome(points: pandas.DataFrame, original: float) -> str:
+def _outcome(points: pandas.DataFrame, original: Any) -> str:
     first = points.iloc[0]
-    model, task, metric = first["model"], first["task"], METRICS.get(first["metric"], first["metric"])
-    if math.isnan(original) or first["fraction"] == 1:
-        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in points.to_dict("records")]
-        return f"{model} scores {joined(scores)} on {task} ({metric})"
+    model, task, metric, worth = first["model"], first["task"], metric_label(first), baselines_label(first)
+    records = points.to_dict("records")
+    if original is None or first["fraction"] == 1:
+        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in records]
+        return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, worth]))})"
+    drops = [f"{drop_label(point['relative_drop'], point['drop_low'], point['drop_high'])}" for point in records]
+    full = original["mean"]
     # A share of a score means something only between positive scores.
-    if original <= 0 or (points["mean"] < 0).any():
-        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in points.to_dict("records")]
-        return f"{model} goes from {original:.3f} to {joined(scores)} on {task} ({metric})"
-    kept = [f"{_share(point['mean'] / original)} %{_named(point, points)}" for point in points.to_dict("records")]
-    told = f"{first['mean']:.3f} instead of {original:.3f}" if len(points) == 1 else f"{original:.3f} before"
-    return f"{model} keeps {joined(kept)} of its score on {task} ({metric} {told})"
+    if full <= 0 or (points["mean"] < 0).any():
+        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in records]
+        facts = [metric, f"relative drop {joined(drops)}", worth]
+        return f"{model} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
+    if len(records) == 1:
+        kept = [f"{_share(first['mean'] / full)} %"]
+        facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", worth]
+    else:
+        kept = [
+            f"{_share(point['mean'] / full)} % ({', '.join([*_names(point, points), f'drop {drop}'])})"
+            for point, drop in zip(records, drops, strict=True)
+        ]
+        facts = [f"{metric} {full:.3f} before", worth]
+    return f"{model} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
 
 
 def _share(share: float) -> str:
@@ -80,9 +120,13 @@ def _share(share: float) -> str:
 
 def _named(point: Any, points: pandas.DataFrame) -> str:
     """What tells a point from the others of its sentence: `` (zeros)``."""
-    names = [str(point["constants"])] if points["constants"].nunique() > 1 else []
-    names += [order_label(point["order"])] if points["order"].nunique() > 1 else []
+    names = _names(point, points)
     return f" ({', '.join(names)})" if names else ""
+
+
+def _names(point: Any, points: pandas.DataFrame) -> list[str]:
+    names = [str(point["constants"])] if points["constants"].nunique() > 1 else []
+    return names + ([order_label(point["order"])] if points["order"].nunique() > 1 else [])
 
 
 def _counted(count: int, noun: str) -> str:

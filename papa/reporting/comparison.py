@@ -9,7 +9,7 @@ import pandas
 
 from papa.reporting.figures import png_bytes, scores_figure, svg_text
 from papa.reporting.files import write_whole
-from papa.reporting.tables import SUMMARY_COLUMNS, summarise
+from papa.reporting.summary import SUMMARY_COLUMNS, summarise
 
 _LINE = ["model", "task", "constants", "order"]
 

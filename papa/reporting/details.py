@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.labels import METRICS, NOTHING, fraction_label, joined, order_label, orders_matter, percent_label
+from papa.reporting.labels import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
 from papa.spec import StudySpec, TaskSpec
 
 _PACKAGES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
@@ -42,13 +42,20 @@ def task_rows(study: StudySpec) -> tuple[list[str], list[list[str]]]:
                 _source(task),
                 f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
                 str(task.slots),
-                METRICS[task.metric],
+                metric_label({"metric": task.metric, "positive": _positive(task)}),
                 f"{task.probe.learning_rate:g}",
                 str(task.probe.batch_size),
                 str(task.probe.epochs),
             ]
         )
     return headings, rows
+
+
+def _positive(task: TaskSpec) -> str:
+    """The class that F1 is of, as far as the specification names it."""
+    if task.metric != "f1":
+        return ""
+    return task.positive or (task.labels[1] if task.labels and len(task.labels) > 1 else "")
 
 
 def _source(task: TaskSpec) -> str:
@@ -69,23 +76,6 @@ def coverage_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]
         return headings, []
     largest = results.dropna(subset="coverage").groupby(["model", "task", "constants"], sort=False)["coverage"].max()
     return headings, [[*key, f"{100 * share:.3f} %"] for key, share in largest.items()]
-
-
-def share_note(results: pandas.DataFrame) -> str:
-    """Where whole heads stand for another share than the fraction says; empty where they do not.
-
-    Args:
-        results: one row a cell; ``share`` is what rounding left of ``fraction``.
-    """
-    if "share" not in results:
-        return ""
-    moved = results[(results["share"] - results["fraction"]).abs() > 0.0005]
-    shares = moved.groupby(["model", "fraction"], sort=False)["share"].first()
-    told = [
-        f"{fraction_label(fraction)} is {percent_label(share)} of {model}"
-        for (model, fraction), share in shares.items()
-    ]
-    return f"Heads are whole: {joined(told)}." if told else ""
 
 
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

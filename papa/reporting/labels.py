@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import pandas
 
@@ -38,6 +39,43 @@ def fraction_label(fraction: float) -> str:
     return str(nearest) if simple and math.isclose(nearest, fraction, abs_tol=1e-9) else f"{fraction:g}"
 
 
+def heads_label(fraction: float, share: float) -> str:
+    """A share of heads and, where rounding to whole heads moves it, what it really stands for: ``1/16 (5.6 %)``."""
+    label = fraction_label(fraction)
+    # Less is not seen in percent with one decimal.
+    moved = abs(share - fraction) >= 0.0005
+    return f"{label} ({percent_label(share)})" if moved else label
+
+
+def shares_note(summary: pandas.DataFrame) -> str:
+    """Which fractions stand for another share of heads, in sentences; "" where none does."""
+    models: dict[str, list[str]] = {}
+    for point in summary.drop_duplicates(["model", "fraction"]).to_dict("records"):
+        label, share = fraction_label(point["fraction"]), point["share_of_heads"]
+        if heads_label(point["fraction"], share) != label:
+            models.setdefault(f"{label} stands for {percent_label(share)} of the heads of", []).append(point["model"])
+    return " ".join(f"{what} {joined(names)}." for what, names in models.items())
+
+
+def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
+    """How the study's fractions are written, from 1 down to 0; with the real share where it is the same for all."""
+    headings = {}
+    for fraction in sorted(summary["fraction"].unique(), reverse=True):
+        shares = summary.loc[summary["fraction"] == fraction, "share_of_heads"].unique()
+        headings[fraction] = heads_label(fraction, shares[0]) if len(shares) == 1 else fraction_label(fraction)
+    return headings
+
+
+def metric_label(point: Any) -> str:
+    """The metric in words; F1 with its class: ``F1 of 'equivalent'``.
+
+    Args:
+        point: has ``metric`` and ``positive``, the name of the class that F1 is of.
+    """
+    name = METRICS.get(point["metric"], point["metric"])
+    return f"{name} of '{point['positive']}'" if point["positive"] else name
+
+
 def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
     """A mean with half the width of its interval: ``0.765 ± 0.012``; one seed has no interval."""
     if math.isnan(mean):
@@ -51,6 +89,23 @@ def percent_label(share: float) -> str:
     if math.isnan(share):
         return NOTHING
     return f"{100 * share + 0.0:.1f} %".replace("-0.0 %", "0.0 %")
+
+
+def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A relative drop with half the width of its interval: ``5.6 ± 1.3 %``."""
+    half = (high - low) / 2
+    if math.isnan(drop) or math.isnan(half) or half == 0:
+        return percent_label(drop)
+    return f"{percent_label(drop).removesuffix(' %')} ± {percent_label(half)}"
+
+
+def range_label(low: float, high: float, *, percent: bool = False) -> str:
+    """Two ends: ``0.712 to 0.755``, ``1.2 to 8.9 %``."""
+    if math.isnan(low) or math.isnan(high):
+        return NOTHING
+    if percent:
+        return f"{percent_label(low).removesuffix(' %')} to {percent_label(high)}"
+    return f"{low:.3f} to {high:.3f}"
 
 
 def order_label(order: str) -> str:

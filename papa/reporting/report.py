@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +14,8 @@ import pandas
 import yaml
 
 from papa.reporting.answers import answers
-from papa.reporting.details import (
-    corpus_rows,
-    corpus_warnings,
-    coverage_rows,
-    plan_sentence,
-    share_note,
-    task_rows,
-    versions,
-)
+from papa.reporting.baselines import MARK, marks
+from papa.reporting.details import corpus_rows, corpus_warnings, coverage_rows, plan_sentence, task_rows, versions
 from papa.reporting.figures import (
     HeadMatrix,
     drops_figure,
@@ -32,10 +26,21 @@ from papa.reporting.figures import (
     svg_text,
 )
 from papa.reporting.files import write_whole
-from papa.reporting.labels import fixed_caption, orders_matter, varying
+from papa.reporting.labels import fixed_caption, orders_matter, shares_note, varying
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
-from papa.reporting.tables import TEXT_COLUMNS, markdown_table, score_tables
+from papa.reporting.tables import TEXT_COLUMNS, examples_table, markdown_table, markdown_text, score_tables
 from papa.spec import StudySpec
+
+_BASELINES = (
+    "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
+    f"same probe without positions and layers. {MARK} marks drops of an original score whose interval over seeds is "
+    "not above both."
+)
+_OVER_EXAMPLES = (
+    "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and point on the "
+    "same examples. They tell how far other examples could move a number; the intervals above tell how far other "
+    "seeds could."
+)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def write_report(
         folder: made if it does not exist.
         study: the resolved study.
         results: one row a cell.
-        summary: ``papa.reporting.tables.summarise(results)``.
+        summary: ``papa.reporting.summary.summarise(results)``.
         extras: what the report may tell beyond the scores.
     """
     extras = extras or Extras()
@@ -120,7 +125,7 @@ def write_report(
 
 
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("papa.reporting"),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         undefined=jinja2.StrictUndefined,
@@ -128,6 +133,8 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["plain"] = markdown_text
+    return environment
 
 
 def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
@@ -149,13 +156,21 @@ def _context(
 ) -> dict[str, Any]:
     fixed = fixed_caption(summary)
     columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
+    differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
+    shares = f" {shares_note(summary)}" if differing.any() else ""
+    drop = "against every head with its own attention, ± 95 % interval (Student t) of differences paired by seed."
+    both = "" if varying(summary) else f" Drop: {drop}"
+    seeds = "Mean over seeds ± 95 % interval (Student t)."
     notes = {
-        "Scores": (f"{fixed}. " if fixed else "")
-        + " ".join(filter(None, (f"{columns}Mean over seeds ± 95 % interval (Student t).", share_note(results)))),
-        "Relative drop": "Against every head with its own attention.",
+        "Scores": (f"{fixed}. " if fixed else "") + f"{columns}{seeds}{both}{shares}",
+        "Relative drop": drop.capitalize(),
+        "Baselines": _BASELINES,
+        "Over validation examples": _OVER_EXAMPLES,
     }
+    over_examples = examples_table(summary)
     tables = [
-        _Table(table.heading, notes[table.heading], table.headings, table.rows) for table in score_tables(summary)
+        _Table(table.heading, notes[table.heading], table.headings, table.rows)
+        for table in [*score_tables(summary), *([over_examples] if over_examples else [])]
     ]
     if extras.paper is not None and len(extras.paper.points):
         known = summary, extras.paper.points
@@ -170,11 +185,13 @@ def _context(
                 cells.values.tolist(),
             )
         )
+    specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return {
         "study": study,
         "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
         "plan": plan_sentence(study, summary),
         "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
+        "marks": marks(summary),
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
@@ -185,7 +202,8 @@ def _context(
         "places": dict(extras.places),
         "versions": versions(),
         "text_columns": TEXT_COLUMNS,
-        "specification": yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        "specification": specification,
+        "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", specification)), default=0)),
     }
 
 

@@ -1,1 +1,1 @@
-"""Metrics of predictions, and intervals over seeds."""
+"""Metrics of predictions, baselines, and intervals over seeds and over validation examples."""

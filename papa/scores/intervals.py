@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -43,6 +43,30 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
     half = float(t.ppf((1 + confidence) / 2, count - 1)) * math.sqrt(variance / count)
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
+
+
+def paired_drop(originals: Mapping[int, float], scores: Mapping[int, float]) -> Interval:
+    """The relative drop, (s₁ - s_f) / |s₁|, with an interval of its own from differences paired by seed.
+
+    A seed fixes the probe's start and the order of its rows, so the two scores of a seed go up and down together and
+    their differences vary less than either. The mean difference and its Student t interval are divided by the size of
+    the mean original score, which the interval takes as given.
+
+    Args:
+        originals: s₁ of each seed.
+        scores: s_f of each seed; only seeds that both have are used.
+
+    Returns:
+        The drop; its ends are nan for one seed, everything is nan for none or where the mean of s₁ is 0.
+    """
+    seeds = [seed for seed in originals if seed in scores]
+    if not seeds:
+        return Interval(mean=math.nan, low=math.nan, high=math.nan, seeds=0)
+    difference = interval([originals[seed] - scores[seed] for seed in seeds])
+    size = abs(math.fsum(originals[seed] for seed in seeds) / len(seeds))
+    if size == 0 or math.isnan(size):
+        return Interval(mean=math.nan, low=math.nan, high=math.nan, seeds=len(seeds))
+    return Interval(difference.mean / size, difference.low / size, difference.high / size, len(seeds))
 
 
 def relative_drop(full: float, score: float) -> float:

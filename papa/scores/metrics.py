@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
+from jaxtyping import Float
 
 from papa.errors import DataError
-from papa.spec import Metric
-
-_filters = Lock()
-"""Warning filters belong to the whole process: one thread at a time may set them aside."""
+from papa.scores.examples import Answers, example_counts, score_of, scores_of_resamples
+from papa.spec import Metric, TaskSpec
 
 
-def score(
+@dataclass(frozen=True)
+class Scored:
+    """A score and what each validation example adds to it.
+
+    Attributes:
+        score: on the whole split.
+        examples: as ``papa.scores.examples.example_counts`` returns them.
+    """
+
+    score: float
+    examples: Float[np.ndarray, "rows k"]
+
+
+def scored(
     metric: Metric,
     predictions: np.ndarray,
     labels: np.ndarray,
     label_names: Sequence[str] | None = None,
     lengths: np.ndarray | None = None,
-) -> float:
-    """The score of predictions on a validation split.
+    positive: int = 1,
+) -> Scored:
+    """The score of predictions on a validation split, example by example.
 
     Args:
         metric: one of ``papa.spec.Metric``.
         predictions: classes as int64 [n]; numbers [n] for ``spearman``; for ``negative_log_perplexity`` the
             natural log-probability [n] that each masked token's true word received.
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.
-        label_names: the tag of each class, for ``entity_f1`` and ``bare_entity_f1``.
-        lengths: labelled words in each sentence, summing to n, for ``entity_f1`` and ``bare_entity_f1``.
+        label_names: the classes' names; needed by ``entity_f1`` and ``bare_entity_f1``, whose tags they are.
+        lengths: labels of each example, summing to n, where an example has several; None: one each.
+        positive: the class that ``f1`` is of.
 
     Raises:
         DataError: there is nothing to score, arrays differ in length, or the metric does not fit the labels.
@@ -40,85 +53,61 @@ def score(
         raise DataError(f"{metric}: there is nothing to score: the validation split holds no labels")
     if metric != "negative_log_perplexity" and len(predictions) != len(labels):
         raise DataError(f"{metric}: expected {len(labels)} predictions, one a label, found {len(predictions)}")
-    if metric in ("entity_f1", "bare_entity_f1"):
-        if label_names is None or lengths is None:
-            raise DataError(f"{metric}: label_names and lengths are needed to read tags by sentence: give both")
-        return _entity_f1(_tags(predictions, label_names, lengths), _tags(labels, label_names, lengths))
-    return _SIMPLE[metric](predictions, labels)
+    if metric in ("entity_f1", "bare_entity_f1") and (label_names is None or lengths is None):
+        raise DataError(f"{metric}: label_names and lengths are needed to read tags by sentence: give both")
+    lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
+    if (found := int(np.sum(lengths))) != len(predictions):
+        raise DataError(f"{metric}: expected lengths that sum to {len(predictions)}, one an example, found {found}")
+    examples = example_counts(metric, Answers(predictions, labels, lengths, label_names, positive))
+    return Scored(score_of_examples(metric, examples), examples)
 
 
-def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return float(np.mean(predictions == labels))
+def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
+    """The score on all the examples together."""
+    if metric == "spearman":
+        return float(scores_of_resamples(metric, examples[:, None], np.arange(len(examples))[None])[0, 0])
+    return float(score_of(metric, examples.sum(axis=0)))
 
 
-def _matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation; 0 where all predictions, or all labels, are the same class."""
-    from sklearn.metrics import matthews_corrcoef
+def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
+    """The class that metric ``f1`` is of: the one that ``task.positive`` names, else class 1.
 
-    # scikit-learn warns of a single label where predictions and labels agree on one class; 0 is the
-    # documented value.
-    if len(np.unique(labels)) == 1 or len(np.unique(predictions)) == 1:
-        return 0.0
-    return float(matthews_corrcoef(labels, predictions))
+    Args:
+        task: its metric and the name of its positive class.
+        label_names: the classes' names; None for tasks without classes.
 
+    Returns:
+        Its number; 1 for every other metric, which has none.
 
-def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1, the positive class of a task with two classes."""
-    from sklearn.metrics import f1_score
-
-    if (largest := max(labels.max(), predictions.max())) > 1:
-        raise DataError(f"f1 is for classes 0 and 1, found class {int(largest)}: use metric accuracy for more classes")
-    return float(f1_score(labels, predictions, pos_label=1, zero_division=0.0))
-
-
-def _token_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Micro-averaged F1 over labelled tokens. Every token has one label, so it equals accuracy."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, average="micro", zero_division=0.0))
-
-
-def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman's rank correlation; 0 where all predictions, or all labels, are equal: nothing is ranked."""
-    from scipy.stats import spearmanr
-
-    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(spearmanr(predictions, labels).statistic)
-
-
-def _negative_log_perplexity(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean log-probability of the true word, in nats a masked token: perplexity is exp(-score)."""
-    return float(np.mean(log_probabilities, dtype=np.float64))
-
-
-def _entity_f1(predictions: list[list[str]], labels: list[list[str]]) -> float:
-    """Micro F1 over entities as seqeval reads them (its default mode, as conlleval does).
-
-    IOB2 tags need no comment. Bare tags (POS) have no B- or I- prefix: seqeval takes a tag's first letter
-    for its prefix and the rest for its type, so neighbours whose tags agree but for the first letter become
-    one "entity", and tags that begin with O, B, I, E or S are read as those marks. The authors' code scores
-    POS so, and the paper's POS numbers are that score. seqeval warns of every such tag; here it is meant.
+    Raises:
+        DataError: no class has the name, or it must be named because there are not two classes.
     """
-    from seqeval.metrics import f1_score
+    if task.metric != "f1":
+        return 1
+    names = tuple(label_names or ())
+    if task.positive is None:
+        if len(names) > 2:
+            raise DataError(
+                f"task '{task.name}': f1 is of one class and there are {len(names)} ({', '.join(names)}): name one of "
+                "them as the task's 'positive', or score with metric accuracy"
+            )
+        return 1
+    if task.positive not in names:
+        nearest = sorted(names, key=lambda name: name not in get_close_matches(task.positive or "", names, 1))
+        raise DataError(
+            f"task '{task.name}': positive is '{task.positive}', and no class has that name: use one of "
+            f"{', '.join(nearest)}"
+        )
+    return names.index(task.positive)
 
-    with _filters, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* seems not to be NE tag", category=UserWarning)
-        return float(f1_score(labels, predictions, average="micro", zero_division=0))
 
+def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
+    """The name of the class that metric ``f1`` is of; None for every other metric.
 
-def _tags(classes: np.ndarray, names: Sequence[str], lengths: np.ndarray) -> list[list[str]]:
-    if (found := int(np.sum(lengths))) != len(classes):
-        raise DataError(f"entity_f1: expected lengths that sum to {len(classes)}, one a sentence, found {found}")
-    tags = np.asarray(names, dtype=object)[classes]
-    return [list(sentence) for sentence in np.split(tags, np.cumsum(lengths)[:-1])]
-
-
-_SIMPLE: dict[Any, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": _accuracy,
-    "matthews": _matthews,
-    "f1": _f1,
-    "token_f1": _token_f1,
-    "spearman": _spearman,
-    "negative_log_perplexity": _negative_log_perplexity,
-}
+    Raises:
+        DataError: as ``positive_class``.
+    """
+    if task.metric != "f1" or not label_names:
+        return None
+    positive = positive_class(task, label_names)
+    return label_names[positive] if positive < len(label_names) else None

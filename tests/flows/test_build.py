@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from flows.build import build_graph
 from flows.graph import Cell, Graph
 from flows.inputs import check_inputs
@@ -61,10 +59,3 @@ def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:
     ]
     assert first[1].heads == drawn(seeds=[5])[0].heads, "other seeds beside it change nothing"
     assert first[0].heads != drawn(seeds=[3], ranking={"seed": 1})[0].heads
-
-
-@pytest.mark.parametrize(("fraction", "share"), [(1, 1), (0.5, 0.5), (0.0625, 4 / HEADS), (0.125, 9 / HEADS), (0, 0)])
-def test_a_cell_knows_the_share_that_rounding_leaves(fraction: float, share: float) -> None:
-    (cell,) = graph_of(orders=["first_to_last"], fractions=[fraction]).cells
-    assert cell.share == pytest.approx(share)
-    assert len(steps(cell)[0].heads) == round(HEADS * (1 - share))

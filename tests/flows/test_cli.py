@@ -86,6 +86,6 @@ def test_a_plan_computes_nothing(tmp_path: Path) -> None:
     store = tmp_path / "store"
     finished = papa("plan", write_study(tmp_path, SMALL), "--store", str(store))
     assert finished.code == 0
-    assert "0 of 9 steps are cached; 9 would run" in finished.out
+    assert "0 of 10 steps are cached; 10 would run" in finished.out
     assert not finished.imported & LIGHT
     assert not store.exists()

@@ -18,7 +18,7 @@ from tests.flows.history import FlowRun, flow_runs
 
 pytestmark = pytest.mark.server
 
-COMPUTED = ("tokenise", "average", "rank", "probe")
+COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 
 
 def logged_runs(store: Path) -> pandas.DataFrame:
@@ -112,7 +112,7 @@ def test_repeated_everything_is_cached_and_no_engine_works(
     second: tuple[Finished, dict[str, int], FlowRun], store: Path
 ) -> None:
     finished, before, run = second
-    assert len(run.steps) == 9
+    assert len(run.steps) == 10
     assert {step.state for step in run.steps.values()} == {"Cached"}, run.steps
     assert not finished.imported & {"ray", "mlflow"}
     assert artifacts(store, *COMPUTED, "aggregate", "track") == before
@@ -167,9 +167,9 @@ def test_orders_follow_from_lambda_with_ties_by_layer_and_head(first: Finished, 
 
 def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:
     finished = papa("plan", study, "--store", str(store))
-    assert "9 of 9 steps are cached; nothing would run." in finished.out
+    assert "10 of 10 steps are cached; nothing would run." in finished.out
     changed = papa("plan", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")
-    assert "3 of 9 steps are cached; 6 would run" in changed.out
+    assert "3 of 10 steps are cached; 7 would run" in changed.out
 
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str) -> None:
@@ -178,8 +178,8 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study
     assert finished.code == 0, finished.err
     after = artifacts(own_store, *COMPUTED)
     assert after.items() >= before.items()
-    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe"}
-    assert len(after) == len(before) + 4
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe", "baseline"}
+    assert len(after) == len(before) + 5
 
 
 def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, study: str) -> None:

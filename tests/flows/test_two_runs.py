@@ -54,7 +54,7 @@ def test_on_one_machine_no_step_is_made_twice(tmp_path: Path) -> None:
     study, store = write_study(tmp_path, STUDY), tmp_path / "store"
     both = run_both(study, str(store), {}, {})
     counts = started(*both)
-    assert len(counts) == 9
+    assert len(counts) == 10
     assert set(counts.values()) == {1}, counts
     assert any("waits for another run" in run.err for run in both)
     everything_is_whole(Store(store))
@@ -78,4 +78,4 @@ def test_on_two_machines_nothing_mixes(
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "third"))
     with start("plan", study, "--store", s3_place, more=machines[0] | {"PAPA_CACHE": str(tmp_path / "third")}) as plan:
         told = finish(plan)
-    assert "7 of 9 steps are cached; 2 would run" in told.out, "results and runs are written on each machine"
+    assert "8 of 10 steps are cached; 2 would run" in told.out, "results and runs are written on each machine"

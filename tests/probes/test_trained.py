@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,3 +94,14 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenizedCor
     print(both)
     assert scores([1]) == both[1:]
     assert all(score > 0.5 for score in both)
+
+
+def test_examples_stand_in_the_splits_order(minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec) -> None:
+    """Batches are scored shortest first; what a row adds is paired with the same row of other cells."""
+    matthews = task.model_copy(update={"metric": "matthews"})
+    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(batch_tokens=256), "scratch": Path()}
+    (found,) = evaluate_trained_cell(minilm, toeplitz(6, 12, SLOTS), HEADS, corpus, matthews, [0], **options)
+    labels = corpus.split("validation").labels
+    assert 0 < labels.mean() < 1
+    # The last columns say which class each row has.
+    np.testing.assert_array_equal(found.examples[:, -1], labels)

@@ -12,6 +12,7 @@ from papa.spec import StudySpec
 
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 HEADS = 72
+LOG = "negative_log_perplexity"
 
 
 def results(
@@ -52,6 +53,15 @@ def results(
                                     "score": base + 0.004 * noise.normal(),
                                     "seconds": 1.5,
                                     "coverage": 0.0012,
+                                    "heads": HEADS,
+                                    "positive": "equivalent" if metric == "f1" else "",
+                                    "always_one_answer": -7.0 if metric == LOG else 0.5,
+                                    "one_answer": "" if metric == LOG else "negative",
+                                    "word_embeddings": (-6.0 if metric == LOG else 0.6) + 0.001 * seed,
+                                    "score_examples_low": base - 0.03,
+                                    "score_examples_high": base + 0.03,
+                                    "drop_examples_low": lost - 0.01,
+                                    "drop_examples_high": lost + 0.01,
                                 }
                             )
     return pandas.DataFrame(rows)

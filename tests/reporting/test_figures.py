@@ -24,7 +24,7 @@ from papa.reporting.figures import (
     svg_text,
 )
 from papa.reporting.heads import example_heads
-from papa.reporting.tables import summarise
+from papa.reporting.summary import summarise
 from tests.reporting.studies import results
 
 TASKS = (("cola", "matthews"), ("sst2", "accuracy"))
@@ -34,7 +34,7 @@ def test_scores_stand_at_even_steps_with_their_intervals() -> None:
     summary = summarise(results())
     figure = scores_figure(summary)
     (panel,) = figure.axes
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["1", "1/2", "1/8", "1/16", "0"]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["1", "1/2", "1/8", "1/16\n(5.6 %)", "0"]
     (drawn,) = panel.containers
     assert isinstance(drawn, ErrorbarContainer)
     line, _, (bars,) = drawn.lines

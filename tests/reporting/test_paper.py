@@ -15,7 +15,7 @@ from papa.reporting.paper import (
     comparison_rows,
     read_reference,
 )
-from papa.reporting.tables import summarise
+from papa.reporting.summary import summarise
 from tests.reporting.studies import results
 
 HEADER = ",".join(REFERENCE_COLUMNS)

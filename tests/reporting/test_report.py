@@ -14,7 +14,8 @@ from papa.reporting.figures import HeadMatrix
 from papa.reporting.files import write_whole
 from papa.reporting.paper import PaperReference
 from papa.reporting.report import Extras, write_report
-from papa.reporting.tables import markdown_summary, summarise
+from papa.reporting.summary import read_summary, summarise
+from papa.reporting.tables import markdown_summary
 from papa.spec import StudySpec
 from tests.reporting.studies import results, study
 
@@ -55,7 +56,7 @@ def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) 
     summary = summarise(frame)
     write_report(tmp_path, study(frame), frame, summary)
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "results.parquet"), frame)
-    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "summary.csv"), summary)
+    pandas.testing.assert_frame_equal(read_summary(tmp_path / "summary.csv"), summary)
 
 
 def test_markdown_holds_answer_table_coverage_seeds_and_specification(tmp_path: Path, frame: pandas.DataFrame) -> None:
@@ -90,6 +91,42 @@ def test_html_escapes_names(tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     assert "<b>bold" not in text
     assert "&lt;b&gt;bold" in text
+
+
+def test_markdown_escapes_names(tmp_path: Path) -> None:
+    """A folder's name is shown as it is: no markup of ours, no HTML, no link, and no end of a code block."""
+    name = "<b>bold</b> [c](http://d) ```\n# Title"
+    frame = results(models=(name,)).assign(one_answer="<i>yes</i>")
+    write_report(tmp_path, study(frame), frame, summarise(frame))
+    text = (tmp_path / "report.md").read_text()
+    before, specification = text.split("yaml\n", maxsplit=1)
+    for hostile in ("<b>", "<i>", "[c]", "\n# Title"):
+        assert hostile not in before, hostile
+    assert before.endswith("````")
+    assert "\n````\n" in specification
+
+
+def test_what_learned_nothing_is_marked_in_both_pages(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    for place, words in (("told", 0.6), ("untold", 0.9)):
+        changed = frame.assign(word_embeddings=words)
+        write_report(tmp_path / place, study(changed), changed, summarise(changed))
+        for name in ("report.md", "report.html"):
+            text = (tmp_path / place / name).read_text()
+            assert ("of its score" in text) == (place == "told")
+            assert ("† all-MiniLM-L6-v2, reviews: the original does not beat" in text) == (place == "untold")
+            assert "word embeddings alone" in text
+
+
+def test_intervals_over_examples_have_a_table_of_their_own(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    write_report(tmp_path, study(frame), frame, summarise(frame))
+    _, _, after = (tmp_path / "report.md").read_text().partition("## Over validation examples")
+    table = after.partition("##")[0].partition("|")[2]
+    for told in ("1/16 (5.6 %) |", "0.720 to 0.780", "2.0 to 4.0 %"):
+        assert told in table
+    assert "±" not in table, "never mixed with those over seeds"
+    without = frame.drop(columns=[name for name in frame if "examples" in name])
+    write_report(tmp_path / "without", study(without), without, summarise(without))
+    assert "Over validation examples" not in (tmp_path / "without" / "report.md").read_text()
 
 
 def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:

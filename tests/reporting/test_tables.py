@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from pathlib import Path
 
 import numpy
 import pandas
@@ -11,7 +12,9 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from papa.reporting.tables import SUMMARY_COLUMNS, markdown_summary, markdown_table, summarise, summary_table
+from papa.reporting.summary import SUMMARY_COLUMNS, read_summary, summarise
+from papa.reporting.tables import markdown_summary, markdown_table
+from papa.reporting.terminal import summary_table
 from tests.reporting.studies import FRACTIONS, results
 
 KINDS = ("average", "identity", "zeros")
@@ -87,20 +90,16 @@ def test_one_seed_has_no_interval() -> None:
 
 
 def test_markdown_of_one_line_of_a_study() -> None:
-    summary = pandas.DataFrame(
-        [
-            ("m", "t", "average", "lambda", 1.0, 0, "accuracy", 3, 0.9, 0.89, 0.91, 0.0),
-            ("m", "t", "average", "lambda", 0.125, 63, "accuracy", 3, 0.85, 0.8, 0.9, 0.05556),
-            ("m", "t", "average", "lambda", 0.0, 72, "accuracy", 1, 0.91, math.nan, math.nan, -0.01111),
-        ],
-        columns=list(SUMMARY_COLUMNS),
-    )
-    assert markdown_summary(summary) == (
-        "| Own attention | Constant heads |         Score |   Drop |\n"
-        "| ------------: | -------------: | ------------: | -----: |\n"
-        "|             1 |              0 | 0.900 ± 0.010 |  0.0 % |\n"
-        "|           1/8 |             63 | 0.850 ± 0.050 |  5.6 % |\n"
-        "|             0 |             72 |         0.910 | -1.1 % |\n"
+    frame = results(fractions=(1.0, 0.0625, 0.0), seeds=(0, 1))
+    frame["score"] = [0.91, 0.89, 0.82, 0.78, 0.92, 0.90]
+    assert markdown_summary(summarise(frame)) == (
+        "|         Own attention | Constant heads |         Score |          Drop |\n"
+        "| --------------------: | -------------: | ------------: | ------------: |\n"
+        "|                     1 |              0 | 0.900 ± 0.127 |         0.0 % |\n"
+        "|          1/16 (5.6 %) |             68 | 0.800 ± 0.254 | 11.1 ± 14.1 % |\n"
+        "|                     0 |             72 | 0.910 ± 0.127 |        -1.1 % |\n"
+        "|     always 'negative' |                |         0.500 |               |\n"
+        "| word embeddings alone |                | 0.601 ± 0.006 |               |\n"
     )
 
 
@@ -115,11 +114,104 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
         "| average   | 0.690 ± 0.025 | 0.590 ± 0.025 |\n"
         "| zeros     | 0.690 ± 0.025 | 0.400 ± 0.000 |\n"
         "\n**Relative drop**\n\n"
-        "| Constants |     1 |    1/2 |\n"
-        "| --------- | ----: | -----: |\n"
-        "| average   | 0.0 % | 14.5 % |\n"
-        "| zeros     | 0.0 % | 42.0 % |\n"
+        "| Constants |     1 |          1/2 |\n"
+        "| --------- | ----: | -----------: |\n"
+        "| average   | 0.0 % |       14.5 % |\n"
+        "| zeros     | 0.0 % | 42.0 ± 3.6 % |\n"
+        "\n**Baselines**\n\n"
+        "| Model            |      Original |  Always one answer | Word embeddings alone | Beats both |\n"
+        "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"
+        "| all-MiniLM-L6-v2 | 0.690 ± 0.025 | 0.500 ('negative') |         0.601 ± 0.002 | yes        |\n"
     )
+
+
+def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
+    frame = results(fractions=(1.0, 0.0))
+    frame["score"] = [0.70, 0.80, 0.90, 0.67, 0.76, 0.85]
+    drop = summarise(frame).iloc[1]
+    # Differences 0.03, 0.04 and 0.05 of 0.8; the scores themselves vary ten times as much.
+    low, high = stats.t.interval(0.95, 2, loc=0.04, scale=0.01 / math.sqrt(3))
+    assert drop["relative_drop"] == pytest.approx(0.05)
+    assert (drop["drop_low"], drop["drop_high"]) == pytest.approx((low / 0.8, high / 0.8))
+    assert drop["drop_low"] > 0, "the difference is seen"
+    assert drop["low"] < 0.67, "the scores' own interval would hide it"
+
+
+@pytest.mark.parametrize(
+    ("one_answer", "words", "reason"),
+    [
+        (0.5, 0.6, ""),
+        (0.79, 0.6, "does not beat always one answer"),
+        (0.5, 0.79, "does not beat word embeddings alone"),
+        (0.85, 0.9, "does not beat always one answer or word embeddings alone"),
+        (math.nan, math.nan, "no baseline was measured"),
+    ],
+)
+def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
+    one_answer: float, words: float, reason: str
+) -> None:
+    frame = results(fractions=(1.0, 0.0)).assign(always_one_answer=one_answer, word_embeddings=words)
+    # The mean is above 0.79, the lower end of its interval is not.
+    frame["score"] = [0.79, 0.80, 0.81, 0.70, 0.71, 0.72]
+    summary = summarise(frame)
+    assert set(summary["reason"]) == {reason}
+    assert set(summary["beats_baseline"]) == {not reason}
+    for text in (rendered(summary), markdown_summary(summary)):
+        assert ("†" in text) == bool(reason)
+
+
+def test_one_seed_cannot_tell() -> None:
+    summary = summarise(results(seeds=(0,)))
+    assert set(summary["reason"]) == {"one seed has no interval"}
+
+
+def test_results_of_an_older_version_are_summarised_and_marked() -> None:
+    old = ["model", "task", "constants", "order", "fraction", "constant_heads", "seed", "metric", "score"]
+    summary = summarise(results(constants=KINDS)[old])
+    assert summary["mean"].notna().all()
+    assert set(summary["reason"]) == {"no baseline was measured"}
+    assert "unknown:" in rendered(summary)
+
+
+def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
+    summary = summarise(results())
+    assert summary.set_index("fraction")["share_of_heads"].round(4).to_dict() == {
+        1.0: 1.0,
+        0.5: 0.5,
+        0.125: 0.125,
+        0.0625: 0.0556,
+        0.0: 0.0,
+    }
+    assert "1/16 (5.6 %)" in rendered(summary)
+    many = results(constants=KINDS)
+    assert "1/16 (5.6 %)" in markdown_summary(summarise(many))
+    assert "1/16 stands for 5.6 % of the heads of all-MiniLM-L6-v2" in " ".join(rendered(summarise(many)).split())
+    # With 144 heads 1/16 is 9 of them: nothing to say.
+    assert "6.2 %" not in rendered(summarise(many.assign(heads=144, constant_heads=144 * (1 - many["fraction"]))))
+
+
+def test_f1_says_of_which_class_it_is() -> None:
+    summary = summarise(results(tasks=(("mrpc", "f1"), ("cola", "matthews"))))
+    assert "F1 of 'equivalent'" in markdown_summary(summary)
+    assert "F1 of 'equivalent': mean" in rendered(summarise(results(tasks=(("mrpc", "f1"),))))
+
+
+def test_names_cannot_break_out_of_a_table() -> None:
+    name = "a|b <img src=x> [c](http://d) `e` *f* _g_ [/red]"
+    frame = results(models=(name, "other"), constants=KINDS).assign(one_answer=name)
+    summary = summarise(frame)
+    text = markdown_summary(summary)
+    assert "\\<img src=x\\> \\[c\\](http://d) \\`e\\` \\*f\\* \\_g\\_" in text
+    assert len({line.count("|") - line.count("\\|") for line in text.splitlines() if "average" in line}) == 1
+    assert "[/red]" in rendered(summary, width=400), "Rich shows it and takes it for no markup"
+
+
+def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    frame = results(models=("1", "NA"), tasks=(("mrpc", "f1"),)).assign(one_answer="None", positive="NA")
+    for written in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
+        summary = summarise(written)
+        summary.to_csv(tmp_path / "summary.csv", index=False)
+        pandas.testing.assert_frame_equal(read_summary(tmp_path / "summary.csv"), summary)
 
 
 def test_a_pipe_in_a_name_does_not_break_the_markdown_table() -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from papa.errors import DataError
-from papa.scores.metrics import score
-from papa.spec import Metric
+from papa.scores.metrics import positive_class, scored
+from papa.spec import Metric, TaskSpec
 
 TRUE = np.array([1, 1, 1, 0, 0, 0, 1, 0])
 FOUND = np.array([1, 0, 1, 0, 1, 0, 1, 1])
+
+
+def score(metric: Metric, *answers: Any) -> float:
+    return scored(metric, *answers).score
+
+
 # By hand: 3 true positives, 1 false negative, 2 false positives, 2 true negatives.
 
 
@@ -27,9 +36,41 @@ def test_f1_without_a_positive_is_zero_and_silent() -> None:
     assert score("f1", np.zeros(4, int), np.zeros(4, int)) == 0
 
 
-def test_f1_refuses_more_than_two_classes() -> None:
-    with pytest.raises(DataError, match="classes 0 and 1, found class 2"):
-        score("f1", np.array([0, 2]), np.array([0, 1]))
+def f1_task(**changes: Any) -> TaskSpec:
+    described = {
+        "name": "pairs",
+        "kind": "text",
+        "source": {"kind": "embedded"},
+        "columns": {"text": "text", "label": "label"},
+        "metric": "f1",
+        "slots": 64,
+        "probe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
+    }
+    return TaskSpec.model_validate({**described, **changes})
+
+
+def test_f1_is_that_of_the_class_named_positive() -> None:
+    positive = positive_class(f1_task(positive="no"), ("no", "yes"))
+    assert positive == 0
+    assert scored("f1", FOUND, TRUE, positive=positive).score == pytest.approx(2 * 2 / (2 * 2 + 2 + 1))
+    assert positive_class(f1_task(), ("no", "yes")) == 1
+    assert positive_class(f1_task(metric="accuracy"), ("a", "b", "c")) == 1
+
+
+def test_a_positive_class_that_no_class_is_called_is_one_sentence_with_the_names() -> None:
+    with pytest.raises(DataError, match=r"positive is 'equivalnt', and no class has that name: use one of equivalent,"):
+        positive_class(f1_task(positive="equivalnt"), ("different", "equivalent"))
+    with pytest.raises(ValidationError, match="positive is 'maybe', and no class has that name: use one of no, yes"):
+        f1_task(positive="maybe", labels=["no", "yes"])
+    with pytest.raises(ValidationError, match="positive names the class that metric f1 is of, and the metric is acc"):
+        f1_task(positive="yes", labels=["no", "yes"], metric="accuracy")
+
+
+def test_f1_of_more_than_two_classes_needs_its_class_named() -> None:
+    names = ("no", "yes", "maybe")
+    with pytest.raises(DataError, match=r"there are 3 \(no, yes, maybe\): name one of them"):
+        positive_class(f1_task(), names)
+    assert positive_class(f1_task(positive="maybe"), names) == 2
 
 
 def test_matthews() -> None:
@@ -116,7 +157,7 @@ def test_predictions_and_labels_must_pair() -> None:
 
 
 def test_lengths_must_cover_the_tags() -> None:
-    with pytest.raises(DataError, match="sum to 3, one a sentence, found 2"):
+    with pytest.raises(DataError, match="sum to 3, one an example, found 2"):
         score("entity_f1", np.zeros(3, int), np.zeros(3, int), IOB, np.array([2]))
     with pytest.raises(DataError, match="label_names and lengths"):
         score("entity_f1", np.zeros(3, int), np.zeros(3, int))

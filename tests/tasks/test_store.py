@@ -13,6 +13,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import Columns, EmbeddedSource, FeaturesSpec, LayoutSpec, ProbeSpec, RankingSpec, TaskSpec
 from tasks.average import Average
+from tasks.baseline import Baseline
 from tasks.probe import Probe
 from tasks.rank import Rank
 from tasks.store import Store, cache_key
@@ -32,6 +33,8 @@ TASK = TaskSpec(
 PROBE = Probe("p", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec())
 RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec())
 TOKENISE = Tokenise("t", 0.0, ENCODER, TASK, LayoutSpec(), "fingerprint")
+BASELINE = Baseline("b", 0.0, ENCODER, CORPUS, TASK, (0, 1), FeaturesSpec())
+F1 = TASK.model_copy(update={"metric": "f1"})
 AVERAGE = Average("a", 0.0, ENCODER, CORPUS, 32)
 MORE_EPOCHS = TASK.model_copy(update={"probe": TASK.probe.model_copy(update={"epochs": 9})})
 
@@ -57,6 +60,7 @@ def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
         (PROBE, replace(PROBE, encoder=replace(ENCODER, folder="/moved", name="another name"))),
         (replace(PROBE, heads=()), replace(PROBE, heads=(), constants=None)),
         (replace(PROBE, heads=()), replace(PROBE, heads=(), trained=True)),
+        (BASELINE, replace(BASELINE, corpus=ArtifactReference("/moved", "c0"))),
         (TOKENISE, replace(TOKENISE, task=MORE_EPOCHS)),
         (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights", precision="bfloat16"))),
         (RANK, replace(RANK, task=MORE_EPOCHS)),
@@ -77,6 +81,12 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (PROBE, replace(PROBE, constants=ArtifactReference("/constants", "m1"))),
         (PROBE, replace(PROBE, corpus=ArtifactReference("/corpus", "c1"))),
         (PROBE, replace(PROBE, encoder=replace(ENCODER, digest="other weights"))),
+        (replace(PROBE, task=F1), replace(PROBE, task=F1.model_copy(update={"positive": "negative"}))),
+        (BASELINE, replace(BASELINE, task=MORE_EPOCHS)),
+        (BASELINE, replace(BASELINE, seeds=(0, 2))),
+        (BASELINE, replace(BASELINE, corpus=ArtifactReference("/corpus", "c1"))),
+        (BASELINE, replace(BASELINE, encoder=replace(ENCODER, digest="other weights"))),
+        (replace(BASELINE, task=F1), replace(BASELINE, task=F1.model_copy(update={"positive": "negative"}))),
         (TOKENISE, replace(TOKENISE, fingerprint="other text")),
         (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, tokenizer_digest="other words"))),
         (TOKENISE, replace(TOKENISE, task=TASK.model_copy(update={"train_rows": 5}))),

@@ -23,6 +23,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from papa.errors import PapaError, TransientError
+from papa.reporting.summary import summarise
 from tasks.store import Store
 from tasks.tracking import run_links
 from tasks.tracking_client import check_tracking, connect
@@ -50,11 +51,11 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
     assert set(cells["parent"]) == set(parents["id"])
     for run in cells.to_dict("records"):
         assert {"model", "task", "fraction", "seed"} <= set(run["params"])
-        assert {"score", "fraction", "relative_drop"} <= set(run["metrics"])
+        assert {"score", "fraction", "share_of_heads", "relative_drop"} <= set(run["metrics"])
         assert run["metrics"]["fraction"] == float(run["params"]["fraction"])
     for run in parents.to_dict("records"):
         assert run["params"]["model"] in MODELS
-        assert {"score/average/lambda", "fraction"} <= set(run["metrics"])
+        assert {"score/average/lambda", "fraction", "baseline/word_embeddings"} <= set(run["metrics"])
 
 
 @pytest.mark.server
@@ -93,6 +94,37 @@ def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: st
         event.remove(Engine, "before_cursor_execute", overtake)
     assert overtaken
     assert_whole(logged(address, "same"))
+
+
+def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: Path) -> None:
+    frame = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1))
+    frame["score"] = [0.9, 0.7, 0.8, 0.5]
+    log_study("paired", Store(tmp_path), address_in(tmp_path), frame)
+    runs = logged(address_in(tmp_path), "paired")
+    drops = {
+        int(run["params"]["seed"]): run["metrics"]["relative_drop"]
+        for run in runs[runs["parent"].notna()].to_dict("records")
+        if run["params"]["fraction"] == "0.0"
+    }
+    # Against the mean of the originals, 0.8, it was 0 and 0.375.
+    assert drops == pytest.approx({0: 0.1 / 0.8, 1: 0.2 / 0.8})
+    assert sum(drops.values()) / 2 == pytest.approx(summarise(frame).iloc[-1]["relative_drop"])
+
+
+def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
+    frame = results(models=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
+    second = frame["model"] == MODELS[1]
+    frame.loc[second, "word_embeddings"] = frame.loc[second, "score"].max()
+    log_study("worth", Store(tmp_path), address_in(tmp_path), frame)
+    runs = logged(address_in(tmp_path), "worth")
+    for model, expected in zip(MODELS, ("yes", "no"), strict=True):
+        own = runs[[params["model"] == model for params in runs["params"]]]
+        assert {tags["papa.beats_baseline"] for tags in own["tags"]} == {expected}
+        (parent,) = own[own["parent"].isna()]["metrics"]
+        assert parent["baseline/always_one_answer"] == 0.5
+        assert parent["baseline/word_embeddings"] == pytest.approx(
+            frame[frame["model"] == model]["word_embeddings"].mean()
+        )
 
 
 def test_logging_again_adds_nothing(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pandas
 from papa.artifacts import published, reference
 from papa.encoders.reference import EncoderReference
 from papa.progress import silent
-from papa.reporting.tables import summarise
-from tasks.aggregate import Point
+from papa.reporting.summary import summarise
+from tasks.results import Point
 from tasks.store import Store
 from tasks.tracking_client import connect
 from tasks.tracking_errors import explained
@@ -79,12 +79,13 @@ def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
         document = {
             "scores": seeds[["seed", "score", "seconds"]].to_dict("records"),
             "constant_heads": [[0, head] for head in range(int(seeds["constant_heads"].iloc[0]))],
+            "heads": int(seeds["heads"].iloc[0]),
             "coverage": float(seeds["coverage"].iloc[0]),
             "seconds": float(seeds["seconds"].sum()),
         }
         with published(folder, {}) as scratch:
             (scratch / "scores.json").write_text(json.dumps(document))
-        points.append(Point(*key, share=float(key[-1]), scores=reference(folder)))
+        points.append(Point(*key, scores=reference(folder)))
     return points
 
 
@@ -107,7 +108,7 @@ def ended_well(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def logged(address: str, name: str) -> pandas.DataFrame:
-    """A study's active runs through MLflow's own client: id, key, parent, status, params and metrics."""
+    """A study's active runs through MLflow's own client: id, key, parent, status, params, tags and metrics."""
     from mlflow import MlflowClient
 
     client = MlflowClient(address)
@@ -120,6 +121,7 @@ def logged(address: str, name: str) -> pandas.DataFrame:
             "parent": run.data.tags.get("mlflow.parentRunId"),
             "status": run.info.status,
             "params": run.data.params,
+            "tags": run.data.tags,
             "metrics": run.data.metrics,
         }
         for run in runs

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import LINES, MARKERS, styled
-from papa.reporting.labels import METRICS, axis_label, fixed_caption, fraction_label, present, varying
+from papa.reporting.labels import axis_label, fixed_caption, fraction_headings, metric_label, present, varying
 
 _PANEL = (4.4, 3.4)
 _PANELS_A_ROW = 3
@@ -65,9 +65,10 @@ def _draw_task(panel: Axes, points: pandas.DataFrame, summary: pandas.DataFrame)
             label=label,
         )
     panel.set_title(str(points["task"].iloc[0]))
-    panel.set_ylabel(METRICS.get(points["metric"].iloc[0], points["metric"].iloc[0]))
+    panel.set_ylabel(metric_label(points.iloc[0]))
     panel.set_xlabel("share of heads with their own attention")
-    panel.set_xticks(range(len(fractions)), [fraction_label(fraction) for fraction in fractions])
+    labels = [label.replace(" ", "\n", 1) for label in fraction_headings(summary).values()]
+    panel.set_xticks(range(len(fractions)), labels)
     panel.set_xlim(-0.3, len(fractions) - 0.7)
     panel.margins(y=0.12)
 

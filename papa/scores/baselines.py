@@ -1,0 +1,77 @@
+"""What a score is worth: the score of always giving one answer.
+
+Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points for always answering
+the positive class: 2p / (1 + p) where a share p of the examples is positive. So the baseline is the best that any
+single answer scores on the validation split, whichever class that is: for accuracy the majority class of the split;
+for F1 the positive class, which is the majority of MRPC and not of QQP; for entity F1 the tag that scores best, and 0
+where none does better than ``O``; for the correlations 0. It is chosen on the split that it is scored on, which can
+only make it harder to beat.
+
+A masked language model has no single answer that a probability of zero would not ruin: its baseline gives every token
+the share that its word has among the masked words of the training split, add-one smoothed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from papa.corpora.corpus import TokenizedCorpus
+from papa.corpora.split import TokenizedSplit
+from papa.corpora.tokens import IGNORED
+from papa.scores.metrics import positive_class, scored
+from papa.spec import TaskSpec
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """The best score that one answer for every example gets.
+
+    Attributes:
+        score: on the validation split.
+        answer: the class's name; None where no class is answered (correlations, masked words).
+    """
+
+    score: float
+    answer: str | None
+
+
+def best_constant_answer(corpus: TokenizedCorpus, task: TaskSpec, vocabulary: int) -> ConstantAnswer:
+    """The score of always giving one answer, on the validation split.
+
+    Args:
+        corpus: both splits of the task.
+        task: its metric and positive class.
+        vocabulary: words that a masked token could be; read for masked language models alone.
+
+    Raises:
+        DataError: the validation split holds no label, or the task's positive class does not exist.
+    """
+    labels, lengths = labels_of(corpus.split("validation"))
+    if corpus.kind == "mlm":
+        seen, _ = labels_of(corpus.split("train"))
+        counts = np.bincount(seen, minlength=vocabulary) + 1.0
+        found = np.log(counts / counts.sum())[labels]
+        return ConstantAnswer(scored(task.metric, found, labels, lengths=lengths).score, None)
+    names = corpus.label_names
+    if names is None or task.metric == "matthews":
+        # One answer for all ranks nothing and correlates with nothing.
+        return ConstantAnswer(scored(task.metric, np.zeros_like(labels), labels, names, lengths).score, None)
+    positive = positive_class(task, names)
+    scores = [
+        scored(task.metric, np.full_like(labels, answer), labels, names, lengths, positive).score
+        for answer in range(len(names))
+    ]
+    best = int(np.argmax(scores))
+    return ConstantAnswer(scores[best], names[best])
+
+
+def labels_of(split: TokenizedSplit) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
+    """The labels of a split without the ignored ones, and how many each row has."""
+    if not split.label_per_token:
+        return split.labels, np.ones(len(split), np.int64)
+    kept = split.labels != IGNORED
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return split.labels[kept], np.diff(before[split.offsets])

@@ -1,0 +1,194 @@
+"""Metrics as sums over validation examples: what each example adds, and the score of a sum.
+
+A metric that is a function of sums can be computed again on any resample of the examples at the price of one matrix
+product. Every metric is but Spearman's correlation, which needs the examples themselves.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from papa.spec import Metric
+
+_filters = Lock()
+"""Warning filters belong to the whole process: one thread at a time may set them aside."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions on a validation split and what they should have been.
+
+    Attributes:
+        predictions: classes as int64; numbers for ``spearman``; for ``negative_log_perplexity`` the natural
+            log-probability that each masked token's true word received.
+        labels: the true classes or numbers; unused by ``negative_log_perplexity``.
+        lengths: labels of each example, summing to n: 1 for a task with one label a row, the labelled words of each
+            sentence where words have labels.
+        label_names: the classes' names; tags for the metrics over entities.
+        positive: the class that ``f1`` is of.
+    """
+
+    predictions: Shaped[np.ndarray, " n"]
+    labels: Shaped[np.ndarray, " n"]
+    lengths: Int[np.ndarray, " rows"]
+    label_names: Sequence[str] | None
+    positive: int
+
+
+def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows k"]:
+    """What each example adds to the sums that the metric is a function of.
+
+    accuracy, token_f1: correct, labels. f1: true positives, predicted, true. entity_f1, bare_entity_f1: the same of
+    entities. matthews: correct, labels, then predicted and true of every class. negative_log_perplexity: the sum of
+    log-probabilities, tokens. spearman is no function of sums: prediction, label.
+    """
+    return _COUNTS[metric](answers)
+
+
+def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
+    """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was counted.
+
+    Raises:
+        KeyError: the metric is ``spearman``.
+    """
+    return _SCORES[metric](totals)
+
+
+def scores_of_resamples(
+    metric: Metric, examples: Float[np.ndarray, "rows columns k"], drawn: Int[np.ndarray, "resamples rows"]
+) -> Float[np.ndarray, "resamples columns"]:
+    """The score on each resample of the examples.
+
+    Args:
+        metric: which.
+        examples: ``example_counts`` of several columns, such as seeds, over the same examples.
+        drawn: the numbers of the examples in each resample.
+    """
+    if metric == "spearman":
+        columns = [_rank_correlation(column[drawn, 0], column[drawn, 1]) for column in examples.transpose(1, 0, 2)]
+        return np.stack(columns, axis=-1)
+    resamples, rows = len(drawn), len(examples)
+    places = (drawn + np.arange(resamples)[:, None] * rows).ravel()
+    times = np.bincount(places, minlength=resamples * rows).reshape(resamples, rows).astype(np.float64)
+    totals = times @ examples.reshape(rows, -1)
+    return score_of(metric, totals.reshape(resamples, *examples.shape[1:]))
+
+
+def _hits(answers: Answers) -> np.ndarray:
+    correct = (answers.predictions == answers.labels).astype(np.float64)
+    return _by_example(np.stack([correct, np.ones_like(correct)], axis=1), answers.lengths)
+
+
+def _positives(answers: Answers) -> np.ndarray:
+    found, true = answers.predictions == answers.positive, answers.labels == answers.positive
+    return _by_example(np.stack([found & true, found, true], axis=1).astype(np.float64), answers.lengths)
+
+
+def _margins(answers: Answers) -> np.ndarray:
+    found, true = answers.predictions.astype(np.int64), answers.labels.astype(np.int64)
+    classes = np.arange(len(answers.label_names) if answers.label_names else max(found.max(), true.max()) + 1)
+    columns = [
+        (found == true)[:, None],
+        np.ones((len(true), 1)),
+        found[:, None] == classes,
+        true[:, None] == classes,
+    ]
+    return _by_example(np.concatenate(columns, axis=1, dtype=np.float64), answers.lengths)
+
+
+def _log_probabilities(answers: Answers) -> np.ndarray:
+    values = answers.predictions.astype(np.float64)
+    return _by_example(np.stack([values, np.ones_like(values)], axis=1), answers.lengths)
+
+
+def _numbers(answers: Answers) -> np.ndarray:
+    return np.stack([answers.predictions, answers.labels], axis=1).astype(np.float64)
+
+
+def _entities(answers: Answers) -> np.ndarray:
+    """Entities as seqeval reads them (its default mode, as conlleval does), sentence by sentence.
+
+    IOB2 tags need no comment. Bare tags (POS) have no B- or I- prefix: seqeval takes a tag's first letter
+    for its prefix and the rest for its type, so neighbours whose tags agree but for the first letter become
+    one "entity", and tags that begin with O, B, I, E or S are read as those marks. The authors' code scores
+    POS so, and the paper's POS numbers are that score. seqeval warns of every such tag; here it is meant.
+    """
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    assert answers.label_names is not None
+    names = np.asarray(answers.label_names, dtype=object)
+    ends = np.cumsum(answers.lengths)[:-1]
+    found, true = (np.split(names[classes], ends) for classes in (answers.predictions, answers.labels))
+    with _filters, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* seems not to be NE tag", category=UserWarning)
+        counts = []
+        for found_tags, true_tags in zip(found, true, strict=True):
+            predicted, actual = (set(get_entities(list(tags))) for tags in (found_tags, true_tags))
+            counts.append((len(predicted & actual), len(predicted), len(actual)))
+    return np.array(counts, dtype=np.float64)
+
+
+def _by_example(values: Float[np.ndarray, "n k"], lengths: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows k"]:
+    sums = np.zeros((len(lengths), values.shape[1]))
+    filled = lengths > 0
+    if filled.any():
+        # An example without labels adds nothing, and reduceat knows no empty span.
+        sums[filled] = np.add.reduceat(values, (np.cumsum(lengths) - lengths)[filled], axis=0)
+    return sums
+
+
+def _mean(totals: np.ndarray) -> np.ndarray:
+    return _ratio(totals[..., 0], totals[..., 1])
+
+
+def _f1(totals: np.ndarray) -> np.ndarray:
+    return _ratio(2 * totals[..., 0], totals[..., 1] + totals[..., 2])
+
+
+def _matthews(totals: np.ndarray) -> np.ndarray:
+    """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are the same class."""
+    correct, labels = totals[..., 0], totals[..., 1]
+    found, true = np.split(totals[..., 2:], 2, axis=-1)
+    covariance = correct * labels - (found * true).sum(-1)
+    spread = (labels**2 - (found**2).sum(-1)) * (labels**2 - (true**2).sum(-1))
+    return _ratio(covariance, np.sqrt(spread))
+
+
+def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Spearman's rank correlation along the last axis; 0 where one side is constant: nothing is ranked."""
+    from scipy.stats import rankdata
+
+    first, second = (rankdata(values, axis=-1) for values in (predictions, labels))
+    first, second = (ranks - ranks.mean(-1, keepdims=True) for ranks in (first, second))
+    return _ratio((first * second).sum(-1), np.sqrt((first**2).sum(-1) * (second**2).sum(-1)))
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    return np.divide(above, below, out=np.zeros_like(above), where=below != 0)
+
+
+_COUNTS: dict[Metric, Callable[[Answers], np.ndarray]] = {
+    "accuracy": _hits,
+    "token_f1": _hits,
+    "f1": _positives,
+    "matthews": _margins,
+    "entity_f1": _entities,
+    "bare_entity_f1": _entities,
+    "negative_log_perplexity": _log_probabilities,
+    "spearman": _numbers,
+}
+_SCORES: dict[Metric, Callable[[np.ndarray], np.ndarray]] = {
+    "accuracy": _mean,
+    "token_f1": _mean,
+    "f1": _f1,
+    "matthews": _matthews,
+    "entity_f1": _f1,
+    "bare_entity_f1": _f1,
+    "negative_log_perplexity": _mean,
+}

