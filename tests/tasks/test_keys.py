@@ -28,6 +28,7 @@ from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, FeaturesSpec, FilesSource, LayoutSpec, RankingSpec, StudySpec, TaskSpec
 from tasks.aggregate import Aggregate, Point
 from tasks.average import Average
+from tasks.baseline import Baseline
 from tasks.controls import Controls
 from tasks.inspect import Averaged
 from tasks.probe import Probe
@@ -69,7 +70,7 @@ STUDY = StudySpec.model_validate(
         "reference": __file__,
     }
 )
-POINT = Point("model", "text", "accuracy", "average", "lambda", 0.5, 0.5, SCORES)
+POINT = Point("model", "text", "accuracy", "average", "lambda", 0.5, SCORES)
 GROUP = Group("model", ENCODER, TEXT, range(1), ("average",), ("average",), (CONSTANTS,))
 EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint"),
@@ -79,7 +80,16 @@ EXAMPLES: tuple[Step, ...] = (
     Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10)),
     Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3)),
     Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec(), SCORES),
-    Aggregate("g", 1.0, STUDY, (POINT,), {"text": CORPUS}, (Averaged("model", ENCODER, TEXT, CONSTANTS),)),
+    Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec()),
+    Aggregate(
+        "g",
+        1.0,
+        STUDY,
+        (POINT,),
+        {("model", "text"): SCORES},
+        {"text": CORPUS},
+        (Averaged("model", ENCODER, TEXT, CONSTANTS),),
+    ),
     Track("k", 1.0, STUDY, SCORES, (POINT,), (GROUP,), "sqlite:///somewhere.db"),
 )
 
@@ -106,6 +116,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.name": NAMES,
         "task.source.*": "the fingerprint is of what it holds and of how it is read",
         "task.probe.*": "the probe comes later",
+        "task.positive": "no score is taken here",
     },
     "controls": {
         "encoder.name": NAMES,
@@ -129,6 +140,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.name": NAMES,
         **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; whether it is a regression is in the key",
+        "task.positive": "λ is trained and not scored",
         "task.probe.epochs": "ranking.epochs counts here",
     },
     "probe": {
@@ -138,6 +150,13 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.name": NAMES,
         **{f"task.{name}": TOKENS for name in ROWS},
         "ranking.digest": "the heads that it led to are in the key",
+    },
+    "baseline": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
+        "task.name": NAMES,
+        **{f"task.{name}": TOKENS for name in ROWS},
     },
     "aggregate": {
         "study.execution.*": "only changes speed",
@@ -149,7 +168,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "averages.0.encoder.heads": "in the constants",
         "averages.0.encoder.width": "not read",
         "averages.0.encoder.precision": "in the constants",
-        **{f"averages.0.task.{name}": OF_THE_STUDY for name in (*ROWS, "labels", "metric", "probe.*")},
+        **{f"averages.0.task.{name}": OF_THE_STUDY for name in (*ROWS, "labels", "metric", "positive", "probe.*")},
     },
     "track": {
         "study.execution.*": "only changes speed",

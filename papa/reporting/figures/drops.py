@@ -63,7 +63,7 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     """Average original scores and relative drops over tasks, each task with equal weight.
 
     A task is left out for all encoders where one of them does not beat its baseline there (column
-    ``beats_baseline``, where the summary has it), or where a share of the score means nothing.
+    ``beats_baseline``), or where a share of the score means nothing.
 
     Args:
         summary: as ``papa.reporting.tables.summarise`` returns it; of several constants or orders the first
@@ -72,9 +72,11 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     lowest = float(summary["fraction"].min())
     first = summary.iloc[0]
     line = summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
-    originals = line[line["fraction"] == 1.0].rename(columns={"mean": "original"})
+    originals = line.loc[line["fraction"] == 1.0, [*_KEYS, "mean", "beats_baseline"]].rename(
+        columns={"mean": "original"}
+    )
     dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*_KEYS, "relative_drop"]]
-    pairs = originals.drop(columns="relative_drop").merge(dropped, on=_KEYS)
+    pairs = originals.merge(dropped, on=_KEYS)
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]
@@ -88,7 +90,7 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
     """Why a task is left out of the means; None where it is not."""
     if (pairs["original"] <= 0).any() or pairs["relative_drop"].isna().any():
         return "a drop in percent needs positive scores"
-    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "model"] if "beats_baseline" in pairs else []
+    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "model"]
     if len(beaten) == 0:
         return None
     return f"{joined(beaten)} {'do' if len(beaten) > 1 else 'does'} not beat the baseline"
