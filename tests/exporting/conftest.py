@@ -88,12 +88,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
     """A case of a family, on one text or two."""
 
-    def make(family: str, kind: str, **layout: Any) -> Case:
+    def make(family: str, kind: str, first: list[str] = FIRST, **layout: Any) -> Case:
         reference = resolve_encoder(EncoderSpec(name=folders(family)))
         folder = tmp_path_factory.mktemp("case")
         lines = [
             json.dumps({"text": a, "text_pair": b, "label": row % 2})
-            for row, (a, b) in enumerate(zip(FIRST, SECOND, strict=True))
+            for row, (a, b) in enumerate(zip(first, SECOND, strict=True))
         ]
         (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
         columns = {"text": "text", "label": "label"} | ({"text_pair": "text_pair"} if kind == "pair" else {})
@@ -119,7 +119,7 @@ def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFa
             layout=InputLayout.of(task.kind, SLOTS, spec, specials_of(tokenizer)),
             constants=ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"),
             split=load_corpus(corpus).split("validation"),
-            texts=(FIRST, SECOND) if kind == "pair" else (FIRST,),
+            texts=(first, SECOND) if kind == "pair" else (first,),
         )
 
     return make

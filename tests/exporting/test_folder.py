@@ -17,7 +17,8 @@ import papa
 from papa.artifacts import sha256_of_file
 from papa.errors import ArtifactError
 from papa.exporting import export_encoder
-from tests.exporting.conftest import SLOTS, Case
+from papa.exporting.examples import reproducible_rows
+from tests.exporting.conftest import FIRST, SLOTS, Case
 
 
 def test_weights_lack_the_rows_of_constant_heads(small: Case, written: Path) -> None:
@@ -151,6 +152,22 @@ def test_an_export_that_differs_from_the_study_is_not_published(make_case: Calla
             examples=stay.split,
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_pairs_that_were_cut_are_not_compared_where_segments_stay(
+    make_case: Callable[..., Case], tmp_path: Path
+) -> None:
+    """The corpus gives them the segments of the uncut pair, which no input of an exported encoder can have."""
+    long = [*FIRST[:3], "verbs " * 40, FIRST[4]]
+    case = make_case("electra", "pair", first=long, segment_ids="stay")
+    assert reproducible_rows(case.split, case.layout).tolist() == [0, 1, 2, 4]
+    follow = make_case("electra", "pair", first=long)
+    assert reproducible_rows(follow.split, follow.layout).tolist() == [0, 1, 2, 3, 4]
+    heads = case.some_heads()
+    document = export_encoder(
+        case.reference, case.constants, heads, case.layout, tmp_path / "export", examples=case.split
+    )
+    assert document.speed
 
 
 @pytest.mark.server
