@@ -49,7 +49,7 @@ def report_rows(
             drop = _float(score["relative_drop"])
             lost = f"drop {percent_label(drop)}" if drop >= 0 else f"rise {percent_label(-drop)}"
             against = f"original {_label(before)}, {lost}"
-        rows.append((f"Score kept ({metric})", f"{_label(score)} over {_seeds(score)}; {against}"))
+        rows.append((f"Score ({metric})", f"{_label(score)} over {_seeds(score)}; {against}"))
     for timing in [] if speed is None else speed["timings"]:
         shape = f"batch {timing['batch']} × {timing['longest']} tokens"
         rows.append(

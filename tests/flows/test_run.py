@@ -12,6 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 from flows.processes import Process
+from papa.reporting.summary import read_summary
 from tasks.rank import LAMBDA
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, words, write_study
 from tests.flows.history import FlowRun, flow_runs
@@ -93,6 +94,30 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     assert (shared == 1).all(), "orders share the points at 1 and 0"
 
 
+def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None:
+    folder = store / "studies" / "small"
+    results = pandas.read_parquet(folder / "results.parquet")
+    assert set(results["heads"]) == {72}
+    assert results["always_one_answer"].nunique() == 1
+    assert results["always_one_answer"].between(0.5, 1).all()
+    assert results["one_answer"].isin(["negative", "positive"]).all()
+    assert (results.groupby("seed")["word_embeddings"].nunique() == 1).all()
+    points = results.drop_duplicates(["order", "fraction"])
+    assert (points["score_examples_low"] < points["score_examples_high"]).all()
+    means = results.groupby(["order", "fraction"])["score"].transform("mean")
+    assert means.between(results["score_examples_low"], results["score_examples_high"]).all()
+    whole = points["fraction"] == 1
+    assert (points.loc[whole, ["drop_examples_low", "drop_examples_high"]] == 0).all(axis=None)
+    assert (points.loc[~whole, "drop_examples_low"] < points.loc[~whole, "drop_examples_high"]).all()
+    summary = read_summary(folder / "summary.csv")
+    assert summary["beats_baseline"].nunique() == 1
+    told = ("word embeddings alone", f"always '{results['one_answer'].iloc[0]}'")
+    for text in (first.out, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
+        assert all(name in text.replace("&#39;", "'") for name in told)
+        assert ("†" in text) == (not summary["beats_baseline"].iloc[0])
+    assert "Over validation examples" in (folder / "report.md").read_text()
+
+
 def test_shared_points_are_computed_once(first: Finished, store: Path) -> None:
     assert len(artifacts(store, "probe")) == 4, "1, 0, and 1/2 in two orders"
 
@@ -150,6 +175,10 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     assert {"results/summary.csv", "results/scores.png"} <= {
         file.path for file in client.list_artifacts(parent, "results")
     }
+    assert {"baseline/always_one_answer", "baseline/word_embeddings"} <= set(client.get_run(parent).data.metrics)
+    summary = read_summary(store / "studies" / "small" / "summary.csv")
+    beaten = client.get_run(parent).data.tags["papa.beats_baseline"]
+    assert (beaten == "yes") == bool(summary["beats_baseline"].iloc[0])
     steps = {point.step for point in client.get_metric_history(parent, "score/average/lambda")}
     assert steps == {0, 5000, 10000}
 
