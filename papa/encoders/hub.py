@@ -7,14 +7,18 @@ token, which it finds by itself, to the hub alone; PAPA never reads it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, WEIGHT_CHOICES, no_weights
 from papa.errors import EncoderError, HubUnreachableError
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PATIENCE = 10.0
+"""Seconds to wait for the hub's answer."""
 _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 
@@ -33,11 +37,8 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
         EncoderError: there is no such encoder or revision, or it may not be read.
         HubUnreachableError: the hub does not answer and not all of it is here.
     """
-    from huggingface_hub import snapshot_download
-
     with _refusals_said(what, name, revision):
-        small = [CONFIGURATION, *TOKENIZER_FILES]
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=small, tqdm_class=_bar()))
+        folder = _fetched(name, revision, [CONFIGURATION, *TOKENIZER_FILES])
     return folder, folder.name
 
 
@@ -48,14 +49,12 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
         EncoderError: it has no weights that PAPA reads, or they may not be read.
         HubUnreachableError: the hub does not answer and not all of them are here.
     """
-    from huggingface_hub import snapshot_download
-
     files = _files(name, commit, folder)
     patterns = next((patterns for patterns in WEIGHT_CHOICES if patterns[0] in files), None)
     if patterns is None:
         raise no_weights(what, page_of(name), files)
     with _refusals_said(what, name, commit):
-        snapshot_download(name, revision=commit, allow_patterns=list(patterns), tqdm_class=_bar())
+        _fetched(name, commit, list(patterns))
 
 
 def page_of(name: str) -> str:
@@ -63,6 +62,32 @@ def page_of(name: str) -> str:
     from huggingface_hub import constants
 
     return f"{constants.ENDPOINT}/{name}"
+
+
+def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
+    """The folder of a commit; the files of these names in it are on this machine."""
+    from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
+    from huggingface_hub.errors import (
+        CachedRepoTreeNotFoundError,
+        HfHubHTTPError,
+        HTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    wanted: dict[str, Any] = {"revision": revision, "allow_patterns": patterns}
+    if revision and _COMMIT.fullmatch(revision):
+        with suppress(CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
+            get_cached_repo_tree(name, revision=revision)
+            return Path(snapshot_download(name, **wanted, local_files_only=True))
+        try:
+            # Asked once: downloads would try again for half a minute before they say that the hub is gone.
+            HfApi().model_info(name, revision=revision, timeout=_PATIENCE, expand=["sha"])
+        except HfHubHTTPError:
+            raise
+        except (HTTPError, OfflineModeIsEnabled):
+            return Path(snapshot_download(name, **wanted, local_files_only=True))
+    return Path(snapshot_download(name, **wanted, tqdm_class=_bar()))
 
 
 def _files(name: str, commit: str, folder: Path) -> list[str]:
@@ -117,7 +142,8 @@ def _refusals_said(what: str, name: str, revision: str | None) -> Iterator[None]
                 f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} again"
             ) from None
         raise HubUnreachableError(what, _why_unreachable(status)) from None
-    except HTTPError:
+    except (HTTPError, RuntimeError):
+        # The library closes its connections when one fails; other downloads meet the closed ones.
         raise HubUnreachableError(what, _why_unreachable(None)) from None
     except OSError as error:
         from huggingface_hub.constants import HF_HUB_CACHE

@@ -1,0 +1,163 @@
+"""What the hub refuses, and what is there when it is gone: one sentence, or the same encoder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.spec import EncoderSpec
+from papa.workers.site import Site
+from tests.hub.encoders import write_encoder
+from tests.hub.server import TOKEN, Hub
+
+ELECTRA = "google/electra-base-discriminator"
+BERT = "google-bert/bert-base-uncased"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An encoder with pickles, one with safetensors, and newer weights of that one."""
+    root = tmp_path_factory.mktemp("access")
+    for name, encoder, seed in (("electra", ELECTRA, 0), ("bert", BERT, 0), ("newer", BERT, 1)):
+        write_encoder(encoder, root / name, seed)
+    return {path.name: path for path in root.iterdir()}
+
+
+def resolved(name: str, revision: str | None = None) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=name, revision=revision))
+
+
+def refused(name: str, error: type[PapaError], revision: str | None = None) -> str:
+    """The sentence, which holds neither a token nor a second line."""
+    with pytest.raises(error) as found:
+        resolved(name, revision)
+    said = str(found.value)
+    assert name in said
+    assert "\n" not in said
+    assert "hf_" not in said
+    return said
+
+
+def test_unknown_names_and_revisions(on_hub: Hub, folders: dict[str, Path]) -> None:
+    on_hub.publish("models", ELECTRA, folders["electra"])
+    assert "not on the hub, or it is private" in refused("google/elektra", EncoderError)
+    assert "no folder and no name on the hub" in refused("my encoders/at home/bert", EncoderError)
+    said = refused(ELECTRA, EncoderError, "v9")
+    assert f"no revision 'v9' on the hub: give a branch, tag or commit of {on_hub.address}/{ELECTRA}" in said
+    assert refused(ELECTRA, EncoderError, "0" * 40)
+    assert not on_hub.fetched(ELECTRA)
+
+
+def test_private_ones_need_a_token(on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hub.publish("models", "lab/private", folders["electra"], access="private")
+    said = refused("lab/private", EncoderError)
+    assert "log in with 'hf auth login' or set HF_TOKEN" in said
+    monkeypatch.setenv("HF_TOKEN", "hf_ofAnother")
+    assert "does not accept the token" in refused("lab/private", EncoderError)
+    on_hub.kept_out.add("lab/private")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert "as an account that may read" in refused("lab/private", EncoderError)
+    on_hub.kept_out.clear()
+    resolved("lab/private")
+    assert {request.token for request in on_hub.requests if request.to_storage} == {None}
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_gated_ones_name_the_licence(
+    token: str | None, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hub.publish("models", "lab/gated", folders["electra"], access="gated")
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+        on_hub.kept_out.add("lab/gated")
+    said = refused("lab/gated", EncoderError)
+    assert f"is gated: accept its licence at {on_hub.address}/lab/gated, then log in with 'hf auth login'" in said
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    on_hub.kept_out.clear()
+    assert resolved("lab/gated").layers == 2
+
+
+def test_branches_are_commits_and_move(on_hub: Hub, folders: dict[str, Path]) -> None:
+    first = on_hub.publish("models", BERT, folders["bert"])
+    on_hub.publish("models", BERT, folders["bert"], branch="refs/pr/1")
+    old = resolved(BERT)
+    assert (old.revision, old) == (first, resolved(BERT, "refs/pr/1"))
+    second = on_hub.publish("models", BERT, folders["newer"])
+    new = resolved(BERT)
+    assert new.revision == second
+    assert new.digest != old.digest
+    assert resolved(BERT, first) == old
+
+
+@pytest.mark.parametrize("name", ["electra", "bert"])
+def test_what_was_fetched_is_there_when_the_hub_is_gone(
+    name: str, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hub.publish("models", "lab/one", folders[name])
+    first = resolved("lab/one")
+    on_hub.stop()
+    assert resolved("lab/one") == first
+    said = refused("lab/other", HubUnreachableError)
+    assert f"({on_hub.address}, from HF_ENDPOINT: no answer)" in said
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert resolved("lab/one") == first
+    assert "(HF_HUB_OFFLINE is set)" in refused("lab/other", HubUnreachableError)
+
+
+def test_half_an_encoder_is_not_taken_for_all_of_it(on_hub: Hub, folders: dict[str, Path]) -> None:
+    on_hub.publish("models", "lab/one", folders["bert"])
+    reference = resolved("lab/one")
+    weights = Path(reference.folder) / "model.safetensors"
+    weights.resolve().unlink()
+    weights.unlink()
+    on_hub.stop()
+    assert "not on this machine" in refused("lab/one", HubUnreachableError)
+    on_hub.start()
+    assert resolved("lab/one") == reference
+
+
+@pytest.mark.parametrize("name", ["electra", "bert"])
+def test_a_cut_download_goes_on(
+    name: str, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = "model.safetensors" if name == "bert" else "pytorch_model.bin"
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)  # What is lost at most; 10 MB by default.
+    on_hub.publish("models", "lab/one", folders[name])
+    on_hub.cut(weights, after=5 * 4096 + 100)
+    found = resolved("lab/one")
+    ranges = [request.range for request in on_hub.requests if request.to_storage and request.path.endswith(weights)]
+    assert ranges == [None, f"bytes={5 * 4096 + 100}-"] or ranges == [None, f"bytes={5 * 4096}-"]
+    assert found.digest == resolve_encoder(EncoderSpec(name=str(folders[name]))).digest
+
+
+@pytest.mark.parametrize("name", ["electra", "bert"])
+def test_a_workers_machine_fetches_for_itself(
+    name: str, on_hub: Hub, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hub.publish("models", "lab/one", folders[name])
+    here = resolved("lab/one")
+    on_hub.publish("models", "lab/one", folders["newer"])
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "node" / "hub"))
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "node" / "cache"))
+    there = Site.of_driver(None).encoder(here)
+    assert there == replace(here, folder=there.folder)
+    assert Path(there.folder).is_relative_to(tmp_path / "node")
+    shutil.rmtree(tmp_path / "node")
+    on_hub.stop()
+    with pytest.raises(EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"):
+        Site.of_driver(None).encoder(here)
+
+
+def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(on_hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "llama" / "model.safetensors").write_bytes(bytes(1000))
+    on_hub.publish("models", "lab/llama", tmp_path / "llama")
+    assert "architecture 'llama' is not supported" in refused("lab/llama", EncoderError)
+    assert on_hub.fetched("lab/llama") == {"config.json"}
