@@ -54,6 +54,7 @@ def check_study(
     workers: int | None = None,
     ray_address: str | None = None,
     for_plan: bool = False,
+    fetch_weights: bool = True,
 ) -> Checked:
     """Look at every encoder, tokenizer, dataset, split, column and label of a study, at memory and disk.
 
@@ -62,17 +63,23 @@ def check_study(
         store: what is tokenised there is not read again.
         workers, ray_address: as on the command line.
         for_plan: the study need not run here: published shapes and sizes do where the hub does not answer.
+        fetch_weights: download encoders that are not here, as a run needs, and check their weights.
 
     Raises:
         CheckError: it cannot run; the message tells all that is wrong.
     """
-    found = find_inputs(study, shapes_suffice=for_plan)
+    found = find_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
     problems, texts = found.problems, named_texts(study)
     problems += _tokenizers(found)
     there = [text for text in texts if text.source in found.sources and text.source not in found.stood_for]
     seen = side_by_side({text: partial(_look, found, store, text) for text in there})
     looks: dict[TaskSpec, TaskLook] = {}
     unseen = [f"{missing_from(found.silent)}; published shapes and sizes are planned with"] if found.silent else []
+    unseen += [
+        f"encoders.{place} ({spec.name}): whether its weights fit (they are not downloaded yet)"
+        for place, spec in enumerate(study.encoders)
+        if spec in found.encoders and found.encoders[spec].folder and found.encoders[spec].digest.startswith("unknown")
+    ]
     for text, result in seen.items():
         if isinstance(result, HubUnreachableError) and for_plan:
             unseen.append(f"{texts[text]}: {result}")

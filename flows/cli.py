@@ -109,7 +109,8 @@ def check(
 
         place = Store(store)
         place.check()
-        show_checked(check_study(spec, place, workers=workers, ray_address=ray_address), Console())
+        checked = check_study(spec, place, workers=workers, ray_address=ray_address, fetch_weights=False)
+        show_checked(checked, Console())
 
 
 @app.command()
@@ -139,7 +140,7 @@ def plan(
 
         place = Store(store)
         place.check()
-        checked = check_study(spec, place, for_plan=True)
+        checked = check_study(spec, place, for_plan=True, fetch_weights=False)
         show_plan(checked, place, Console(), workers=workers, gpus=gpus, teraflops=tflops)
 
 

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from flows.costs import Size, size_of
 from flows.problems import CheckError, Problem
-from papa.encoders.reference import EncoderReference, check_precision, resolve_encoder
+from papa.encoders.files import has_weights
+from papa.encoders.reference import EncoderReference, check_precision, describe_encoder, resolve_encoder
 from papa.encoders.shapes import known_shape
 from papa.errors import EncoderError, HubUnreachableError, PapaError, SpecError
-from papa.spec import EncoderSpec, Frozen, Source, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 
 _AT_ONCE = 16
 """What is asked for over a network at the same time."""
@@ -121,21 +123,32 @@ class Found:
         return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
-def find_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> Found:
-    """Find encoders and sources, side by side, and collect what is wrong with them."""
-    from papa.encoders.families import family_of  # noqa: F401 — imported here once instead of by several threads
+def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> Found:
+    """Find encoders and sources, side by side, and collect what is wrong with them.
 
+    Args:
+        study: the resolved specification.
+        shapes_suffice: published shapes and sizes stand for what an unreachable hub keeps back.
+        fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
+    """
     found = Found(study)
     encoders = {spec: f"encoders.{place} ({spec.name})" for place, spec in enumerate(study.encoders)}
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
+    if any(isinstance(source, HubSource) for source in sources):
+        import datasets  # noqa: F401 — once and here instead of by several threads
+    import transformers  # noqa: F401
+
     jobs: dict[Frozen, Callable[[], Any]] = {
-        **{spec: partial(resolve_encoder, spec, study.precision) for spec in encoders},
+        **{spec: partial(describe_encoder, spec, study.precision) for spec in encoders},
         **{source: partial(_source, source) for source in sources},
     }
     results = side_by_side(jobs)
     for spec, where in encoders.items():
-        result = results[spec]
         known = known_shape(spec, study.precision) if shapes_suffice else None
+        result = results[spec]
+        if isinstance(result, EncoderReference):
+            # Weights are read one after another: several at once would need several times the memory.
+            result = _with_weights(spec, result, fetch=fetch_weights)
         if isinstance(result, HubUnreachableError) and known is not None:
             found.silent.append(result)
             found.encoders[spec] = known
@@ -155,6 +168,16 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> Found:
             found.sources[source] = result
     found.problems += _positions(found) + _doubles(found)
     return found
+
+
+def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> EncoderReference | PapaError:
+    """The encoder with its weights checked; as it is where they are not here and shall not be fetched."""
+    try:
+        if not fetch and described.revision is not None and not has_weights(Path(described.folder)):
+            return described
+        return resolve_encoder(spec, described.precision)
+    except PapaError as error:
+        return error
 
 
 def side_by_side(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:

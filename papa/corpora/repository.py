@@ -7,21 +7,20 @@ all of it is there again when the hub is gone. A local folder laid out like a re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from papa.artifacts import sha256_of_file, sha256_of_json
 from papa.errors import DataError, HubUnreachableError
+from papa.hub import PATIENCE, download_bar, refusals_said
 from papa.spec import HubSource
 
 README = "README.md"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_PATIENCE = 10.0
-"""Seconds to wait for the hub's answer."""
 _TAIL = 65_536
 """Bytes at a file's end that hold most Parquet footers."""
 
@@ -55,7 +54,7 @@ class Repository:
 
         with _said(self.name, self.commit):
             return Path(
-                hf_hub_download(self.name, path, repo_type="dataset", revision=self.commit, tqdm_class=_silent())
+                hf_hub_download(self.name, path, repo_type="dataset", revision=self.commit, tqdm_class=download_bar())
             )
 
     def is_here(self, path: str) -> bool:
@@ -80,7 +79,7 @@ class Repository:
         url = hf_hub_url(self.name, path, repo_type="dataset", revision=self.commit)
         headers = {**build_hf_headers(), "Range": f"bytes={start}-", "Accept-Encoding": "identity"}
         with _said(self.name, self.commit):
-            answer = get_session().get(url, headers=headers, timeout=_PATIENCE)
+            answer = get_session().get(url, headers=headers, timeout=PATIENCE)
             hf_raise_for_status(answer)
         return answer.content[-length:]
 
@@ -124,7 +123,7 @@ def _asked(name: str, revision: str | None) -> str:
     try:
         with _said(name, revision):
             # Asked with patience first: what follows would wait for an answer for ever.
-            api.dataset_info(name, revision=revision, timeout=_PATIENCE, expand=["sha"])
+            api.dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
             return api.resolve_revision(name, repo_type="dataset", revision=revision).resolved
     except HubUnreachableError:
         from huggingface_hub.errors import RevisionResolutionError
@@ -147,7 +146,7 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
     with _said(name, commit):
         # The one call that keeps the list of files.
         small = [README, ".gitattributes"]
-        snapshot_download(name, repo_type="dataset", revision=commit, allow_patterns=small, tqdm_class=_silent())
+        snapshot_download(name, repo_type="dataset", revision=commit, allow_patterns=small, tqdm_class=download_bar())
     return known()
 
 
@@ -155,68 +154,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _silent() -> type[Any]:
-    """Progress bars that are not shown: files are fetched side by side, whose bars would overwrite one another."""
-    from huggingface_hub.utils import tqdm
-
-    class Silent(tqdm):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **{**options, "disable": True})
-
-    return Silent
-
-
-@contextmanager
-def _said(name: str, revision: str | None) -> Iterator[None]:
-    """What the hub refuses, or that it does not answer, as one sentence without the token."""
+def _said(name: str, revision: str | None) -> AbstractContextManager[None]:
     from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
-    try:
-        yield
-    except GatedRepoError:
-        raise DataError(
-            f"dataset '{name}' is gated: accept its terms at {constants.ENDPOINT}/datasets/{name}, then log in with "
-            "'hf auth login'"
-        ) from None
-    except RevisionNotFoundError:
-        raise DataError(
-            f"dataset '{name}' has no revision '{revision}' on the hub: set source.revision to one of its branches, "
-            f"tags or commits ({constants.ENDPOINT}/datasets/{name}/tree/main lists them)"
-        ) from None
-    except RepositoryNotFoundError:
-        raise DataError(
-            f"dataset '{name}' is not on the hub, or it is private: correct source.name, or log in with "
-            "'hf auth login' to an account that may read it"
-        ) from None
-    except HFValidationError:
-        raise DataError(
-            f"dataset '{name}' is no folder and no name of the hub: give a name such as nyu-mll/glue, or a folder"
-        ) from None
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status >= 500 or status == 429:
-            raise _unreachable(name, f"it answers {status}") from None
-        advice = "log in again with 'hf auth login'" if status in (401, 403) else "correct source.name and revision"
-        raise DataError(f"dataset '{name}': the hub refuses it with status {status}: {advice}") from None
-    except OfflineModeIsEnabled:
-        raise _unreachable(name, "HF_HUB_OFFLINE is set") from None
-    except (HTTPError, LocalEntryNotFoundError, ConnectionError, TimeoutError) as error:
-        reason = next((f"{type(cause).__name__}" for cause in (error.__cause__, error) if cause), "")
-        raise _unreachable(name, reason) from None
-
-
-def _unreachable(name: str, reason: str) -> HubUnreachableError:
-    return HubUnreachableError(f"dataset '{name}'", reason)
+    return refusals_said(f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError)
 
 
 def _is_commit(revision: str | None) -> TypeGuard[str]:

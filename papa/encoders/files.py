@@ -65,6 +65,14 @@ def weight_files(folder: Path, what: str) -> WeightFiles:
     raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether the encoder's weights, whole or all shards of them, are in ``folder``."""
+    try:
+        return bool(weight_files(folder, "").paths)
+    except EncoderError:
+        return False
+
+
 def no_weights(what: str, place: str, files: list[str]) -> EncoderError:
     """The error that says which files are there instead."""
     found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"

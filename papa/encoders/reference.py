@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,33 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
             its architecture, or its tokenizer needs a library that is not installed.
         HubUnreachableError: it is not on this machine and the hub does not answer.
     """
+    what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
+    folder = Path(described.folder)
+    if described.revision is not None:
+        fetch_weights(spec.name, described.revision, folder, what)
+    weights = weight_files(folder, what)
+    digests = {path.name: sha256_of_file(path) for path in weights.paths}
+    if spec.name == EMBEDDED and digests.get("model.safetensors") != EMBEDDED_WEIGHTS:
+        raise EncoderError(f"the weights of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
+    digest = sha256_of_json({"weights": digests, "config": sha256_of_file(folder / CONFIGURATION)})
+    from papa.encoders.weights import as_safetensors, load_model
+
+    if weights.pickled:
+        both = sha256_of_json({"encoder": digest, "tokenizer": described.tokenizer_digest})
+        folder = as_safetensors(folder, weights.paths, both, what)
+    else:
+        load_model(folder, what)
+    return replace(described, folder=str(folder), digest=digest)
+
+
+def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
+    """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its digest is unknown.
+
+    Raises:
+        EncoderError: it is missing, may not be read or is unsupported, or its tokenizer needs a library that is not
+            installed.
+        HubUnreachableError: it is not on this machine and the hub does not answer.
+    """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
     model_type = _model_type(folder)
@@ -91,31 +118,16 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     reason = family.refuse(config)
     if reason is not None:
         raise EncoderError(f"{what} is not supported: {reason}")
-    if revision is not None:
-        fetch_weights(spec.name, revision, folder, what)
-    weights = weight_files(folder, what)
-    digests = {path.name: sha256_of_file(path) for path in weights.paths}
-    if spec.name == EMBEDDED and digests.get("model.safetensors") != EMBEDDED_WEIGHTS:
-        raise EncoderError(f"the weights of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
     tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
     if not tokenizer:
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
     _check_libraries(tokenizer, what)
-    digest = sha256_of_json({"weights": digests, "config": sha256_of_file(folder / CONFIGURATION)})
-    tokenizer_digest = sha256_of_json(tokenizer)
-    from papa.encoders.weights import as_safetensors, load_model
-
-    if weights.pickled:
-        both = sha256_of_json({"encoder": digest, "tokenizer": tokenizer_digest})
-        folder = as_safetensors(folder, weights.paths, both, what)
-    else:
-        load_model(folder, what)
     return EncoderReference(
         name=spec.name,
         revision=revision,
         folder=str(folder),
-        digest=digest,
-        tokenizer_digest=tokenizer_digest,
+        digest=f"unknown, of {spec.name}@{revision}",
+        tokenizer_digest=sha256_of_json(tokenizer),
         model_type=model_type,
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,

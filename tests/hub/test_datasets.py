@@ -178,9 +178,9 @@ def test_an_interrupted_download_goes_on(on_hub: Hub, large: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ({"name": "nyu-mll/gleu"}, "dataset 'nyu-mll/gleu' is not on the hub, or it is private: correct source.name"),
-        ({"name": "no folder!"}, "dataset 'no folder!' is no folder and no name of the hub"),
-        ({"revision": "v9"}, "dataset 'nyu-mll/glue' has no revision 'v9' on the hub: set source.revision"),
+        ({"name": "nyu-mll/gleu"}, "dataset 'nyu-mll/gleu' is not on the hub, or it is private: correct the name"),
+        ({"name": "no folder!"}, "dataset 'no folder!' is no folder and no name on the hub"),
+        ({"revision": "v9"}, "dataset 'nyu-mll/glue' has no revision 'v9' on the hub: give a branch"),
         ({"config": "colla"}, r"has no configuration 'colla' \(found: cola, .*\): set source.config"),
         ({"train": "tarin"}, r"has no split 'tarin' \(found: train, .*\): set source.train"),
         (
@@ -231,7 +231,7 @@ def test_private_and_gated_datasets_say_what_to_do(
         DataError, match=r"'some/private' is not on the hub, or it is private: .*'hf auth login'"
     ) as one:
         read_hub(glue(name="some/private"), "train")
-    terms = f"'some/gated' is gated: accept its terms at {on_hub.address}/datasets/some/gated, then .*'hf auth login'"
+    terms = f"'some/gated' is gated: accept its licence at {on_hub.address}/datasets/some/gated, then .*'hf auth login'"
     with pytest.raises(DataError, match=terms) as other:
         read_hub(glue(name="some/gated"), "train")
     assert TOKEN not in f"{one.value}{other.value}"

@@ -1,0 +1,99 @@
+"""The Hugging Face hub: its refusals and its silence as sentences, the same for encoders and datasets.
+
+The library sends the user's token, which it finds by itself, to the hub alone; PAPA never reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from papa.errors import HubUnreachableError, PapaError
+
+PATIENCE = 10.0
+"""Seconds to wait for the hub's answer."""
+_LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
+
+
+@contextmanager
+def refusals_said(what: str, page: str, revision: str | None, refusal: type[PapaError]) -> Iterator[None]:
+    """Turn what the hub answers inside the block into one sentence.
+
+    Args:
+        what: the encoder or dataset, for messages.
+        page: where a person finds it on the hub.
+        revision: that is asked for.
+        refusal: the error to raise where the hub refuses.
+
+    Raises:
+        PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on this machine.
+        HubUnreachableError: the hub does not answer.
+    """
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        HTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        yield
+    except HFValidationError:
+        raise refusal(f"{what} is no folder and no name on the hub: give one such as owner/name") from None
+    except GatedRepoError:
+        raise refusal(
+            f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was given access"
+        ) from None
+    except RevisionNotFoundError:
+        raise refusal(
+            f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of {page}"
+        ) from None
+    except RepositoryNotFoundError:
+        raise refusal(
+            f"{what} is not on the hub, or it is private: correct the name, give a folder, or {_LOGIN} as an account "
+            f"that may read {page}"
+        ) from None
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
+        answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
+        status = answer.response.status_code if isinstance(answer, HfHubHTTPError) else None
+        if status in (401, 403):
+            raise refusal(
+                f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} again"
+            ) from None
+        raise HubUnreachableError(what, _why_unreachable(status)) from None
+    except (HTTPError, RuntimeError):
+        # The library closes its connections when one fails; other downloads meet the closed ones.
+        raise HubUnreachableError(what, _why_unreachable(None)) from None
+    except OSError as error:
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        raise refusal(
+            f"{what} cannot be kept in {HF_HUB_CACHE} ({error.strerror or error}): free the disk, or set HF_HOME to "
+            "another folder"
+        ) from None
+
+
+def _why_unreachable(status: int | None) -> str:
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return "HF_HUB_OFFLINE is set"
+    place = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
+    return f"{place}: {f'status {status}' if status else 'no answer'}"
+
+
+def download_bar() -> type[Any]:
+    """A progress bar for people alone, and only while it moves."""
+    from tqdm.auto import tqdm
+
+    class Bar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, "disable": None, "leave": False})
+
+    return Bar

@@ -1,0 +1,136 @@
+"""Studies that name encoders and datasets of the hub are looked at in one go, without downloading what is large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.check import check_study
+from flows.problems import CheckError
+from papa.corpora import look, repository
+from papa.spec import StudySpec
+from papa.study_file import resolve_study
+from tasks.store import Store
+from tests.hub.datasets import POS, ROWS, publish_all, write_all
+from tests.hub.encoders import write_encoder
+from tests.hub.server import Hub
+from tests.hub.test_datasets import files_of, forget
+
+BERT, DEBERTA = "google-bert/bert-base-uncased", "microsoft/deberta-base"
+TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The registry's datasets and two encoders in a folder."""
+    folder = tmp_path_factory.mktemp("public")
+    write_all(folder)
+    for name in (BERT, DEBERTA):
+        write_encoder(name, folder / "encoders" / name)
+    return folder
+
+
+@pytest.fixture
+def public(on_hub: Hub, written: Path) -> Iterator[Hub]:
+    """The hub with all of it."""
+    publish_all(on_hub, written)
+    for name in (BERT, DEBERTA):
+        on_hub.publish("models", name, written / "encoders" / name)
+    forget()
+    yield on_hub
+    forget()
+
+
+def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec:
+    slots = [{"name": task, "slots": 32} if isinstance(task, str) else {"slots": 32, **task} for task in tasks]
+    document = {"name": "study", "encoders": list(encoders), "tasks": slots, "execution": {"workers": 1}}
+    return resolve_study(document, folder=Path(), origin="test")
+
+
+def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
+    checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
+    found = {task.name: look for task, look in checked.looks.items()}
+    assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
+    assert found["pos"].label_names == tuple(POS)
+    assert found["mlm"].rows == (ROWS, ROWS // 2)
+    assert all(one.unseen is None for one in found.values())
+    assert not any(file.endswith((".safetensors", ".bin")) for file in files_of(public))
+    assert [note.partition(": ")[0] for note in checked.unseen] == [f"encoders.0 ({BERT})", f"encoders.1 ({DEBERTA})"]
+    commits = [
+        one.revision for one in (*checked.inputs.study.encoders, *(t.source for t in checked.inputs.study.tasks))
+    ]
+    assert all(repository._is_commit(commit) for commit in commits)
+    assert {encoder.layers for encoder in checked.inputs.encoders} == {2}
+
+
+def test_large_files_are_looked_at_by_their_ends(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "SMALL_BYTES", 0)
+    checked = check_study(study(*TASKS, encoders=(BERT,)), Store(tmp_path), fetch_weights=False)
+    found = {task.name: look for task, look in checked.looks.items()}
+    assert found["ner"].rows == (ROWS, ROWS)
+    assert found["mlm"].rows == (2 * ROWS, ROWS)
+    assert all("single labels" in one.unseen for one in found.values())
+    ranges = [request.range for request in public.requests if request.path.endswith(".parquet") and request.to_storage]
+    assert ranges
+    assert None not in ranges
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_all_that_is_wrong_is_told(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+    if not small:
+        monkeypatch.setattr(look, "SMALL_BYTES", 0)
+    glue = {"kind": "hub", "name": "nyu-mll/glue", "config": "cola"}
+    wrong = study(
+        "sst2",
+        {"name": "cola", "columns": {"text": "sentense"}},
+        {"name": "mrpc", "source": glue | {"config": "mprc"}},
+        {"name": "mnli", "source": glue | {"config": "mnli", "validation": "validation"}},
+        {"name": "rte", "source": glue | {"name": "nyu-mll/gleu"}},
+        {"name": "ner", "source": {"kind": "hub", "name": "eriktks/conll2003", "config": "conll2003"}},
+        {"name": "wnut17", "labels": ["O", "B-person", "I-person"]},
+        {
+            "name": "qqp",
+            "source": glue | {"config": "mnli", "validation": "validation_matched"},
+            "columns": {"text": "premise", "text_pair": "hypothesis"},
+            "labels": None,
+        },
+        encoders=(BERT, "google-bert/bert-bsae-uncased"),
+    )
+    with pytest.raises(CheckError) as told:
+        check_study(wrong, Store(tmp_path), for_plan=True, fetch_weights=False)
+    for where, sentence in (
+        ("encoders.1 (google-bert/bert-bsae-uncased): ", "is not on the hub, or it is private"),
+        ("tasks.1 (cola): ", "no column 'sentense' (found: sentence, "),
+        ("tasks.2 (mrpc): ", "has no configuration 'mprc' (found: mrpc, "),
+        ("tasks.3 (mnli): ", "has no split 'validation' (found: validation_matched, validation_mismatched, "),
+        ("tasks.4 (rte): ", "'nyu-mll/gleu' is not on the hub"),
+        ("tasks.5 (ner): ", "is a script, and scripts never run"),
+        ("tasks.6 (wnut17): ", "has 7 as 'ner_tags'" if small else "has 13 classes"),
+        ("tasks.7 (qqp): ", "metric f1 needs two classes"),
+    ):
+        assert [sentence in one for one in told.value.problems if one.startswith(where)] == [True], where
+    assert len(told.value.problems) == 8
+
+
+def test_a_hub_that_is_gone_is_told_once(on_hub: Hub, tmp_path: Path) -> None:
+    on_hub.stop()
+    forget()
+    with pytest.raises(CheckError) as told:
+        check_study(study(*TASKS), Store(tmp_path))
+    (only,) = told.value.problems
+    assert only.startswith(f"hub: the hub cannot be reached ({on_hub.address}")
+    for name in (BERT, DEBERTA, "nyu-mll/glue", "eriktks/conll2003", "Salesforce/wikitext"):
+        assert only.count(f"'{name}'") == 1
+
+
+def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(on_hub: Hub, tmp_path: Path) -> None:
+    on_hub.stop()
+    forget()
+    checked = check_study(study(*TASKS), Store(tmp_path), for_plan=True)
+    (note,) = checked.unseen
+    assert note.startswith(f"the hub cannot be reached ({on_hub.address}")
+    assert note.endswith("published shapes and sizes are planned with")
+    assert {encoder.layers for encoder in checked.inputs.encoders} == {12}
