@@ -43,6 +43,7 @@ class _Builder:
         self.cells: list[Cell] = []
         self.groups: list[tuple[Group, tuple[Node, ...]]] = []
         self.averages: list[tuple[str, EncoderReference, TaskSpec, Node]] = []
+        self.rankings: dict[tuple[str, str], Node] = {}
 
     def build(self) -> Graph:
         for encoder in self.inputs.encoders:
@@ -77,7 +78,7 @@ class _Builder:
                     self.cells.append(Cell(model, task, spec.label, order, fraction, node))
                     for need in node.needs:
                         if need.stage == "rank":
-                            ranked[spec.label] = need
+                            ranked[spec.label] = self.rankings[model, task.name] = need
                         elif need.stage != "tokenise":
                             kept[spec.label] = need
         if "average" in kept:
@@ -120,14 +121,16 @@ class _Builder:
     def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
         constants = self._constants(encoder, task, ConstantsSpec(kind="average"))
-        ranking = self.study.ranking
+        ranking, heads = self.study.ranking, encoder.layers * encoder.heads
+        counts = {round((1 - fraction) * heads) for fraction in self.study.fractions} - {0, heads}
+        sets = tuple((order, count) for order in self.study.orders if needs_lambda(order) for count in sorted(counts))
         return self._node(
             (encoder, task),
             "rank",
             f"{self.inputs.label(encoder)} · {task.name}",
-            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking),
+            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
             needs=(self._corpus(encoder, task), constants),
-            flops=ranking_flops(encoder, self.inputs.size(task), ranking),
+            flops=ranking_flops(encoder, self.inputs.size(task), task, ranking),
         )
 
     def _probing(
@@ -187,7 +190,8 @@ class _Builder:
     def _aggregate(self) -> Node:
         scored = tuple(dict.fromkeys(cell.node for cell in self.cells))
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
-        needs = (*scored, *corpora.values(), *(node for *_, node in self.averages))
+        averaged = (node for *_, node in self.averages)
+        needs = (*scored, *corpora.values(), *averaged, *self.rankings.values())
 
         def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
             known = dict(zip(needs, found, strict=True))
@@ -195,7 +199,8 @@ class _Builder:
             averages = tuple(
                 Averaged(model, encoder, task, known[node]) for model, encoder, task, node in self.averages
             )
-            return Aggregate(name, flops, self.study, self._points(known), texts, averages)
+            rankings = {place: known[node] for place, node in self.rankings.items()}
+            return Aggregate(name, flops, self.study, self._points(known), texts, averages, rankings)
 
         return self._node((), "aggregate", self.study.name, make, needs)
 

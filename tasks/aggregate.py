@@ -7,7 +7,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from papa.spec import StudySpec
 from tasks.claim import claimed
 from tasks.inspect import Averaged, inspected
 from tasks.probe import read_scores
+from tasks.rank import read_stability
 from tasks.session import Session
 from tasks.step import Step
 
@@ -66,15 +67,17 @@ class Aggregate(Step):
         points: every combination.
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
+        rankings: the rankings by λ, by (model, task).
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     study: StudySpec
     points: tuple[Point, ...]
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
+    rankings: Mapping[tuple[str, str], ArtifactReference] = field(default_factory=dict)
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -86,8 +89,9 @@ class Aggregate(Step):
         scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
         corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
         averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
+        rankings = {f"ranking {model} {task}": one.digest for (model, task), one in self.rankings.items()}
         paper = self.study.reference
-        return {**scores, **corpora, **averages, "paper": sha256_of_file(paper) if paper else None}
+        return {**scores, **corpora, **averages, **rankings, "paper": sha256_of_file(paper) if paper else None}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
@@ -109,6 +113,9 @@ class Aggregate(Step):
             extras = Extras(
                 corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
                 paper=read_reference(self.study.reference) if self.study.reference else None,
+                rankings={
+                    place: read_stability(one.folder, self.study.fractions) for place, one in self.rankings.items()
+                },
                 **inspected(self.averages),
             )
             with published(folder, self.metadata()) as scratch:

@@ -1,4 +1,4 @@
-"""Constant matrices that are trained with the probe (paper, Section 4.3): the best that constants could do."""
+"""Constant matrices that are trained with the probe (paper, Section 5.2): the best that constants could do."""
 
 from __future__ import annotations
 
@@ -71,10 +71,11 @@ def evaluate_trained_cell(
                 gradients.trained,
                 corpus,
                 spec=task.probe,
-                rows=None,
+                rows=corpus.split("train").rows,
                 epochs=task.probe.epochs,
                 rate=task.probe.learning_rate,
                 seed=seed,
+                token_values=(encoder.layers + 1) * encoder.width,
                 on_gpu=encoder.device.type != "cpu",
                 progress=partial(_told, progress, index * rows, len(seeds) * rows),
             )

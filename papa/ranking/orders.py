@@ -1,4 +1,4 @@
-"""The order in which heads become constant (paper, Sections 3.3 and 5.2)."""
+"""The order in which heads become constant (paper, Sections 3.2 and 5.4)."""
 
 from __future__ import annotations
 
