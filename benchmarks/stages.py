@@ -195,7 +195,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
     def ours() -> None:
         constants = average(setting)
         lambdas = train_lambda(model, constants, setting.corpus, setting.task, RankingSpec(epochs=2))
-        order = head_order("lambda", lambdas, model.layers, model.heads)
+        order = head_order("lambda", lambdas[-1], model.layers, model.heads)
         for fraction in FRACTIONS:
             heads = order[: constant_count(fraction, len(order))]
             probing(setting, folder, constants if heads else None, heads)

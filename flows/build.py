@@ -47,6 +47,7 @@ class _Builder:
         self.groups: list[tuple[Group, tuple[Node, ...]]] = []
         self.averages: list[tuple[str, EncoderReference, TaskSpec, Node]] = []
         self.baselines: dict[tuple[str, str], Node] = {}
+        self.rankings: dict[tuple[str, str], Node] = {}
 
     def build(self) -> Graph:
         for encoder in self.inputs.encoders:
@@ -82,7 +83,7 @@ class _Builder:
                     self.cells.append(Cell(model, task, spec.label, order, fraction, nodes))
                     for need in nodes[0].needs:
                         if need.stage == "rank":
-                            ranked[spec.label] = need
+                            ranked[spec.label] = self.rankings[model, task.name] = need
                         elif need.stage != "tokenise":
                             kept[spec.label] = need
         self.baselines[model, task.name] = self._baseline(encoder, task)
@@ -129,14 +130,16 @@ class _Builder:
     def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
         constants = self._constants(encoder, task, ConstantsSpec(kind="average"))
-        ranking = self.study.ranking
+        ranking, heads = self.study.ranking, encoder.layers * encoder.heads
+        counts = {round((1 - fraction) * heads) for fraction in self.study.fractions} - {0, heads}
+        sets = tuple((order, count) for order in self.study.orders if needs_lambda(order) for count in sorted(counts))
         return self._node(
             (encoder, task),
             "rank",
             f"{self.inputs.label(encoder)} · {task.name}",
-            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking),
+            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
             needs=(self._corpus(encoder, task), constants),
-            flops=ranking_flops(encoder, self.inputs.size(task), ranking),
+            flops=ranking_flops(encoder, self.inputs.size(task), task, ranking),
         )
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Node:
@@ -210,7 +213,8 @@ class _Builder:
     def _aggregate(self) -> Node:
         scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
-        needs = (*scored, *self.baselines.values(), *corpora.values(), *(node for *_, node in self.averages))
+        averaged = (node for *_, node in self.averages)
+        needs = (*scored, *self.baselines.values(), *corpora.values(), *averaged, *self.rankings.values())
 
         def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
             known = dict(zip(needs, found, strict=True))
@@ -219,7 +223,8 @@ class _Builder:
                 Averaged(model, encoder, task, known[node]) for model, encoder, task, node in self.averages
             )
             baselines = {key: known[node] for key, node in self.baselines.items()}
-            return Aggregate(name, flops, self.study, self._points(known), baselines, texts, averages)
+            rankings = {key: known[node] for key, node in self.rankings.items()}
+            return Aggregate(name, flops, self.study, self._points(known), baselines, texts, averages, rankings)
 
         return self._node((), "aggregate", self.study.name, make, needs)
 

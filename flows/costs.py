@@ -86,10 +86,10 @@ def averaging_flops(encoder: EncoderReference, size: Size) -> float:
     return _forward_flops(encoder, size.train * size.tokens)
 
 
-def ranking_flops(encoder: EncoderReference, size: Size, ranking: RankingSpec) -> float:
-    """Forward and backward passes over the training text, for each epoch."""
+def ranking_flops(encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec) -> float:
+    """Forward and backward passes over the training text, for each epoch; training may stop before the last."""
     rows = min(ranking.rows or size.train, size.train)
-    return 3 * ranking.epochs * _forward_flops(encoder, rows * size.tokens)
+    return 3 * ranking.epochs_on(task) * _forward_flops(encoder, rows * size.tokens)
 
 
 def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:

@@ -96,7 +96,17 @@ class ProbeSpec(Frozen):
     learning_rate: Annotated[float, Field(gt=0)]
     batch_size: Positive
     epochs: Positive
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Gradients of all that a seed trains are scaled down to this norm together; 0 or null scales nothing."""
     encoder_dropout: bool = False
+    """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
+
+    @field_validator("max_grad_norm", mode="before")
+    @classmethod
+    def _null_is_no_limit(cls, value: Any) -> Any:
+        return 0.0 if value is None else value
 
 
 class TaskSpec(Frozen):
@@ -191,12 +201,19 @@ class LayoutSpec(Frozen):
 class RankingSpec(Frozen):
     """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
 
-    epochs: Positive = 2
+    epochs: Positive | None = None
+    """None takes the task's own, ``probe.epochs``, as the authors did."""
+    until_stable: bool = False
+    """Stop before that, once an epoch left the sets of constant heads at the study's fractions as they were."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
     seed: int = 0
+
+    def epochs_on(self, task: TaskSpec) -> int:
+        """Epochs on a task's training text, at most."""
+        return self.epochs or task.probe.epochs
 
 
 class FeaturesSpec(Frozen):

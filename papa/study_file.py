@@ -25,6 +25,12 @@ from papa.spec import (
     listed,
 )
 
+AS_THE_AUTHORS_RAN = "as_the_authors_ran"
+"""The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
+_AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
+_AUTHORS_PROBE = {"encoder_dropout": True}
+_AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
+
 
 def registry() -> dict[str, dict[str, Any]]:
     """The tasks known by name, as mappings that a study may override key by key."""
@@ -64,18 +70,26 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
 def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> StudySpec:
     """A study from a mapping: names become full tasks, paths become absolute.
 
+    With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side; what the study says
+    itself still wins. The specification holds the switches, not the key.
+
     Raises:
         SpecError: a key is unknown or a value impossible; the message names ``origin``.
     """
     resolved = dict(document)
+    authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
+    if not isinstance(authors, bool):
+        raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {authors!r}: use true or false")
+    if authors and isinstance(resolved.get("layout", {}), dict):
+        resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
     if isinstance(resolved.get("reference"), str):
         resolved["reference"] = str((folder / Path(resolved["reference"]).expanduser()).resolve())
     if isinstance(resolved.get("encoders"), list):
         resolved["encoders"] = [_resolve_encoder(entry, folder) for entry in resolved["encoders"]]
     if isinstance(resolved.get("tasks"), list):
-        resolved["tasks"] = [_resolve_task(entry, folder, origin) for entry in resolved["tasks"]]
+        resolved["tasks"] = [_resolve_task(entry, folder, origin, authors) for entry in resolved["tasks"]]
     if isinstance(resolved.get("constants"), list):
-        resolved["constants"] = [_resolve_constants(entry, folder, origin) for entry in resolved["constants"]]
+        resolved["constants"] = [_resolve_constants(entry, folder, origin, authors) for entry in resolved["constants"]]
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
@@ -91,7 +105,7 @@ def _resolve_encoder(entry: Any, folder: Path) -> Any:
     return entry
 
 
-def _resolve_task(entry: Any, folder: Path, origin: str) -> Any:
+def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict):
         return entry
@@ -99,12 +113,17 @@ def _resolve_task(entry: Any, folder: Path, origin: str) -> Any:
     known = registry()
     base = entry.pop("base", entry.get("name"))
     if base in known:
-        entry = _merged({"name": base, **known[base]}, entry)
+        defaults = {"name": base, **known[base]}
+        if authors:
+            defaults["metric"] = _AUTHORS_METRICS.get(defaults["metric"], defaults["metric"])
+        entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
             f"{origin}: task '{base}' is unknown: use one of {listed(sorted(known))}, or describe it in full "
             "(kind, source, columns, metric, slots, probe)"
         )
+    if authors and isinstance(entry.get("probe"), dict):
+        entry["probe"] = {**_AUTHORS_PROBE, **entry["probe"]}
     source = entry.get("source")
     if isinstance(source, dict) and source.get("kind") == "files":
         paths = {
@@ -116,10 +135,10 @@ def _resolve_task(entry: Any, folder: Path, origin: str) -> Any:
     return entry
 
 
-def _resolve_constants(entry: Any, folder: Path, origin: str) -> Any:
+def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
     entry = {"kind": entry} if isinstance(entry, str) else entry
     if isinstance(entry, dict) and entry.get("corpus") is not None:
-        return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin)}
+        return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin, authors)}
     return entry
 
 
@@ -185,7 +204,8 @@ def _first_problem(error: ValidationError, origin: str) -> str:
     match problem["type"]:
         case "extra_forbidden":
             model = _model_at(steps[:-1])
-            known = f": use one of {listed(model.model_fields)}" if model else ""
+            further = (AS_THE_AUTHORS_RAN,) if model is StudySpec else ()
+            known = f": use one of {listed((*model.model_fields, *further))}" if model else ""
             return f"{origin}: unknown key '{where}'{known}"
         case "missing":
             return f"{origin}: '{where}' is missing: add it"

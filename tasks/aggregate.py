@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from papa.progress import Progress
 from papa.spec import StudySpec
 from tasks.claim import claimed
 from tasks.inspect import Averaged, inspected
+from tasks.rank import read_stability
 from tasks.results import Point, results_table
 from tasks.session import Session
 from tasks.step import Step
@@ -35,6 +36,7 @@ class Aggregate(Step):
         baselines: what scores are worth, by model and task.
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
+        rankings: the rankings by λ, by (model, task).
     """
 
     stage: ClassVar[str] = "aggregate"
@@ -45,6 +47,7 @@ class Aggregate(Step):
     baselines: Mapping[tuple[str, str], ArtifactReference]
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
+    rankings: Mapping[tuple[str, str], ArtifactReference] = field(default_factory=dict)
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -58,8 +61,10 @@ class Aggregate(Step):
         baselines = {f"baseline {' · '.join(key)}": one.digest for key, one in self.baselines.items()}
         corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
         averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
+        rankings = {f"ranking {model} {task}": one.digest for (model, task), one in self.rankings.items()}
         paper = self.study.reference
-        return {**scores, **baselines, **corpora, **averages, "paper": sha256_of_file(paper) if paper else None}
+        parts = {**scores, **baselines, **corpora, **averages, **rankings}
+        return {**parts, "paper": sha256_of_file(paper) if paper else None}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
@@ -81,6 +86,9 @@ class Aggregate(Step):
             extras = Extras(
                 corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
                 paper=read_reference(self.study.reference) if self.study.reference else None,
+                rankings={
+                    place: read_stability(one.folder, self.study.fractions) for place, one in self.rankings.items()
+                },
                 **inspected(self.averages),
             )
             with published(folder, self.metadata()) as scratch:

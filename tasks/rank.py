@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from papa.corpora.corpus import TokenizedCorpus
     from papa.probes.joint import JointGradients, PartGradient, Tensors
     from papa.probes.parts import Part
+    from papa.ranking.stability import Stability
 
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
@@ -43,6 +44,8 @@ class Rank(Step):
         constants: the constant matrices that attention is mixed with.
         task: its labels and probe.
         ranking: how λ is trained.
+        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once they stay: an order
+            by λ and how many of its first heads are constant.
     """
 
     stage: ClassVar[str] = "rank"
@@ -53,16 +56,18 @@ class Rank(Step):
     constants: ArtifactReference
     task: TaskSpec
     ranking: RankingSpec
+    sets: tuple[tuple[Order, int], ...] = ()
 
     def spec(self) -> dict[str, Any]:
-        task, probe = self.task, self.task.probe
-        rate = self.ranking.learning_rate or probe.learning_rate
+        task, probe, ranking = self.task, self.task.probe, self.ranking
+        used = {"learning_rate": ranking.learning_rate or probe.learning_rate, "epochs": ranking.epochs_on(task)}
         return {
             "encoder": identity(self.encoder),
             "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
             "regression": task.regression,
-            "probe": {"batch_size": probe.batch_size, "encoder_dropout": probe.encoder_dropout},
-            "ranking": {**self.ranking.model_dump(mode="json"), "learning_rate": rate},
+            "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
+            "ranking": {**ranking.model_dump(mode="json"), **used},
+            "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
         }
 
     def upstream(self) -> dict[str, str | None]:
@@ -82,6 +87,7 @@ class Rank(Step):
                 "constants": self.constants,
                 "task": self.task,
                 "ranking": self.ranking,
+                "sets": self.sets,
                 "folder": self.folder(session.store),
                 "metadata": self.metadata(),
             },
@@ -107,6 +113,7 @@ def rank(
     constants: ArtifactReference,
     task: TaskSpec,
     ranking: RankingSpec,
+    sets: Sequence[tuple[Order, int]],
     folder: Address,
     metadata: Mapping[str, Any],
     progress: Progress,
@@ -117,6 +124,7 @@ def rank(
         return
     from safetensors.torch import save_file
 
+    from papa.ranking.stability import stability
     from papa.ranking.training import train_lambda
 
     started = time.monotonic()
@@ -124,12 +132,12 @@ def rank(
     shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
     with (team or Alone(encoder)).crew(gradients, shared) as crew:
         lambdas = train_lambda(
-            encoder, matrices, tokenized, task, ranking, each=partial(_gradients_by, crew), progress=progress
+            encoder, matrices, tokenized, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
         )
-    orders = {name: head_order(name, lambdas, encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
-    document = {**metadata, "seconds": time.monotonic() - started}
-    with published(folder, document) as scratch:
-        save_file({"lambda": lambdas.detach().float().cpu().contiguous()}, scratch / LAMBDA)
+    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
+    found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}
+    with published(folder, {**metadata, **found, "seconds": time.monotonic() - started}) as scratch:
+        save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, scratch / LAMBDA)
         (scratch / ORDERS).write_text(json.dumps(orders) + "\n")
 
 
@@ -172,3 +180,21 @@ def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
     verify(folder, ORDERS)
     orders = json.loads((folder / ORDERS).read_text())
     return {name: [(layer, head) for layer, head in heads] for name, heads in orders.items()}
+
+
+def read_stability(folder: Path, fractions: Sequence[float]) -> Stability:
+    """How many epochs a finished ranking took, and what the last of them changed.
+
+    Args:
+        folder: the artifact.
+        fractions: the input-dependent fractions whose constant heads are compared.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    from papa.ranking.stability import stability
+
+    verify(folder)
+    return stability(load_file(folder / LAMBDA)["lambda_by_epoch"], fractions)

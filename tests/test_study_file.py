@@ -70,6 +70,39 @@ def test_set_wins_over_the_file(tmp_path: Path) -> None:
     assert found.constants[0].kind == "toeplitz"
 
 
+def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
+    document = SMALLEST | {"tasks": ["cola", "pos", "ner", OWN], "constants": [{"kind": "average", "corpus": "sst2"}]}
+    plain, found = study(tmp_path, document), study(tmp_path, document | {"as_the_authors_ran": True})
+    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "stay")
+    assert all(task.probe.encoder_dropout for task in found.tasks)
+    assert [task.metric for task in found.tasks] == ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
+    # Nothing else differs, and the resolved study is a study file of its own.
+    spelled_out = {
+        "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
+        "tasks": [
+            {**task.model_dump(mode="json"), "metric": same.metric}
+            for task, same in zip(plain.tasks, found.tasks, strict=True)
+        ],
+    }
+    for task in spelled_out["tasks"]:
+        task["probe"]["encoder_dropout"] = True
+    again = study(tmp_path, found.model_dump(mode="json"))
+    assert again == found
+    assert study(tmp_path, document | spelled_out).tasks == found.tasks
+    assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
+
+
+def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -> None:
+    entry = {"name": "pos", "metric": "token_f1", "probe": {"encoder_dropout": False}}
+    document = SMALLEST | {"as_the_authors_ran": True, "layout": {"segment_ids": "follow"}, "tasks": [entry, "cola"]}
+    found = study(tmp_path, document)
+    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "follow")
+    assert [task.metric for task in found.tasks] == ["token_f1", "matthews"]
+    assert [task.probe.encoder_dropout for task in found.tasks] == [False, True]
+    overridden = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
+    assert (overridden.layout.one_text_truncation, overridden.layout.segment_ids) == ("half", "follow")
+
+
 def test_a_specification_is_frozen(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="frozen"):
         study(tmp_path, SMALLEST).name = "other"  # type: ignore[misc]
@@ -78,7 +111,12 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colour": 1}, "unknown key 'colour': use one of name, encoders"),
+        ({"colour": 1}, "unknown key 'colour': use one of name, encoders, .*, as_the_authors_ran"),
+        ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
+        ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
+        ({"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]}, "'tasks.0.probe.max_grad_norm'"),
+        ({"ranking": {"epochs": 0}}, "'ranking.epochs'"),
+        ({"ranking": {"until_stable": "soon"}}, "'ranking.until_stable'"),
         ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
         ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),
         ({"tasks": [OWN, OWN]}, "'mine' stands twice"),

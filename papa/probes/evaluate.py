@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from papa.corpora.corpus import TokenizedCorpus
@@ -18,6 +19,9 @@ from papa.probes.training import SeedScore, train_probes
 from papa.progress import Progress, silent
 from papa.scores.metrics import positive_class
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+
+AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
+"""Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others have none."""
 
 
 def evaluate_cell(
@@ -110,11 +114,13 @@ def build_probe(encoder: FeatureModel, corpus: TokenizedCorpus, task: TaskSpec, 
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":
         return MaskedProbe(seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings)
+    dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0) if task.probe.encoder_dropout else 0.0
+    sequence = partial(SequenceProbe, seeds, layers=layers, width=width, slots=corpus.slots, dropout=dropout)
     if task.regression:
-        return SequenceProbe(seeds, layers=layers, width=width, slots=corpus.slots, labels=1, regression=True)
+        return sequence(labels=1, regression=True)
     if not corpus.label_names:
         raise DataError(f"task '{task.name}': expected label names in the corpus, found none: tokenise it again")
     labels = len(corpus.label_names)
     if corpus.kind == "words":
         return TokenProbe(seeds, layers=layers, width=width, labels=labels)
-    return SequenceProbe(seeds, layers=layers, width=width, slots=corpus.slots, labels=labels)
+    return sequence(labels=labels)

@@ -15,15 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from papa.corpora.compact import compact_batch
 from papa.corpora.corpus import TokenizedCorpus
-from papa.corpora.grouped import grouped_batches
-from papa.corpora.sampling import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
+from papa.probes.features import count_tokens
 from papa.probes.live import live_features
+from papa.probes.optimizer import adamw, clip_gradients
+from papa.probes.order import minibatches, seed_of, window_rows
 from papa.probes.parts import Part, part_tokens, parts_of
 from papa.probes.probes import Probe
 from papa.probes.sources import active_dropout
@@ -67,7 +69,7 @@ class JointGradients:
         parameter: θ of the mix, or constant matrices.
         probe: for one seed.
         corpus: its training split is trained on.
-        dropout: whether the encoder's dropout is on.
+        dropout: whether the encoder's dropout and the probe's are on.
         block: inside it the parameter takes part in the encoder's attention.
 
     Attributes:
@@ -99,7 +101,9 @@ class JointGradients:
         with self._block(), dropped:
             token_states = self._encoder.token_states(batch)
         features = live_features(token_states, self._split, batch)
-        loss = part.share * self._probe.losses(features, torch.arange(len(part.rows))[None]).sum()
+        # Not the seed of the encoder's dropout: both would draw the same numbers.
+        dropout_seeds = [seed_of(part.dropout_seed, 1)] if self._dropout else None
+        loss = part.share * self._probe.losses(features, torch.arange(len(part.rows))[None], dropout_seeds).sum()
         scale = LOSS_SCALE if self._encoder.precision == "float16" else 1.0
         gradient = torch.autograd.grad(scale * loss, self.trained)
         return loss.item(), Tensors([tensor.contiguous() if scale == 1 else tensor / scale for tensor in gradient])
@@ -115,49 +119,78 @@ def train_jointly(
     corpus: TokenizedCorpus,
     *,
     spec: ProbeSpec,
-    rows: int | None,
+    rows: Int[np.ndarray, " n"],
     epochs: int,
     rate: float,
     seed: int,
+    token_values: int,
     on_gpu: bool,
     progress: Progress,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train on the training split with AdamW at a constant rate.
+    """Train on rows of the training split with the optimiser of ``papa.probes.optimizer``.
+
+    On the whole split a seed sees the minibatches that ``train_probes`` shows it.
 
     Args:
         each: finds the gradients of a minibatch's parts.
         trained: as in ``JointGradients``; changed in place.
         corpus: its training split is trained on.
-        spec: rows in a minibatch.
-        rows: a sample of so many rows of the split, drawn by ``seed``; None takes all.
-        epochs: passes over the rows.
+        spec: rows in a minibatch, weight decay, largest gradient norm.
+        rows: their numbers.
+        epochs: passes over the rows, at most.
         rate: learning rate.
-        seed: of the sample and the order of the rows, and of dropout.
+        seed: of the order of the rows, and of dropout.
+        token_values: (L+1)·d, which decides on the order as in ``train_probes``.
         on_gpu: where the gradients are found; minibatches are cut into larger parts there.
         progress: told (rows done, rows) over all epochs.
+        stop: asked after every epoch whether to leave out the others.
 
     Raises:
-        SpecError: the loss is no longer a number.
+        SpecError: the loss or its gradient is no longer a number.
     """
     split = corpus.split("train")
-    numbers = sampled_rows(len(split), rows, seed)
-    optimizer = torch.optim.AdamW(trained, lr=rate, fused=True)
-    tokens, total, done = part_tokens(on_gpu), epochs * len(numbers), 0
+    window = window_rows(len(split), count_tokens(split), token_values, spec.batch_size)
+    optimizer = adamw(trained, spec, rate)
+    tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
     for epoch in range(epochs):
-        for step, members in enumerate(grouped_batches(split, numbers, spec.batch_size, (seed, epoch))):
-            parts = parts_of(split, members, tokens, (seed, epoch, step))
-            found = each(Tensors(trained), parts)
-            loss = sum(part_loss for part_loss, _ in found)
-            if not np.isfinite(loss):
+        for step, places in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
+            parts = parts_of(split, rows[places], tokens, (seed, epoch, step))
+            loss, norm = joint_step(each, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+            if not np.isfinite(loss + norm):
                 raise SpecError(f"learning_rate: the loss is {loss} in epoch {epoch + 1}: lower the rate, now {rate:g}")
-            _put_sum(trained, [gradient for _, gradient in found])
-            optimizer.step()
-            done += len(members)
+            done += len(places)
             progress(done, total)
+        if stop():
+            progress(total, total)
+            return
 
 
-def _put_sum(trained: Sequence[nn.Parameter], gradients: Sequence[Tensors]) -> None:
-    """Give every parameter the sum of its gradients, added in their order."""
+def joint_step(
+    each: Each,
+    trained: Sequence[nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    parts: Sequence[Part],
+    *,
+    max_grad_norm: float,
+) -> tuple[float, float]:
+    """One step on a minibatch.
+
+    Args:
+        each: finds the gradients of the parts.
+        trained: as in ``JointGradients``; changed in place, their gradients clipped together.
+        optimizer: of the trained parameters.
+        parts: of the minibatch; their gradients are added in this order.
+        max_grad_norm: what the gradient is scaled down to; 0 scales nothing.
+
+    Returns:
+        The loss, and the norm of its gradient before it was clipped.
+    """
+    found = each(Tensors(trained), parts)
     for place, parameter in enumerate(trained):
-        found = [gradient.all[place].to(parameter.device) for gradient in gradients]
-        parameter.grad = reduce(torch.add, found) if found else None
+        gradients = [gradient.all[place].to(parameter.device) for _, gradient in found]
+        # A minibatch without any label has a gradient of 0, as in ``train_step``.
+        parameter.grad = reduce(torch.add, gradients) if gradients else torch.zeros_like(parameter)
+    norm = clip_gradients([parameter.grad[None] for parameter in trained if parameter.grad is not None], max_grad_norm)
+    optimizer.step()
+    return sum(loss for loss, _ in found), norm.item()

@@ -54,7 +54,9 @@ class MaskedProbe(Probe):
         """What the decoder reads; the logits are its product with the word embeddings, plus the bias."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
-    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
+    def losses(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+    ) -> Float[Tensor, " seeds"]:
         tokens, labels = tokens_by_seed(features, rows)
         return decoder_losses(self(tokens), self.word_embeddings, self.bias, labels)
 

@@ -40,6 +40,24 @@ def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> 
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
 
 
+def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) -> list[np.ndarray]:
+    """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which needs no windows.
+
+    Args:
+        rows: rows in the split.
+        epoch, seed: of the order.
+        window: a multiple of ``batch_size``, from ``window_rows``.
+        batch_size: rows in a minibatch; only the last can be short.
+    """
+    order = epoch_order(rows, epoch, seed, window)
+    return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
+
+
+def seed_of(*entropy: int) -> int:
+    """A seed for a generator of PyTorch that follows from several numbers."""
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
+
+
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
     """Rows in a window: 4,096, fewer where their features would exceed 4 GiB in float32.
 

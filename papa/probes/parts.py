@@ -8,6 +8,7 @@ import numpy as np
 
 from papa.corpora.split import TokenizedSplit
 from papa.corpora.tokens import IGNORED
+from papa.probes.order import seed_of
 
 
 def part_tokens(on_gpu: bool) -> int:
@@ -61,7 +62,7 @@ def parts_of(split: TokenizedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     found = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
     total = sum(terms for _, terms in found)
     return [
-        Part(minibatch[piece], int(lengths[piece].sum()), terms / total, _seed((*seed, number)))
+        Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
         for number, (piece, terms) in enumerate(found)
     ]
 
@@ -73,7 +74,3 @@ def _loss_terms(split: TokenizedSplit, rows: np.ndarray) -> int:
     local = rows - split.starts[0]
     spans = zip(split.offsets[local], split.offsets[local + 1], strict=True)
     return sum(int(np.count_nonzero(split.labels[start:end] != IGNORED)) for start, end in spans)
-
-
-def _seed(of: tuple[int, ...]) -> int:
-    return int(np.random.SeedSequence(of).generate_state(1, np.uint64)[0])

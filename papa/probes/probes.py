@@ -24,8 +24,16 @@ class Probe(nn.Module, ABC):
     """What training needs of a probe."""
 
     @abstractmethod
-    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
-        """The mean loss of each seed on its own rows (row numbers on the CPU)."""
+    def losses(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+    ) -> Float[Tensor, " seeds"]:
+        """The mean loss of each seed on its own rows.
+
+        Args:
+            features: of the rows.
+            rows: row numbers on the CPU.
+            dropout_seeds: what each seed draws its dropout from, where the probe has any; None drops nothing.
+        """
 
     @abstractmethod
     def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
@@ -54,8 +62,16 @@ def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
+def dropped(
+    values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
+) -> Float[Tensor, "seeds n width"]:
+    """A share of the values set to 0, the others enlarged for it; what is dropped follows from each place's seed."""
+    drawn = torch.stack([torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)])
+    return values * (drawn >= share).to(values) / (1 - share)
+
+
 class SequenceProbe(Probe):
-    """A label for a whole input.
+    """A label for a whole input (paper, Section 3.3 and App. B).
 
     For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots only
     → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a number.
@@ -67,6 +83,7 @@ class SequenceProbe(Probe):
         slots: S.
         labels: classes; 1 for regression.
         regression: mean squared error on one output in place of cross-entropy.
+        dropout: share of the values between tanh and the last Linear that training drops.
     """
 
     def __init__(
@@ -78,19 +95,23 @@ class SequenceProbe(Probe):
         slots: int,
         labels: int,
         regression: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         generators = generators_of(seeds)
-        self.regression = regression
+        self.regression, self.dropout = regression, dropout
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
         self.dense = SeedLinear(generators, layers * width, width)
         self.classifier = SeedLinear(generators, width, labels)
 
     def forward(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, "seeds batch labels"]:
         """Logits (or the number) of every row; rows are numbers on the CPU."""
-        return self.classifier(torch.tanh(self.dense(self.pooled(features, rows))))
+        hidden = torch.tanh(self.dense(self.pooled(features, rows)))
+        if dropout_seeds is not None and self.dropout > 0:
+            hidden = dropped(hidden, self.dropout, dropout_seeds)
+        return self.classifier(hidden)
 
     def pooled(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
@@ -115,8 +136,10 @@ class SequenceProbe(Probe):
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width)
 
-    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
-        outputs = self(features, rows)
+    def losses(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+    ) -> Float[Tensor, " seeds"]:
+        outputs = self(features, rows, dropout_seeds)
         labels = features.labels[rows.to(features.device)]
         if self.regression:
             return (outputs.squeeze(-1) - labels).square().mean(1)
@@ -147,7 +170,9 @@ class TokenProbe(Probe):
         """Logits of every token."""
         return self.classifier(torch.tanh(self.dense(tokens)))
 
-    def losses(self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]) -> Float[Tensor, " seeds"]:
+    def losses(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+    ) -> Float[Tensor, " seeds"]:
         tokens, labels = tokens_by_seed(features, rows)
         losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
         return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)

@@ -72,10 +72,11 @@ def evaluate_trained_cell(
                 gradients.trained,
                 corpus,
                 spec=task.probe,
-                rows=None,
+                rows=corpus.split("train").rows,
                 epochs=task.probe.epochs,
                 rate=task.probe.learning_rate,
                 seed=seed,
+                token_values=(encoder.layers + 1) * encoder.width,
                 on_gpu=encoder.device.type != "cpu",
                 progress=partial(_told, progress, index * rows, len(seeds) * rows),
             )

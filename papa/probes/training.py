@@ -13,7 +13,8 @@ from torch import Tensor
 
 from papa.errors import SpecError
 from papa.probes.features import count_tokens
-from papa.probes.order import epoch_windows, window_order, window_rows
+from papa.probes.optimizer import adamw, clip_gradients
+from papa.probes.order import epoch_windows, seed_of, window_order, window_rows
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.probes.sources import FeatureSource
@@ -55,7 +56,7 @@ def train_probes(
     token_values: int,
     progress: Progress = silent,
 ) -> list[SeedScore]:
-    """Train a probe for each seed with AdamW at a constant rate; score the last epoch.
+    """Train a probe for each seed with the optimiser of ``papa.probes.optimizer``; score the last epoch.
 
     Seeds share features and steps, never gradients: the losses are summed, and each seed has parameters of
     its own.
@@ -65,7 +66,7 @@ def train_probes(
         train: features of the training split.
         validation: features of the validation split.
         seeds: they fix each probe's order of rows.
-        spec: rate, batch size in rows, epochs.
+        spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
         metric: how predictions are scored.
         label_names: the classes' names; tags for metrics that read tags.
         positive: the class that metric f1 is of.
@@ -79,14 +80,21 @@ def train_probes(
     rows, validation_rows = len(train.split), len(validation.split)
     total = spec.epochs * rows + validation_rows
     window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
-    optimizer = torch.optim.AdamW(probe.parameters(), lr=spec.learning_rate, fused=True)
+    optimizer = adamw(probe.parameters(), spec, spec.learning_rate)
     done = 0
     for epoch in range(spec.epochs):
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
             # One seed for all probes' dropout: they share the pass.
             features, places = train.window(members, dropout_seed=epoch * 2**20 + index)
             orders = np.stack([window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds])
-            losses = _train_window(probe, optimizer, features, torch.from_numpy(places[orders]), spec.batch_size)
+            losses = _train_window(
+                probe,
+                optimizer,
+                features,
+                torch.from_numpy(places[orders]),
+                spec,
+                [seed_of(seed, epoch, index) for seed in seeds],
+            )
             for seed, loss in zip(seeds, losses.tolist(), strict=True):
                 if not np.isfinite(loss):
                     raise SpecError(
@@ -112,17 +120,49 @@ def _train_window(
     optimizer: torch.optim.Optimizer,
     features: PackedFeatures,
     orders: Int[Tensor, "seeds rows"],
-    batch_size: int,
-) -> Tensor:
-    """One step a batch of rows; returns the summed losses of each seed."""
+    spec: ProbeSpec,
+    window_seeds: Sequence[int],
+) -> Float[Tensor, " seeds"]:
+    """One step a batch of rows; returns the summed losses of each seed, not finite where a gradient was not."""
     summed = torch.zeros(len(orders), device=features.device)
-    for rows in orders.split(batch_size, dim=1):
-        optimizer.zero_grad(set_to_none=True)
-        losses = probe.losses(features, rows)
-        losses.sum().backward()
-        optimizer.step()
-        summed += losses.detach()
+    for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
+        dropout_seeds = [seed_of(own, step) for own in window_seeds]
+        losses, norms = train_step(
+            probe, optimizer, features, rows, max_grad_norm=spec.max_grad_norm, dropout_seeds=dropout_seeds
+        )
+        summed += torch.where(norms.isfinite(), losses, norms)
     return summed
+
+
+def train_step(
+    probe: Probe,
+    optimizer: torch.optim.Optimizer,
+    features: PackedFeatures,
+    rows: Int[Tensor, "seeds batch"],
+    *,
+    max_grad_norm: float,
+    dropout_seeds: Sequence[int] | None = None,
+) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
+    """One step of every seed on a minibatch of its own.
+
+    Args:
+        probe: changed in place.
+        optimizer: of the probe's parameters.
+        features: where the rows are.
+        rows: row numbers on the CPU.
+        max_grad_norm: what each seed's gradient is scaled down to; 0 scales nothing.
+        dropout_seeds: one a seed; None drops nothing.
+
+    Returns:
+        Each seed's loss, and the norm of its gradient before it was clipped.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    losses = probe.losses(features, rows, dropout_seeds)
+    losses.sum().backward()
+    gradients = [parameter.grad for parameter in probe.parameters() if parameter.grad is not None]
+    norms = clip_gradients(gradients, max_grad_norm)
+    optimizer.step()
+    return losses.detach(), norms
 
 
 def _predict(probe: Probe, source: FeatureSource, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.corpora.corpus import TokenizedCorpus
+from papa.corpora.sampling import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import Each, JointGradients, train_jointly
 from papa.progress import Progress, silent
-from papa.spec import RankingSpec, TaskSpec
+from papa.ranking.stability import settled
+from papa.spec import Order, RankingSpec, TaskSpec
 
 
 def lambda_gradients(
@@ -50,17 +53,20 @@ def train_lambda(
     task: TaskSpec,
     ranking: RankingSpec,
     *,
+    sets: Sequence[tuple[Order, int]] = (),
     each: Each | None = None,
     progress: Progress = silent,
-) -> Float[Tensor, "layers heads"]:
-    """λ of every head: θ (0 at the start) and a probe are trained together, the encoder stays frozen.
+) -> Float[Tensor, "epochs layers heads"]:
+    """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
 
     Args:
         encoder: frozen; as before after the call.
         constants: C, what attention is mixed with.
         corpus: its training split is what λ is trained on.
         task: its probe.
-        ranking: epochs, rate, rows, seed.
+        ranking: epochs, until_stable, rate, rows, seed.
+        sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they were to be the last:
+            an order by λ and how many of its first heads are constant.
         each: finds the gradients of a minibatch's parts, on as many encoders as it likes, each with
             ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
         progress: told (rows done, rows) over all epochs.
@@ -69,17 +75,24 @@ def train_lambda(
         SpecError: the loss is no longer a number.
     """
     here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=ranking.seed)
+    theta, lambdas = here.trained[0], list[Tensor]()
+
+    def after_epoch() -> bool:
+        lambdas.append(theta.detach().sigmoid().cpu())
+        return ranking.until_stable and settled(lambdas, sets)
+
     train_jointly(
         each or here.each,
         here.trained,
         corpus,
         spec=task.probe,
-        rows=ranking.rows,
-        epochs=ranking.epochs,
+        rows=sampled_rows(len(corpus.split("train")), ranking.rows, ranking.seed),
+        epochs=ranking.epochs_on(task),
         rate=ranking.learning_rate or task.probe.learning_rate,
         seed=ranking.seed,
+        token_values=(encoder.layers + 1) * encoder.width,
         on_gpu=encoder.device.type != "cpu",
         progress=progress,
+        stop=after_epoch,
     )
-    theta = here.trained[0].detach()
-    return theta.sigmoid().cpu()
+    return torch.stack(lambdas)

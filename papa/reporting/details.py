@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 
+from papa.ranking.stability import Stability
 from papa.reporting.labels import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
 from papa.spec import StudySpec, TaskSpec
 
@@ -94,6 +95,18 @@ def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name, metadata in corpora.items()
         for sentence in metadata.get("notes", {}).get("warnings", ())
     ]
+
+
+def ranking_rows(rankings: Mapping[tuple[str, str], Stability], study: StudySpec) -> tuple[list[str], list[list[str]]]:
+    """How long λ was trained for each model and task, and what the last epoch still changed in the order."""
+    fractions = [one for one in study.fractions if any(one in found.kept for found in rankings.values())]
+    headings = ["Model", "Task", "Epochs", "Kendall's τ", *(f"Kept at {fraction_label(one)}" for one in fractions)]
+    rows = []
+    for (model, task), found in rankings.items():
+        tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
+        kept = [f"{100 * found.kept[one]:.0f} %" if one in found.kept else NOTHING for one in fractions]
+        rows.append([model, task, str(found.epochs), tau, *kept])
+    return headings, rows
 
 
 def versions() -> dict[str, str]:

@@ -13,9 +13,18 @@ import jinja2
 import pandas
 import yaml
 
+from papa.ranking.stability import Stability
 from papa.reporting.answers import answers
 from papa.reporting.baselines import MARK, marks
-from papa.reporting.details import corpus_rows, corpus_warnings, coverage_rows, plan_sentence, task_rows, versions
+from papa.reporting.details import (
+    corpus_rows,
+    corpus_warnings,
+    coverage_rows,
+    plan_sentence,
+    ranking_rows,
+    task_rows,
+    versions,
+)
 from papa.reporting.figures import (
     HeadMatrix,
     drops_figure,
@@ -51,6 +60,7 @@ class Extras:
         corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
         matrices: constant matrices of chosen heads, drawn as heat maps (paper, Figure 4).
         patterns: one row a model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
+        rankings: what λ's last epoch changed in the head order, by (model, task).
         paper: what the paper says, from ``papa.reporting.paper.read_reference``.
         seconds: how long the study took; None where unknown.
         places: where other things lie, such as the MLflow runs: name → path or address.
@@ -59,6 +69,7 @@ class Extras:
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matrices: Sequence[HeadMatrix] = ()
     patterns: pandas.DataFrame | None = None
+    rankings: Mapping[tuple[str, str], Stability] = field(default_factory=dict)
     paper: PaperReference | None = None
     seconds: float | None = None
     places: Mapping[str, str] = field(default_factory=dict)
@@ -185,6 +196,9 @@ def _context(
                 cells.values.tolist(),
             )
         )
+    if extras.rankings:
+        note = "Between λ's last two epochs: how alike the orders are, and the share of constant heads that stayed."
+        tables.append(_Table("Head order by λ", note, *ranking_rows(extras.rankings, study)))
     specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return {
         "study": study,

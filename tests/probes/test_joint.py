@@ -16,7 +16,8 @@ from papa.corpora import TokenizedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.probes import joint
-from papa.probes.joint import JointGradients, Tensors, train_jointly
+from papa.probes.joint import JointGradients, Tensors, joint_step, train_jointly
+from papa.probes.optimizer import adamw
 from papa.probes.parts import Part, parts_of
 from papa.progress import silent
 from papa.ranking.training import lambda_gradients
@@ -126,16 +127,31 @@ def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskS
         gradients.trained,
         corpus,
         spec=tasks[name].probe,
-        rows=16,
+        rows=np.arange(16),
         epochs=1,
         rate=1e-3,
         seed=0,
+        token_values=7 * 384,
         on_gpu=False,
         progress=lambda done, of: told.append((done, of)) or silent(done, of),
     )
     assert told == [(8, 16), (16, 16)]
     moved = [float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)]
     assert min(moved) > 1e-4
+
+
+def test_a_minibatch_without_labels_is_a_step_without_gradient(build: Build, tasks: dict[str, TaskSpec]) -> None:
+    """As for a probe on stored features: only what earlier steps set in motion moves on."""
+    gradients, corpus = build("wnut17")
+    optimizer = adamw(gradients.trained, tasks["wnut17"].probe, 1e-3)
+    steps = []
+    for parts in ([], parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)), []):
+        before = [parameter.detach().clone() for parameter in gradients.trained]
+        loss, norm = joint_step(gradients.each, gradients.trained, optimizer, parts, max_grad_norm=1.0)
+        assert (loss, norm) == (0, 0) or parts
+        steps.append(max(float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)))
+    assert steps[0] == 0
+    assert 0 < steps[2] < steps[1]
 
 
 def test_gradients_of_theta_pass_through_half_precision(

@@ -16,7 +16,7 @@ from papa.corpora.batches import CompactBatch
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
 from papa.probes.packed import PackedFeatures, pack_states
-from papa.probes.probes import Probe, SequenceProbe, TokenProbe
+from papa.probes.probes import Probe, SequenceProbe, TokenProbe, dropped
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,28 @@ def test_gradients_reach_features_and_slot_weights(golden_features: PackedFeatur
     unseen = [slot for slot in range(64) if slot not in seen.tolist()]
     assert bool((probe.slot_weights.grad[0][:, seen] != 0).all())
     assert not probe.slot_weights.grad[0][:, unseen].any()
+
+
+def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
+    values = torch.ones(2, 200, 384)
+    found = dropped(values, 0.1, (7, 8))
+    assert found.unique().tolist() == pytest.approx([0, 1 / 0.9])
+    assert float((found == 0).float().mean()) == pytest.approx(0.1, abs=0.01)
+    assert torch.equal(found[1], dropped(values[:1], 0.1, (8,))[0])
+    assert not torch.equal(found[0], found[1])
+
+
+def test_the_sequence_probe_drops_only_where_a_seed_is_given(golden_features: PackedFeatures) -> None:
+    probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2, dropout=0.1)
+    same = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
+    rows = torch.arange(8).expand(2, 8)
+    assert torch.equal(probe.losses(golden_features, rows), same.losses(golden_features, rows))
+    assert torch.equal(same.losses(golden_features, rows, (3, 4)), same.losses(golden_features, rows))
+    found = probe.losses(golden_features, rows, (3, 4))
+    assert bool((found != probe.losses(golden_features, rows)).all())
+    moved = probe.losses(golden_features, rows, (3, 5))
+    assert found[0] == moved[0]
+    assert found[1] != moved[1]
 
 
 def test_probes_start_as_the_paper_says() -> None:

