@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 
+from flows.inputs import check_inputs
+from papa.progress import silent
+from papa.spec import StudySpec
+from papa.study_file import load_study
+from tasks.store import Store
+from tasks.tokenise import Tokenise, tokenise
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.test_run import last_task_states
 
@@ -34,11 +41,11 @@ def attempts(store: Path, name: str) -> int:
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
-    """A study of two tasks, the training file of one damaged in its middle; and its store."""
+    """A study of two tasks, the tokenised text of one damaged in the store; and the store."""
     folder = tmp_path_factory.mktemp("broken")
     rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
-    (folder / "validation.jsonl").write_text("\n".join(rows) + "\n")
-    (folder / "train.jsonl").write_text("\n".join([*rows[:20], rows[20][:9], *rows[21:]]) + "\n")
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
     task = {
         "name": "damaged",
         "kind": "text",
@@ -48,26 +55,50 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
         "slots": 32,
         "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
     }
-    study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
-    store = folder / "store"
+    study, store = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]}), folder / "store"
+    damage(tokenised(load_study(Path(study)), store) / "train-00000.arrow")
     return papa("run", study, "--store", str(store)), store
+
+
+def tokenised(study: StudySpec, store: Path) -> Path:
+    """The tokenised text of the study's last task, as a run would leave it."""
+    inputs, task = check_inputs(study), study.tasks[-1]
+    (encoder,) = inputs.encoders
+    step = Tokenise("", 0.0, encoder, task, study.layout, inputs.fingerprint(task))
+    folder = step.folder(Store(store))
+    tokenise(
+        encoder_reference=encoder,
+        task=task,
+        layout=study.layout,
+        folder=folder,
+        shard_rows=1024,
+        progress=silent,
+    )
+    return Path(folder)
+
+
+def damage(file: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
 def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Path]) -> None:
     finished, store = broken
     assert finished.code == 1
     sentence = words(finished)[-1]
-    assert sentence.startswith("error: tokenise · all-MiniLM-L6-v2 · damaged failed: ")
-    assert "train.jsonl" in sentence
+    failed = r"(average|probe) · all-MiniLM-L6-v2 · damaged.* failed: .*train-00000\.arrow is damaged"
+    assert re.match(f"error: {failed}", sentence)
     state, message = last_flow_run(store)
     assert state == "Failed"
-    assert "tokenise · all-MiniLM-L6-v2 · damaged failed: " in message
+    assert re.search(failed, message)
     assert last_task_states(store)[CELL] == "Completed"
 
 
 def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Path]) -> None:
     finished, store = broken
-    assert attempts(store, "tokenise · all-MiniLM-L6-v2 · damaged") == 1
+    assert attempts(store, "average · all-MiniLM-L6-v2 · damaged") == 1
     assert "tried again" not in finished.err
 
 
