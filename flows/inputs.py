@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from flows.costs import Size, size_of
 from flows.problems import CheckError, Problem
 from papa.encoders.files import has_weights
+from papa.encoders.hub import weight_patterns
 from papa.encoders.reference import EncoderReference, check_precision, describe_encoder, resolve_encoder
 from papa.encoders.shapes import known_shape
 from papa.errors import EncoderError, HubUnreachableError, PapaError, SpecError
@@ -173,7 +174,9 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
 def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> EncoderReference | PapaError:
     """The encoder with its weights checked; as it is where they are not here and shall not be fetched."""
     try:
-        if not fetch and described.revision is not None and not has_weights(Path(described.folder)):
+        folder = Path(described.folder)
+        if not fetch and described.revision is not None and not has_weights(folder):
+            weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
             return described
         return resolve_encoder(spec, described.precision)
     except PapaError as error:

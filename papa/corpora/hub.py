@@ -146,6 +146,11 @@ def _splits(source: HubSource, commit: str) -> Splits:
             configs, default = get_dataset_config_names(folder), get_dataset_default_config_name(folder)
             config = _chosen(source.config, configs, default, label)
             builder = load_dataset_builder(folder, config)
+            found = builder.config.data_files or {}
+            splits = {
+                str(split): tuple(str(Path(file).relative_to(folder)) for file in files)
+                for split, files in found.items()
+            }
         except (DataFilesNotFoundError, EmptyDatasetError):
             raise DataError(f"dataset '{label}' {_what_it_holds(repository)}") from None
         except DataError:
@@ -153,10 +158,9 @@ def _splits(source: HubSource, commit: str) -> Splits:
         except Exception as error:  # The library raises whatever its many readers raise.
             reason = " ".join(str(error).replace(folder, source.name).split())[:300]
             raise DataError(f"dataset '{label}' has no readable list of splits ({reason}): {_LOCAL}") from None
-        found = builder.config.data_files or {}
-        splits = {
-            str(split): tuple(str(Path(file).relative_to(folder)) for file in files) for split, files in found.items()
-        }
+        strange = [file for files in splits.values() for file in files if file not in repository.files]
+        if strange:
+            raise DataError(f"dataset '{label}': its card names {strange[0]}, which is no file of it: {_LOCAL}")
         return splits, names_of_classes(builder.info.features or {})
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
 from papa.artifacts import sha256_of_file, sha256_of_json
@@ -53,6 +53,8 @@ class Repository:
         from huggingface_hub import hf_hub_download
 
         with _said(self.name, self.commit):
+            if not self.is_here(path):
+                _ask(self.name, self.commit)
             return Path(
                 hf_hub_download(self.name, path, repo_type="dataset", revision=self.commit, tqdm_class=download_bar())
             )
@@ -122,8 +124,7 @@ def _asked(name: str, revision: str | None) -> str:
     api = HfApi()
     try:
         with _said(name, revision):
-            # Asked with patience first: what follows would wait for an answer for ever.
-            api.dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
+            _ask(name, revision)
             return api.resolve_revision(name, repo_type="dataset", revision=revision).resolved
     except HubUnreachableError:
         from huggingface_hub.errors import RevisionResolutionError
@@ -139,15 +140,29 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     def known() -> dict[str, int]:
-        return {file.path: file.size for file in get_cached_repo_tree(name, repo_type="dataset", revision=commit)}
+        files = get_cached_repo_tree(name, repo_type="dataset", revision=commit)
+        return {file.path: file.size for file in files if is_plain(file.path)}
 
     with suppress(CachedRepoTreeNotFoundError):
         return known()
     with _said(name, commit):
+        _ask(name, commit)
         # The one call that keeps the list of files.
         small = [README, ".gitattributes"]
         snapshot_download(name, repo_type="dataset", revision=commit, allow_patterns=small, tqdm_class=download_bar())
     return known()
+
+
+def is_plain(path: str) -> bool:
+    """Whether a path that the hub names stays in its repository's folder."""
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts and "\\" not in path
+
+
+def _ask(name: str, revision: str | None) -> None:
+    """Ask the hub for something small, with patience: downloads try again for half a minute, or wait for ever."""
+    from huggingface_hub import HfApi
+
+    HfApi().dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
 
 
 def _files(folder: Path) -> list[Path]:

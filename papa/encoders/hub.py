@@ -6,20 +6,16 @@ token, which it finds by itself, to the hub alone; PAPA never reads it.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, WEIGHT_CHOICES, no_weights
-from papa.errors import EncoderError, HubUnreachableError
+from papa.errors import EncoderError
+from papa.hub import PATIENCE, download_bar, refusals_said
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_PATIENCE = 10.0
-"""Seconds to wait for the hub's answer."""
-_LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 
 def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Path, str]:
@@ -37,7 +33,7 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
         EncoderError: there is no such encoder or revision, or it may not be read.
         HubUnreachableError: the hub does not answer and not all of it is here.
     """
-    with _refusals_said(what, name, revision):
+    with _said(what, name, revision):
         folder = _fetched(name, revision, [CONFIGURATION, *TOKENIZER_FILES])
     return folder, folder.name
 
@@ -49,12 +45,22 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
         EncoderError: it has no weights that PAPA reads, or they may not be read.
         HubUnreachableError: the hub does not answer and not all of them are here.
     """
+    patterns = weight_patterns(name, commit, folder, what)
+    with _said(what, name, commit):
+        _fetched(name, commit, list(patterns))
+
+
+def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
+    """Patterns of the files that hold an encoder's weights on the hub; none of them is fetched.
+
+    Raises:
+        EncoderError: it has no weights that PAPA reads.
+    """
     files = _files(name, commit, folder)
     patterns = next((patterns for patterns in WEIGHT_CHOICES if patterns[0] in files), None)
     if patterns is None:
         raise no_weights(what, page_of(name), files)
-    with _refusals_said(what, name, commit):
-        _fetched(name, commit, list(patterns))
+    return patterns
 
 
 def page_of(name: str) -> str:
@@ -82,12 +88,12 @@ def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
             return Path(snapshot_download(name, **wanted, local_files_only=True))
         try:
             # Asked once: downloads would try again for half a minute before they say that the hub is gone.
-            HfApi().model_info(name, revision=revision, timeout=_PATIENCE, expand=["sha"])
+            HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
         except HfHubHTTPError:
             raise
         except (HTTPError, OfflineModeIsEnabled):
             return Path(snapshot_download(name, **wanted, local_files_only=True))
-    return Path(snapshot_download(name, **wanted, tqdm_class=_bar()))
+    return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
 
 
 def _files(name: str, commit: str, folder: Path) -> list[str]:
@@ -101,74 +107,5 @@ def _files(name: str, commit: str, folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()]
 
 
-@contextmanager
-def _refusals_said(what: str, name: str, revision: str | None) -> Iterator[None]:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    page = page_of(name)
-    try:
-        yield
-    except HFValidationError:
-        raise EncoderError(
-            f"{what} is no folder and no name on the hub: give one such as google-bert/bert-base-uncased"
-        ) from None
-    except GatedRepoError:
-        raise EncoderError(
-            f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was given access"
-        ) from None
-    except RevisionNotFoundError:
-        raise EncoderError(
-            f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of {page}"
-        ) from None
-    except RepositoryNotFoundError:
-        raise EncoderError(
-            f"{what} is not on the hub, or it is private: correct the name, give a folder, or {_LOGIN} as an account "
-            f"that may read {page}"
-        ) from None
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
-        answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
-        status = answer.response.status_code if isinstance(answer, HfHubHTTPError) else None
-        if status in (401, 403):
-            raise EncoderError(
-                f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} again"
-            ) from None
-        raise HubUnreachableError(what, _why_unreachable(status)) from None
-    except (HTTPError, RuntimeError):
-        # The library closes its connections when one fails; other downloads meet the closed ones.
-        raise HubUnreachableError(what, _why_unreachable(None)) from None
-    except OSError as error:
-        from huggingface_hub.constants import HF_HUB_CACHE
-
-        raise EncoderError(
-            f"{what} cannot be kept in {HF_HUB_CACHE} ({error.strerror or error}): free the disk, or set HF_HOME to "
-            "another folder"
-        ) from None
-
-
-def _why_unreachable(status: int | None) -> str:
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return "HF_HUB_OFFLINE is set"
-    place = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
-    return f"{place}: {f'status {status}' if status else 'no answer'}"
-
-
-def _bar() -> type[Any]:
-    """A progress bar for people alone, and only while it moves."""
-    from tqdm.auto import tqdm
-
-    class Bar(tqdm):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **{**options, "disable": None, "leave": False})
-
-    return Bar
+def _said(what: str, name: str, revision: str | None) -> AbstractContextManager[None]:
+    return refusals_said(what, page_of(name), revision, EncoderError)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import Float
 
-from papa.ranking.orders import constant_heads, head_order
+from papa.ranking.orders import constant_count, head_order
 from papa.spec import Order
 
 
@@ -44,9 +44,9 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
     place_before = {head: place for place, head in enumerate(before)}
     kept = {}
     for fraction in fractions:
-        constant = constant_heads(after, fraction)
-        if 0 < len(constant) < len(after):
-            kept[fraction] = len({*constant} & {*constant_heads(before, fraction)}) / len(constant)
+        count = constant_count(fraction, len(after))
+        if 0 < count < len(after):
+            kept[fraction] = len({*after[:count]} & {*before[:count]}) / count
     tau = kendalltau([place_before[head] for head in after], range(len(after))).statistic
     return Stability(epochs, float(tau), kept)
 

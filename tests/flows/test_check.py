@@ -121,6 +121,15 @@ def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
+    source = write(tmp_path, "rows", GOOD * 50)
+    path = tmp_path / source["train"]
+    path.write_text(path.read_text().replace('"label": 1}', '"label": ', 1))
+    (only,) = refused(tmp_path, tasks=[task("t", source)])
+    assert only.startswith("tasks.0 (t): ")
+    assert "line 2 is not JSON" in only
+
+
 def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
     corpus = task("other", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     constants = [{"kind": "average", "corpus": corpus}]

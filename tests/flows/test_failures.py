@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 
 import pytest
 
+from flows.inputs import check_inputs
+from papa.progress import silent
+from papa.spec import StudySpec
+from papa.study_file import load_study
+from tasks.store import Store
+from tasks.tokenise import Tokenise, tokenise
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs
 from tests.flows.processes import PATIENCE_SECONDS
@@ -20,11 +27,11 @@ CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, FlowRun]:
-    """A study of two tasks, the training file of one damaged in its middle; and what Prefect recorded."""
+    """A study of two tasks, the tokenised text of one damaged in the store; and what Prefect recorded."""
     folder = tmp_path_factory.mktemp("broken")
     rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
-    (folder / "validation.jsonl").write_text("\n".join(rows) + "\n")
-    (folder / "train.jsonl").write_text("\n".join([*rows[:20], rows[20][:9], *rows[21:]]) + "\n")
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
     task = {
         "name": "damaged",
         "kind": "text",
@@ -34,28 +41,52 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, FlowRun]
         "slots": 32,
         "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
     }
-    study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
-    store = folder / "store"
+    study, store = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]}), folder / "store"
+    damage(tokenised(load_study(Path(study)), store) / "train-00000.arrow")
     finished = papa("run", study, "--store", str(store))
     (run,) = flow_runs(store)
     return finished, run
+
+
+def tokenised(study: StudySpec, store: Path) -> Path:
+    """The tokenised text of the study's last task, as a run would leave it."""
+    inputs, task = check_inputs(study), study.tasks[-1]
+    (encoder,) = inputs.encoders
+    step = Tokenise("", 0.0, encoder, task, study.layout, inputs.fingerprint(task))
+    folder = step.folder(Store(store))
+    tokenise(
+        encoder_reference=encoder,
+        task=task,
+        layout=study.layout,
+        folder=folder,
+        shard_rows=1024,
+        progress=silent,
+    )
+    return Path(folder)
+
+
+def damage(file: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
 def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, FlowRun]) -> None:
     finished, run = broken
     assert finished.code == 1
     sentence = words(finished)[-1]
-    assert sentence.startswith("error: tokenise · all-MiniLM-L6-v2 · damaged failed: ")
-    assert "train.jsonl" in sentence
+    failed = r"(average|probe) · all-MiniLM-L6-v2 · damaged.* failed: .*train-00000\.arrow is damaged"
+    assert re.match(f"error: {failed}", sentence)
     assert run.state == "Failed"
     assert run.message is not None
-    assert "tokenise · all-MiniLM-L6-v2 · damaged failed: " in run.message
+    assert re.search(failed, run.message)
     assert run.steps[CELL].state == "Completed"
 
 
 def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, FlowRun]) -> None:
     finished, run = broken
-    assert run.steps["tokenise · all-MiniLM-L6-v2 · damaged"].attempts == 1
+    assert run.steps["average · all-MiniLM-L6-v2 · damaged"].attempts == 1
     assert "tried again" not in finished.err
 
 

@@ -18,7 +18,7 @@ from papa.corpora.rows import read_rows
 from papa.errors import DataError, HubUnreachableError
 from papa.spec import HubSource, TaskSpec
 from papa.study_file import registry, resolve_study
-from tests.hub.datasets import NER, POS, ROWS, UPOS, publish_all, write_all, write_glue
+from tests.hub.datasets import NER, POS, ROWS, UPOS, publish_all, write_all, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
 
 PARQUET = "refs/convert/parquet"
@@ -247,3 +247,24 @@ def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
     assert split.read().rows.num_rows == ROWS
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
     assert TOKEN in {request.token for request in on_hub.requests}
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../outside/*.parquet"])
+def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, path: str) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "train.parquet").touch()
+    folder = tmp_path / "repository"
+    write_readme(folder, {"one": {"train": path}}, [])
+    (folder / "train.parquet").touch()
+    on_hub.publish("datasets", "some/rows", folder)
+    for name in ("some/rows", str(folder)):
+        with pytest.raises(DataError, match=r"no readable list of splits|is no file of it") as told:
+            read_hub(HubSource(kind="hub", name=name, config="one"), "train")
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "plain"), [("a/b.parquet", True), ("../b", False), ("/b", False), ("a/../../b", False)]
+)
+def test_names_that_lead_out_of_the_repository_are_left_out(path: str, plain: bool) -> None:
+    assert repository.is_plain(path) == plain
