@@ -19,8 +19,9 @@ MARKER = "papa-store.json"
 FORMAT = 1
 STAGE = r"[a-z]+(?:-[a-z]+)*"
 KEY = r"[0-9a-f]{64}"
-_ON_ITS_WAY = re.compile(r"\.papa-[0-9a-f]{32}")
-"""Names of what another run puts for a moment: a marker not yet renamed, a question whether it may write."""
+_BEFORE = re.compile(r"\.papa-[0-9a-f]{32}|\.?mlflow\.db.*|mlartifacts")
+"""What may lie in the root before the marker does: what another run puts for a moment (a marker not yet renamed, a
+question whether it may write), and MLflow's runs, as ``papa compare`` and ``mlflow`` make their database, too."""
 
 
 def is_marked(address: str) -> bool:
@@ -74,12 +75,12 @@ def mark(address: str) -> None:
 
 def _is_empty(address: str) -> bool:
     if is_uri(address):
-        names = (file.path for file in stored_below(address))
+        paths = (file.path for file in stored_below(address))
     else:
         # One after the other: the first file is enough to know, however many follow.
         places = (place for place in Path(address).rglob("*") if place.is_symlink() or not place.is_dir())
-        names = (place.name for place in places)
-    return all(_ON_ITS_WAY.fullmatch(name) for name in names)
+        paths = (place.relative_to(address).as_posix() for place in places)
+    return all(_BEFORE.fullmatch(path.partition("/")[0]) for path in paths)
 
 
 def _shows_a_store(address: str) -> bool:

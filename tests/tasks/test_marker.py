@@ -97,6 +97,13 @@ def test_a_marker_of_something_else_is_refused(store: Store, data: bytes, told: 
             ask()
 
 
+def test_mlflow_may_have_been_there_before(tmp_path: Path) -> None:
+    """``papa compare`` makes its database where there is none."""
+    (tmp_path / "mlflow.db").touch()
+    Store(tmp_path).make()
+    assert is_marked(str(tmp_path))
+
+
 def test_a_folder_with_nothing_but_empty_folders_is_empty(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     Store(tmp_path).make()
