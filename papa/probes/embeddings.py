@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ class FeatureModel(Protocol):
     """What features need of a frozen model: an ``Encoder``, or its word embeddings alone."""
 
     model: nn.Module
+    config: Any
     layers: int
     width: int
     device: torch.device
@@ -42,6 +43,7 @@ class WordEmbeddings:
 
     def __init__(self, encoder: Encoder) -> None:
         self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        self.config = encoder.config
         self.word_embeddings = encoder.word_embeddings
         self.device = encoder.device
         self.width = self.word_embeddings.shape[1]
@@ -49,5 +51,4 @@ class WordEmbeddings:
 
     def token_states(self, batch: CompactBatch) -> list[Float[Tensor, "tokens embedding"]]:
         """The embedding of each real token, input by input."""
-        tokens = batch.input_ids[batch.attention_mask].to(self.device)
-        return [self.word_embeddings[tokens].float()]
+        return [self.word_embeddings[batch.input_ids.to(self.device)].float()]
