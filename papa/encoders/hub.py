@@ -103,6 +103,7 @@ def _files(name: str, commit: str, folder: Path) -> list[str]:
 
 @contextmanager
 def _refusals_said(what: str, name: str, revision: str | None) -> Iterator[None]:
+    from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -145,12 +146,13 @@ def _refusals_said(what: str, name: str, revision: str | None) -> Iterator[None]
     except (HTTPError, RuntimeError):
         # The library closes its connections when one fails; other downloads meet the closed ones.
         raise HubUnreachableError(what, _why_unreachable(None)) from None
-    except OSError as error:
-        from huggingface_hub.constants import HF_HUB_CACHE
-
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None)
+        if number is None:
+            raise HubUnreachableError(what, f"{constants.ENDPOINT}: what answers is no hub") from None
         raise EncoderError(
-            f"{what} cannot be kept in {HF_HUB_CACHE} ({error.strerror or error}): free the disk, or set HF_HOME to "
-            "another folder"
+            f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the disk, or set "
+            "HF_HOME to another folder"
         ) from None
 
 
