@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from flows.costs import Size, feature_bytes
 from flows.inputs import StudyInputs
+from papa.encoders.files import has_weights, weight_files
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
 from papa.probes.order import WINDOW_BYTES, WINDOW_ROWS
@@ -122,15 +123,21 @@ def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: S
 
 def weight_bytes(encoder: EncoderReference) -> int:
     """The weights as they lie on the disk."""
-    return sum(path.stat().st_size for path in Path(encoder.folder).glob("*.safetensors"))
+    return sum(path.stat().st_size for path in _weights(encoder))
 
 
 def mapped_bytes(encoder: EncoderReference) -> int:
     """Those of them that workers map instead of converting: files of float32, told by their first tensor."""
     found = 0
-    for path in Path(encoder.folder).glob("*.safetensors"):
+    for path in _weights(encoder):
         with safe_open(path, "pt") as file:
             first = next(iter(file.keys()))
             if file.get_slice(first).get_dtype() == "F32":
                 found += path.stat().st_size
     return found
+
+
+def _weights(encoder: EncoderReference) -> tuple[Path, ...]:
+    """Its files; none where they are not fetched yet, as in a check before the first run."""
+    folder = Path(encoder.folder)
+    return weight_files(folder, encoder.name).paths if has_weights(folder) else ()

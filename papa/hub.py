@@ -31,6 +31,7 @@ def refusals_said(what: str, page: str, revision: str | None, refusal: type[Papa
         PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on this machine.
         HubUnreachableError: the hub does not answer.
     """
+    from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -70,12 +71,13 @@ def refusals_said(what: str, page: str, revision: str | None, refusal: type[Papa
     except (HTTPError, RuntimeError):
         # The library closes its connections when one fails; other downloads meet the closed ones.
         raise HubUnreachableError(what, _why_unreachable(None)) from None
-    except OSError as error:
-        from huggingface_hub.constants import HF_HUB_CACHE
-
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None)
+        if number is None:
+            raise HubUnreachableError(what, f"{constants.ENDPOINT}: what answers is no hub") from None
         raise refusal(
-            f"{what} cannot be kept in {HF_HUB_CACHE} ({error.strerror or error}): free the disk, or set HF_HOME to "
-            "another folder"
+            f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the disk, or set "
+            "HF_HOME to another folder"
         ) from None
 
 

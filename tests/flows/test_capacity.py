@@ -15,7 +15,8 @@ from benchmarks.setting import setting
 from flows.capacity import CapacityError, check_memory, mapped_bytes, weight_bytes, worker_bytes
 from flows.costs import Size
 from flows.inputs import check_inputs
-from papa.encoders.reference import EMBEDDED, TOKENIZER_FILES, EncoderReference, resolve_encoder
+from papa.encoders.files import TOKENIZER_FILES
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, StudySpec
 from papa.study_file import load_study
 from tests.flows.conftest import SMALL, papa, write_study

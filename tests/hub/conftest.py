@@ -11,6 +11,20 @@ import pytest
 from tests.hub.server import Hub
 
 
+def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
+    """This environment, but with ``hub`` for the hub, caches of its own in ``folder`` and no token."""
+    own = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return kept | {
+        "HF_ENDPOINT": hub.address,
+        "HF_HOME": str(folder / "huggingface"),
+        "PAPA_CACHE": str(folder / "cache"),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+    }
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """An empty hub that listens."""
@@ -22,17 +36,8 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
-    """For processes that shall use the hub: their environment, with caches of their own and no token."""
-    own = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return kept | {
-        "HF_ENDPOINT": hub.address,
-        "HF_HOME": str(tmp_path / "huggingface"),
-        "PAPA_CACHE": str(tmp_path / "cache"),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "200",
-    }
+    """For processes that shall use the hub: see ``environment_of``."""
+    return environment_of(hub, tmp_path)
 
 
 @pytest.fixture

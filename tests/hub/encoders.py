@@ -26,7 +26,6 @@ from transformers import (
     AlbertForPreTraining,
     BertConfig,
     BertForPreTraining,
-    BertTokenizer,
     CamembertConfig,
     CamembertForMaskedLM,
     DebertaConfig,
@@ -49,7 +48,19 @@ from transformers import (
 )
 
 from tests.encoders.models import RANGE
-from tests.hub.vocabularies import WORDPIECES, sentence_pieces, write_bytes, write_tokenizer_json, write_wordpieces
+from tests.hub.formats import (
+    as_they_are,
+    deberta_bytes,
+    fairseq_words,
+    modernbert_words,
+    old_layer_norms,
+    pieces,
+    roberta_bytes,
+    v1_extras,
+    v3_halves,
+    wordpieces,
+)
+from tests.hub.vocabularies import WORDPIECES
 
 SIZES: dict[str, Any] = {
     "vocab_size": 400,
@@ -79,64 +90,6 @@ PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
 PUBLISHED_ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": "[CLS],[SEP],[MASK]"}
 
 
-def _nothing(state: dict[str, Tensor]) -> dict[str, Any]:
-    return dict(state)
-
-
-def _old_layer_norms(state: dict[str, Tensor]) -> dict[str, Any]:
-    renamed = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-    for new, old in renamed.items():
-        state = {name.replace(new, old): value for name, value in state.items()}
-    return state
-
-
-def _v1_extras(state: dict[str, Tensor]) -> dict[str, Any]:
-    """Positions that the encoder does not use, and settings beside the weights."""
-    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
-    return {**state, **positions, "config": {"hidden_size": 32, "pos_att_type": "c2p|p2c"}}
-
-
-def _v3_halves(state: dict[str, Tensor]) -> dict[str, Any]:
-    heads = {"mask_predictions.dense.weight": torch.zeros(32, 32)}
-    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
-    return {name: value.half() for name, value in {**state, **heads, **positions}.items()}
-
-
-def _wordpieces(folder: Path) -> None:
-    write_wordpieces(folder)
-    write_tokenizer_json(folder)
-
-
-def _fairseq_words(folder: Path) -> None:
-    write_wordpieces(folder, ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
-    write_tokenizer_json(folder)
-
-
-def _roberta_bytes(folder: Path) -> None:
-    write_bytes(folder, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    write_tokenizer_json(folder)
-
-
-def _deberta_bytes(folder: Path) -> None:
-    write_bytes(folder, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
-
-
-def _pieces(name: str, json_too: bool = True, **specials: str | int) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        (folder / name).write_bytes(sentence_pieces(**specials))
-        if json_too:
-            write_tokenizer_json(folder)
-
-    return write
-
-
-def _modernbert_words(folder: Path) -> None:
-    """Published with ``tokenizer.json`` alone."""
-    write_wordpieces(folder)
-    write_tokenizer_json(folder, BertTokenizer)
-    (folder / "vocab.txt").unlink()
-
-
 @dataclass(frozen=True)
 class Published:
     """One repository.
@@ -155,7 +108,7 @@ class Published:
     tokenizer: Callable[[Path], None]
     settings: dict[str, Any]
     formats: tuple[str, ...]
-    weights: Callable[[dict[str, Tensor]], dict[str, Any]] = _nothing
+    weights: Callable[[dict[str, Tensor]], dict[str, Any]] = as_they_are
     more: tuple[str, ...] = ("README.md", ".gitattributes")
     needed: frozenset[str] = field(default=frozenset())
 
@@ -170,16 +123,16 @@ OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "r
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
         lambda: BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=64)),
-        _wordpieces,
+        wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
-        _old_layer_norms,
+        old_layer_norms,
         (*OTHERS, "model.onnx", "coreml/fill-mask/float32_model.mlpackage/Manifest.json"),
         frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/roberta-base": Published(
         lambda: RobertaForMaskedLM(RobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
-        _roberta_bytes,
+        roberta_bytes,
         {"model_max_length": 512},
         ("safetensors", "bin"),
         more=(*OTHERS, "dict.txt"),
@@ -187,10 +140,10 @@ PUBLISHED: dict[str, Published] = {
     ),
     "microsoft/deberta-base": Published(
         lambda: DebertaForMaskedLM(DebertaConfig(**SIZES, **DEBERTA, pos_att_type="c2p|p2c")),
-        _deberta_bytes,
+        deberta_bytes,
         {"do_lower_case": False, "vocab_type": "gpt2"},
         ("bin",),
-        _v1_extras,
+        v1_extras,
         ("README.md", ".gitattributes", "bpe_encoder.bin", "rust_model.ot", "tf_model.h5"),
         frozenset({"vocab.json", "merges.txt"}),
     ),
@@ -205,25 +158,25 @@ PUBLISHED: dict[str, Published] = {
                 position_buckets=8,
             )
         ),
-        _pieces("spm.model", json_too=False, **PUBLISHED_V3),
+        pieces("spm.model", json_too=False, **PUBLISHED_V3),
         {"do_lower_case": False, "vocab_type": "spm"},
         ("bin",),
-        _v3_halves,
+        v3_halves,
         ("README.md", ".gitattributes", "tf_model.h5", "rust_model.ot", "pytorch_model.generator.bin"),
         frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
         lambda: ElectraForPreTraining(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=64)),
-        _wordpieces,
+        wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
-        _nothing,
+        as_they_are,
         OTHERS,
         frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/xlm-roberta-base": Published(
         lambda: XLMRobertaForMaskedLM(XLMRobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
-        _pieces("sentencepiece.bpe.model"),
+        pieces("sentencepiece.bpe.model"),
         {"model_max_length": 512},
         ("safetensors", "bin"),
         more=(*OTHERS, "onnx/model.onnx", "onnx/sentencepiece.bpe.model", "onnx/tokenizer.json"),
@@ -231,7 +184,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "almanach/camembert-base": Published(
         lambda: CamembertForMaskedLM(CamembertConfig(**SIZES, **COUNTING, **FAIRSEQ)),
-        _pieces("sentencepiece.bpe.model"),
+        pieces("sentencepiece.bpe.model"),
         {"model_max_length": 512},
         ("safetensors", "bin"),
         more=("README.md", ".gitattributes", "tf_model.h5"),
@@ -241,7 +194,7 @@ PUBLISHED: dict[str, Published] = {
         lambda: AlbertForPreTraining(
             AlbertConfig(**SIZES, embedding_size=16, max_position_embeddings=64, bos_token_id=2, eos_token_id=3)
         ),
-        _pieces("spiece.model", **PUBLISHED_ALBERT),
+        pieces("spiece.model", **PUBLISHED_ALBERT),
         {"model_max_length": 512},
         ("safetensors", "bin"),
         more=(*OTHERS, "with-prefix-tf_model.h5"),
@@ -259,7 +212,7 @@ PUBLISHED: dict[str, Published] = {
                 max_position_embeddings=64,
             )
         ),
-        _wordpieces,
+        wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
         more=OTHERS,
@@ -267,7 +220,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "microsoft/mpnet-base": Published(
         lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=66, pad_token_id=1, **FAIRSEQ)),
-        _fairseq_words,
+        fairseq_words,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
         more=("README.md", ".gitattributes", "tf_model.h5"),
@@ -277,7 +230,7 @@ PUBLISHED: dict[str, Published] = {
         lambda: ModernBertForMaskedLM(
             ModernBertConfig(**SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=64)
         ),
-        _modernbert_words,
+        modernbert_words,
         {
             "clean_up_tokenization_spaces": True,
             "model_input_names": ["input_ids", "attention_mask"],

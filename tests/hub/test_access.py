@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
 
+from flows.inputs import check_inputs
+from flows.problems import CheckError
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
+from papa.study_file import resolve_study
 from papa.workers.site import Site
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
@@ -161,3 +167,49 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(on_hub:
     on_hub.publish("models", "lab/llama", tmp_path / "llama")
     assert "architecture 'llama' is not supported" in refused("lab/llama", EncoderError)
     assert on_hub.fetched("lab/llama") == {"config.json"}
+
+
+def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a page that wants a login."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>Welcome to our network</html>")
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        assert "what answers is no hub" in refused("lab/one", HubUnreachableError)
+        server.shutdown()
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hub.publish("models", "lab/one", folders["bert"])
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "/dev/full/hub")
+    assert "cannot be kept in /dev/full/hub (Not a directory)" in refused("lab/one", EncoderError)
+
+
+def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
+    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"name": "s", "encoders": [BERT], "tasks": ["reviews"]}
+    study = resolve_study(document, folder=Path(), origin="test")
+    commit = on_hub.publish("models", BERT, folders["bert"], access="gated")
+    with pytest.raises(CheckError, match="is gated"):
+        check_inputs(study, shapes_suffice=True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    on_hub.stop()
+    assert check_inputs(study, shapes_suffice=True).encoders[0].layers == 12
+    on_hub.start()
+    inputs = check_inputs(study, shapes_suffice=True)
+    assert inputs.encoders[0].layers == 2
+    assert inputs.study.encoders == (EncoderSpec(name=BERT, revision=commit),)

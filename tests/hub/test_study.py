@@ -1,0 +1,110 @@
+"""A study on an encoder of the hub that is private and pickled: run, and run again without the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.flows.conftest import SMALL, Finished, artifacts, finish, start, write_study
+from tests.hub.conftest import environment_of
+from tests.hub.encoders import write_encoder
+from tests.hub.server import TOKEN, Hub
+
+NAME = "microsoft/deberta-v3-base"
+STUDY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "publish")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A study that ran once.
+
+    Attributes:
+        hub: it is gone since.
+        commit: of the encoder.
+        first: what the run left.
+        environment: that it ran in.
+    """
+
+    folder: Path
+    hub: Hub
+    commit: str
+    first: Finished
+    environment: Mapping[str, str]
+
+    def papa(self, command: str, *more: str, revision: str = "main", **environment: str) -> Finished:
+        encoders = [{"name": NAME, "revision": revision}]
+        study = write_study(self.folder, STUDY | {"encoders": encoders}, f"{revision}.yaml")
+        with start(command, study, "--store", str(self.store), *more, more={**self.environment, **environment}) as run:
+            return finish(run)
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("study")
+    hub = Hub()
+    hub.start()
+    write_encoder(NAME, folder / "encoder")
+    commit = hub.publish("models", NAME, folder / "encoder", access="private")
+    hub.publish("models", NAME, folder / "encoder", branch="v3", access="private")
+    environment = environment_of(hub, folder)
+    ran = Place(folder, hub, commit, Finished(0, "", ""), environment)
+    first = ran.papa("run", HF_TOKEN=TOKEN)
+    assert first.code == 0, first.err
+    other = ran.papa("plan", revision="v3", HF_TOKEN=TOKEN)
+    assert "nothing would run" in other.out, "another branch of the same commit"
+    hub.stop()
+    return Place(folder, hub, commit, first, environment)
+
+
+def test_the_token_is_nowhere(place: Place) -> None:
+    assert TOKEN in {request.token for request in place.hub.requests if not request.to_storage}
+    assert {request.token for request in place.hub.requests if request.to_storage} == {None}
+    assert TOKEN not in place.first.out + place.first.err
+    files = [path for path in place.folder.rglob("*") if path.is_file()]
+    assert any(path.name == "mlflow.db" for path in files)
+    assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
+
+
+def test_what_is_stored_names_the_commit(place: Place) -> None:
+    written = yaml.safe_load((place.store / "studies" / "small" / "study.yaml").read_text())
+    assert written["encoders"] == [{"name": NAME, "revision": place.commit}]
+    assert place.commit in (place.store / "studies" / "small" / "report.md").read_text()
+
+
+def test_it_runs_again_when_the_hub_is_gone(place: Place) -> None:
+    before = artifacts(place.store, *STAGES)
+    again = place.papa("run")
+    assert again.code == 0, again.err
+    assert artifacts(place.store, *STAGES) == before
+    assert len(before) > 5
+
+
+def test_more_of_it_is_computed_offline(place: Place) -> None:
+    before = artifacts(place.store, *STAGES)
+    more = place.papa("run", "--set", "fractions=[1, 0.5, 0]", HF_HUB_OFFLINE="1")
+    assert more.code == 0, more.err
+    after = artifacts(place.store, *STAGES)
+    assert before.items() < after.items()
+    assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
+
+
+def test_a_point_is_exported(place: Place) -> None:
+    options = ["--encoder", "deberta-v3-base", "--task", "reviews", "--constants", "average", "--order", "lambda"]
+    to = place.folder / "exported"
+    done = place.papa("export", *options, "--fraction", "0.5", "--to", str(to), HF_HUB_OFFLINE="1")
+    assert done.code == 0, done.err
+    from papa import load_exported
+
+    exported = load_exported(to)
+    inputs = exported.tokenizer(["a film that is warm"], return_tensors="pt")
+    assert exported(**inputs).last_hidden_state.shape[-1] == 32
+    assert (to / "spm.model").is_file()
