@@ -77,8 +77,8 @@ EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
     Controls("c", 1.0, ENCODER, "identity", 32),
     Average("a", 1.0, ENCODER, CORPUS, 32),
-    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10)),
-    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3)),
+    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10, until_stable=True), (("lambda", 36),)),
+    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), (("lambda", 36),)),
     Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec(), SCORES),
     Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec()),
     Aggregate(
@@ -89,6 +89,7 @@ EXAMPLES: tuple[Step, ...] = (
         {("model", "text"): SCORES},
         {"text": CORPUS},
         (Averaged("model", ENCODER, TEXT, CONSTANTS),),
+        {("model", "text"): CONSTANTS},
     ),
     Track("k", 1.0, STUDY, SCORES, (POINT,), (GROUP,), "sqlite:///somewhere.db"),
 )
