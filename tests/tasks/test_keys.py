@@ -142,7 +142,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; whether it is a regression is in the key",
         "task.positive": "λ is trained and not scored",
-        "task.probe.epochs": "ranking.epochs counts here",
     },
     "probe": {
         "encoder.name": NAMES,
@@ -193,7 +192,7 @@ def changes(value: Any, annotation: Any, path: str = "") -> Iterator[tuple[str, 
                 yield below, value.model_copy(update={name: changed})
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield f"{path}.{name}", {f"other {name}": inner}
+            yield f"{path}.{name}", {other(name, None): inner}
             for below, changed in changes(inner, None, f"{path}.{name}"):
                 yield below, {**value, name: changed}
     elif isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], BaseModel)):
@@ -225,6 +224,8 @@ def other(value: Any, annotation: Any) -> Any:
             return value.with_name("test_store.py")
         case range():
             return range(value.start, value.stop + 1)
+        case (str() as first, *rest):
+            return (f"other-{first}", *rest)
         case tuple():
             return (*value, value[0])
     raise AssertionError(f"no other value is known for {value!r} of {annotation}: give one")
