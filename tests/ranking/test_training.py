@@ -86,12 +86,12 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
 def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
     minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
-    ranking = RankingSpec(rows=64)
+    ranking = RankingSpec(rows=32)
     every = train_lambda(minilm, average, corpus, task, ranking)
     assert len(every) == task.probe.epochs == 4
     asked = [
-        train_lambda(minilm, average, corpus, task, RankingSpec(rows=64, epochs=1)),
-        train_lambda(minilm, average, corpus, task, RankingSpec(rows=64, learning_rate=5e-4)),
+        train_lambda(minilm, average, corpus, task, RankingSpec(rows=32, epochs=1)),
+        train_lambda(minilm, average, corpus, task, RankingSpec(rows=32, learning_rate=5e-4)),
     ]
     assert torch.equal(asked[0], every[:1])
     assert torch.equal(asked[1], every)
@@ -113,4 +113,4 @@ def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
             progress=lambda *both, told=told: told.append(both),
         )
         assert torch.equal(found, every[:epochs])
-        assert told[-1] == (256, 256)
+        assert told[-1] == (128, 128)
