@@ -341,5 +341,5 @@ def test_a_cell_sees_the_replacement_around_it(budget: float, dropout: bool, cel
     some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]
     with replaced(encoder, identity(encoder.layers, encoder.heads, 32), some):
         inside = scores(cell("wikitext", **options))
-    assert np.abs(inside - before).min() > 1e-2
+    assert np.abs(inside - before).min() > 1e-3
     np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)
