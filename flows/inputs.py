@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 from flows.costs import Size, size_of
 from flows.problems import CheckError, Problem
 from papa.encoders.files import has_weights
@@ -192,6 +194,8 @@ def side_by_side(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
         except PapaError as error:
             return error
 
+    # Progress bars share this lock. Made by one of the threads, it would be taken away while others hold it.
+    tqdm.get_lock()
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return dict(zip(jobs, threads.map(done, jobs.values()), strict=True))
 

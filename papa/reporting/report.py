@@ -168,13 +168,15 @@ def _context(
     fixed = fixed_caption(summary)
     columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
     differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
-    shares = f" {shares_note(summary)}" if differing.any() else ""
-    drop = "against every head with its own attention, ± 95 % interval (Student t) of differences paired by seed."
-    both = "" if varying(summary) else f" Drop: {drop}"
-    seeds = "Mean over seeds ± 95 % interval (Student t)."
+    shares = shares_note(summary) if differing.any() else ""
+    scores = [f"{fixed}." if fixed else "", f"{columns}Mean over seeds ± 95 % interval (Student t).", shares]
+    drops = [
+        "Drop: against every head with its own attention, ± 95 % interval (Student t) of differences paired by seed.",
+        *marks(summary),
+    ]
     notes = {
-        "Scores": (f"{fixed}. " if fixed else "") + f"{columns}{seeds}{both}{shares}",
-        "Relative drop": drop.capitalize(),
+        "Scores": " ".join(filter(None, scores if varying(summary) else [*scores, *drops])),
+        "Relative drop": " ".join(drops),
         "Baselines": _BASELINES,
         "Over validation examples": _OVER_EXAMPLES,
     }
@@ -205,7 +207,6 @@ def _context(
         "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
         "plan": plan_sentence(study, summary),
         "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
-        "marks": marks(summary),
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,

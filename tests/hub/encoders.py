@@ -70,13 +70,15 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 48,
     "initializer_range": RANGE,
 }
-COUNTING: dict[str, Any] = {"max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
+POSITIONS = 256
+"""As many as the paper's longest task has slots."""
+COUNTING: dict[str, Any] = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "pad_token_id": 1}
 FAIRSEQ = {"bos_token_id": 0, "eos_token_id": 2}
 DEBERTA: dict[str, Any] = {
     "relative_attention": True,
     "position_biased_input": False,
     "max_relative_positions": -1,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": POSITIONS,
     "type_vocab_size": 0,
     "legacy": False,
 }
@@ -122,7 +124,7 @@ class Published:
 OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        lambda: BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=64)),
+        lambda: BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=POSITIONS)),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
@@ -166,7 +168,7 @@ PUBLISHED: dict[str, Published] = {
         frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
-        lambda: ElectraForPreTraining(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=64)),
+        lambda: ElectraForPreTraining(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=POSITIONS)),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
@@ -192,7 +194,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "albert/albert-base-v2": Published(
         lambda: AlbertForPreTraining(
-            AlbertConfig(**SIZES, embedding_size=16, max_position_embeddings=64, bos_token_id=2, eos_token_id=3)
+            AlbertConfig(**SIZES, embedding_size=16, max_position_embeddings=POSITIONS, bos_token_id=2, eos_token_id=3)
         ),
         pieces("spiece.model", **PUBLISHED_ALBERT),
         {"model_max_length": 512},
@@ -209,7 +211,7 @@ PUBLISHED: dict[str, Published] = {
                 n_heads=4,
                 hidden_dim=48,
                 initializer_range=RANGE,
-                max_position_embeddings=64,
+                max_position_embeddings=POSITIONS,
             )
         ),
         wordpieces,
@@ -219,7 +221,9 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "microsoft/mpnet-base": Published(
-        lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=66, pad_token_id=1, **FAIRSEQ)),
+        lambda: MPNetForMaskedLM(
+            MPNetConfig(**SIZES, max_position_embeddings=POSITIONS + 2, pad_token_id=1, **FAIRSEQ)
+        ),
         fairseq_words,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
@@ -228,7 +232,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "answerdotai/ModernBERT-base": Published(
         lambda: ModernBertForMaskedLM(
-            ModernBertConfig(**SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=64)
+            ModernBertConfig(**SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=POSITIONS)
         ),
         modernbert_words,
         {

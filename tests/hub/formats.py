@@ -26,13 +26,13 @@ def old_layer_norms(state: dict[str, Tensor]) -> dict[str, Any]:
 
 def v1_extras(state: dict[str, Tensor]) -> dict[str, Any]:
     """Positions that the encoder does not use, and settings beside the weights."""
-    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(256, 32)}
     return {**state, **positions, "config": {"hidden_size": 32, "pos_att_type": "c2p|p2c"}}
 
 
 def v3_halves(state: dict[str, Tensor]) -> dict[str, Any]:
     heads = {"mask_predictions.dense.weight": torch.zeros(32, 32)}
-    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(256, 32)}
     return {name: value.half() for name, value in {**state, **heads, **positions}.items()}
 
 

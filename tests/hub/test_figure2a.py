@@ -1,0 +1,47 @@
+"""Figure 2a of the paper, from its study file: three encoders and six tasks by their hub names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tests.flows.conftest import finish, start
+from tests.hub.conftest import environment_of
+from tests.hub.datasets import publish_all, write_all
+from tests.hub.encoders import write_encoder
+from tests.hub.server import Hub
+
+STUDY = Path(__file__).resolve().parents[2] / "studies" / "paper" / "figure2a.yaml"
+ENCODERS = ("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "microsoft/deberta-base")
+TASKS = {"cola", "mrpc", "sst2", "mnli", "ner", "pos"}
+
+
+@pytest.mark.server
+def test_figure_2a_ends_with_all_cells(tmp_path: Path) -> None:
+    """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public ones."""
+    hub = Hub()
+    hub.start()
+    try:
+        for name in ENCODERS:
+            write_encoder(name, tmp_path / name)
+            hub.publish("models", name, tmp_path / name)
+        write_all(tmp_path / "datasets")
+        publish_all(hub, tmp_path / "datasets")
+        store = str(tmp_path / "store")
+        with start("run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path)) as process:
+            finished = finish(process)
+    finally:
+        hub.stop()
+    assert finished.code == 0, finished.err
+    folder = tmp_path / "store" / "studies" / "paper-figure2a"
+    results = pandas.read_parquet(folder / "results.parquet")
+    assert len(results) == 3 * 6 * 5 * 3
+    assert set(results["model"]) == {Path(name).name for name in ENCODERS}
+    assert set(results["task"]) == TASKS
+    assert results.groupby(["model", "task", "fraction"])["seed"].nunique().eq(3).all()
+    assert results["score"].notna().all()
+    report = (folder / "report.md").read_text()
+    assert "Beside the paper" in report
+    assert (folder / "drops.png").is_file() or "Left out" in report
