@@ -72,7 +72,9 @@ SIZES: dict[str, Any] = {
 }
 POSITIONS = 256
 """As many as the paper's longest task has slots."""
-COUNTING: dict[str, Any] = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "pad_token_id": 1}
+COUNTED = POSITIONS + 2
+"""Of models that count from the padding's position on."""
+COUNTING: dict[str, Any] = {"max_position_embeddings": COUNTED, "type_vocab_size": 1, "pad_token_id": 1}
 FAIRSEQ = {"bos_token_id": 0, "eos_token_id": 2}
 DEBERTA: dict[str, Any] = {
     "relative_attention": True,
@@ -221,9 +223,7 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "microsoft/mpnet-base": Published(
-        lambda: MPNetForMaskedLM(
-            MPNetConfig(**SIZES, max_position_embeddings=POSITIONS + 2, pad_token_id=1, **FAIRSEQ)
-        ),
+        lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=COUNTED, pad_token_id=1, **FAIRSEQ)),
         fairseq_words,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
