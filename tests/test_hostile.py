@@ -13,7 +13,7 @@ import pytest
 
 from papa.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
 from papa.cache import cache_folder
-from papa.corpora.corpus import load_corpus
+from papa.corpora.corpus import CORPUS, TOKENIZE_VERSION, load_corpus
 from papa.digests import sha256_of_file, sha256_of_json
 from papa.errors import ArtifactError
 from papa.filesystem import filesystem
@@ -68,6 +68,7 @@ def put(address: str, name: str) -> None:
     files.pipe_file(f"{root}/metadata.json", data)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hostile_store_writes_nothing_outside_the_cache(
     s3_place: str, tmp_path: Path, outside: Path, name: str
@@ -85,6 +86,7 @@ def test_a_hostile_store_writes_nothing_outside_the_cache(
     assert not everything(cache_folder())
 
 
+@pytest.mark.server
 def test_the_same_store_with_a_plain_name_is_read(s3_place: str) -> None:
     """The control: only the name was wrong."""
     put(f"{s3_place}/a", "inner/file.txt")
@@ -107,6 +109,7 @@ def without(key: str) -> Callable[[dict[str, Any]], Any]:
     return lambda sound: {name: value for name, value in sound.items() if name != key}
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -146,26 +149,22 @@ def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, fi
     folder.mkdir()
     (folder / "train-00000.arrow").write_bytes(b"rows")
     (folder / "train-00001.arrow").write_bytes(b"rows that no digest covers")
-    files = {"train-00000.arrow": sha256_of_file(folder / "train-00000.arrow")}
-    sound = {
-        "stage": "tokenize",
-        "version": 1,
-        "kind": "text",
-        "slots": 8,
-        "pad_token_id": 0,
-        "label_names": None,
-        "files": files,
-        "digest": sha256_of_json(files),
-    }
 
-    def shards(*names: str) -> str:
-        train = [{"file": name, "rows": 1} for name in names]
-        return json.dumps({**sound, "shards": {"train": train, "validation": []}})
+    def name_shards(*names: str, covered: tuple[str, ...] = ("train-00000.arrow", CORPUS)) -> None:
+        shards = {"train": [{"file": name, "rows": 1} for name in names], "validation": []}
+        held = {"kind": "text", "slots": 8, "pad_token_id": 0, "label_names": None, "shards": shards}
+        (folder / CORPUS).write_text(json.dumps(held))
+        files = {name: sha256_of_file(folder / name) for name in covered}
+        metadata = {"stage": "tokenize", "version": TOKENIZE_VERSION, "files": files, "digest": sha256_of_json(files)}
+        (folder / "metadata.json").write_text(json.dumps(metadata))
 
-    (folder / "metadata.json").write_text(shards("train-00000.arrow"))
+    name_shards("train-00000.arrow")
     assert load_corpus(folder).split("train").shards == (folder / "train-00000.arrow",)
-    (folder / "metadata.json").write_text(shards("train-00000.arrow", file))
+    name_shards("train-00000.arrow", file)
     with pytest.raises(ArtifactError, match=f"names a shard '{file}' that is none of its files"):
+        load_corpus(folder)
+    name_shards("train-00000.arrow", covered=("train-00000.arrow",))
+    with pytest.raises(ArtifactError, match=rf"holds no {CORPUS} that its digests cover"):
         load_corpus(folder)
 
 

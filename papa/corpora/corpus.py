@@ -79,6 +79,8 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
         raise ArtifactError(
             f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
         )
+    if CORPUS not in metadata["files"]:
+        raise ArtifactError(f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again")
     held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
     for shard in (shard for name in SPLITS for shard in held["shards"][name]):
         if shard["file"] not in metadata["files"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from papa.corpora.batches import CompactBatch
 from papa.encoders.encoder import Encoder
 
 
+@runtime_checkable
 class FeatureModel(Protocol):
     """What features need of a frozen model: an ``Encoder``, or its word embeddings alone."""
 

@@ -16,6 +16,8 @@ from jaxtyping import Float, Int, Shaped
 
 from papa.spec import Metric
 
+Values = np.ndarray | np.floating
+"""One number for each set of totals; a scalar for one set."""
 _filters = Lock()
 """Warning filters belong to the whole process: one thread at a time may set them aside."""
 
@@ -143,15 +145,15 @@ def _by_example(values: Float[np.ndarray, "n k"], lengths: Int[np.ndarray, " row
     return sums
 
 
-def _mean(totals: np.ndarray) -> np.ndarray:
+def _mean(totals: np.ndarray) -> Values:
     return _ratio(totals[..., 0], totals[..., 1])
 
 
-def _f1(totals: np.ndarray) -> np.ndarray:
+def _f1(totals: np.ndarray) -> Values:
     return _ratio(2 * totals[..., 0], totals[..., 1] + totals[..., 2])
 
 
-def _matthews(totals: np.ndarray) -> np.ndarray:
+def _matthews(totals: np.ndarray) -> Values:
     """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are the same class."""
     correct, labels = totals[..., 0], totals[..., 1]
     found, true = np.split(totals[..., 2:], 2, axis=-1)
@@ -160,7 +162,7 @@ def _matthews(totals: np.ndarray) -> np.ndarray:
     return _ratio(covariance, np.sqrt(spread))
 
 
-def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> Values:
     """Spearman's rank correlation along the last axis; 0 where one side is constant: nothing is ranked."""
     from scipy.stats import rankdata
 
@@ -169,7 +171,7 @@ def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray
     return _ratio((first * second).sum(-1), np.sqrt((first**2).sum(-1) * (second**2).sum(-1)))
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def _ratio(above: Values, below: Values) -> Values:
     return np.divide(above, below, out=np.zeros_like(above), where=below != 0)
 
 
@@ -183,7 +185,7 @@ _COUNTS: dict[Metric, Callable[[Answers], np.ndarray]] = {
     "negative_log_perplexity": _log_probabilities,
     "spearman": _numbers,
 }
-_SCORES: dict[Metric, Callable[[np.ndarray], np.ndarray]] = {
+_SCORES: dict[Metric, Callable[[np.ndarray], Values]] = {
     "accuracy": _mean,
     "token_f1": _mean,
     "f1": _f1,

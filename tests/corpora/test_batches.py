@@ -57,7 +57,7 @@ def test_columns_are_the_slots_that_occur() -> None:
         lengths=torch.tensor([2, 3]),
         token_slots=torch.tensor([0, 7, 0, 1, 7]),
         input_ids=torch.tensor([101, 102, 101, 9, 102]),
-        token_type_ids=torch.zeros(5),
+        token_type_ids=torch.zeros(5, dtype=torch.long),
     )
     assert batch.slots.tolist() == [0, 1, 7]
     assert batch.attention_mask.tolist() == [[True, False, True], [True, True, True]]

@@ -17,6 +17,8 @@ from papa.study_file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, papa, words, write_study
 
+pytestmark = pytest.mark.server
+
 LIGHT = {"ray", "mlflow", "prefect"}
 GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8

@@ -16,6 +16,8 @@ from papa.study_file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, write_study
 
+pytestmark = pytest.mark.server
+
 STUDY = SMALL | {"orders": ["random"], "constants": ["zeros"], "fractions": [1, 0.0625], "seeds": [0, 1]}
 
 

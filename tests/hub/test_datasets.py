@@ -148,6 +148,7 @@ def test_a_hub_that_was_never_reached_is_one_sentence(on_hub: Hub) -> None:
         read_hub(glue(), "train")
 
 
+@pytest.mark.server
 def test_an_offline_process_says_so(hub: Hub, hub_environment: dict[str, str]) -> None:
     """In a process of its own, where the hub is switched off before its library is imported."""
     program = (

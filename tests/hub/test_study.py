@@ -14,6 +14,8 @@ from tests.hub.conftest import environment_of
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 
+pytestmark = pytest.mark.server
+
 NAME = "microsoft/deberta-v3-base"
 STUDY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
 STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "publish")

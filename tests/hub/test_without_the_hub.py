@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.flows.conftest import SMALL, artifacts, finish, start, write_study
 from tests.hub.datasets import publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
+
+pytestmark = pytest.mark.server
 
 ENCODER = "google/electra-base-discriminator"
 STAGES = ("tokenise", "probe", "aggregate")

@@ -251,7 +251,8 @@ def test_a_probes_dropout_follows_from_its_seed_alone(
     ):
 
         def trained(seeds: Sequence[int], dropout: float) -> torch.Tensor:
-            probe = SequenceProbe(seeds, layers=7, width=384, slots=64, labels=2, dropout=dropout)
+            layers, width = encoder.layers + 1, encoder.width
+            probe = SequenceProbe(seeds, layers=layers, width=width, slots=64, labels=2, dropout=dropout)
             train_probes(
                 probe,
                 of_train,

@@ -9,7 +9,7 @@ import pytest
 
 from papa.ranking.stability import Stability
 from papa.reporting.report import Extras, write_report
-from papa.reporting.tables import summarise
+from papa.reporting.summary import summarise
 from papa.spec import RankingSpec
 from tests.reporting.studies import results, study
 

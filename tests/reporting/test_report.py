@@ -10,7 +10,6 @@ import pandas
 import pytest
 import yaml
 
-from papa.reporting.details import share_note
 from papa.reporting.figures import HeadMatrix
 from papa.reporting.files import write_whole
 from papa.reporting.paper import PaperReference
@@ -165,14 +164,6 @@ def test_a_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "taken", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_rounding_is_told_where_it_moves_a_share() -> None:
-    frame = results(models=("small", "base"), fractions=(1.0, 0.125, 0.0625))
-    shares = {"small": {0.0625: 4 / 72}, "base": {}}
-    frame["share"] = [shares[row.model].get(row.fraction, row.fraction) for row in frame.itertuples()]
-    assert share_note(frame) == "Heads are whole: 1/16 is 5.6 % of small."
-    assert share_note(frame[frame["model"] == "base"]) == ""
 
 
 def test_what_was_found_in_a_corpus_is_told_under_the_answer(tmp_path: Path) -> None:

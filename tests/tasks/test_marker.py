@@ -17,7 +17,7 @@ from tasks.store import Store
 KEY = "0123456789abcdef" * 4
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place"))
 

@@ -165,6 +165,7 @@ def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
     assert complete(folder) == KEPT
 
 
+@pytest.mark.server
 def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
     store = Store(s3_place)
     fill(store)

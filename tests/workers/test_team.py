@@ -44,6 +44,7 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
             assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None)) != lost
 
 
+@pytest.mark.server
 def test_the_worker_that_was_used_last_is_handed_out_first(tmp_path: Path) -> None:
     """It has its encoder at hand; so calls that follow one another never see the other, however many they are."""
     with WorkerPool(2, "cpu", tmp_path) as pool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pandas
 from matplotlib import rcParams
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def _lines(
 
 
 def _legend(figure: Figure, caption: str) -> None:
-    handles: dict[str, Artist] = {}
+    handles: dict[str, Any] = {}
     for panel in figure.axes:
         drawn, labels = panel.get_legend_handles_labels()
         handles.update(zip(labels, drawn, strict=True))
@@ -109,7 +109,7 @@ def _legend(figure: Figure, caption: str) -> None:
         figure.suptitle(caption, fontsize=10, color="#555555")
 
 
-def _fitting_legend(figure: Figure, handles: Mapping[str, Artist]) -> int:
+def _fitting_legend(figure: Figure, handles: Mapping[str, Any]) -> int:
     """Draw the legend in as many columns as fit; how many."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     for columns in range(min(len(handles), 3), 0, -1):
