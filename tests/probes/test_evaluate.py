@@ -17,12 +17,10 @@ from papa.attention.replacement import replaced
 from papa.corpora import TokenizedCorpus, read_source
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError, SpecError
-from papa.probes.evaluate import build_probe, evaluate_cell
+from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import DiskSpaceError
 from papa.probes.order import WINDOW_ROWS
-from papa.probes.probes import SequenceProbe
-from papa.probes.sources import stored
-from papa.probes.training import SeedScore, train_probes
+from papa.probes.training import SeedScore
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, FilesSource, ProbeSpec, TaskSpec
 from tests.probes.conftest import counted_passes
 
@@ -209,65 +207,6 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     streamed = scores(cell("wikitext", probe={"encoder_dropout": True}, budget=STREAMED))
     np.testing.assert_allclose(dropped, streamed, atol=1e-4)
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("task", "model_type", "dropout", "share"),
-    [
-        ("cola", "bert", True, 0.1),
-        ("rte", "deberta", True, 0.1),
-        ("cola", "bert", False, 0.0),
-        ("cola", "roberta", True, 0.0),
-        ("cola", "electra", True, 0.0),
-        ("wnut17", "bert", True, None),
-    ],
-)
-def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
-    task: str,
-    model_type: str,
-    dropout: bool,
-    share: float | None,
-    encoder: Encoder,
-    tasks: dict[str, TaskSpec],
-    corpora: dict[str, TokenizedCorpus],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
-    probe_spec = tasks[task].probe.model_copy(update={"encoder_dropout": dropout})
-    probe = build_probe(encoder, corpora[task], tasks[task].model_copy(update={"probe": probe_spec}), [0])
-    assert getattr(probe, "dropout", None) == share
-
-
-def test_a_probes_dropout_follows_from_its_seed_alone(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
-) -> None:
-    """Trained on stored features, so that the probe's own dropout is all there is."""
-    train, validation = (corpora["cola"].split(name) for name in ("train", "validation"))
-    options: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32", "pad_token_id": corpora["cola"].pad_token_id}
-
-    with (
-        stored(encoder, train, tmp_path, **options) as of_train,
-        stored(encoder, validation, tmp_path, **options) as of_validation,
-    ):
-
-        def trained(seeds: Sequence[int], dropout: float) -> torch.Tensor:
-            layers, width = encoder.layers + 1, encoder.width
-            probe = SequenceProbe(seeds, layers=layers, width=width, slots=64, labels=2, dropout=dropout)
-            train_probes(
-                probe,
-                of_train,
-                of_validation,
-                seeds=seeds,
-                spec=tasks["cola"].probe,
-                metric="matthews",
-                token_values=7 * 384,
-            )
-            return probe.classifier.weight.detach()
-
-        beside = trained((0, 5), 0.1)
-        torch.testing.assert_close(trained((5,), 0.1)[0], beside[1], atol=1e-5, rtol=0)
-        assert torch.equal(trained((0, 5), 0.1), beside)
-        assert float((trained((5,), 0.0)[0] - beside[1]).abs().max()) > 1e-3
 
 
 def test_dropout_is_switched_off_after_an_error(cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
