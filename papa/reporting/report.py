@@ -14,7 +14,7 @@ import pandas
 import yaml
 
 from papa.reporting.answers import answers
-from papa.reporting.baselines import MARK, marks
+from papa.reporting.baselines import marks
 from papa.reporting.details import corpus_rows, coverage_rows, plan_sentence, task_rows, versions
 from papa.reporting.figures import (
     HeadMatrix,
@@ -33,8 +33,7 @@ from papa.spec import StudySpec
 
 _BASELINES = (
     "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
-    f"same probe without positions and layers. {MARK} marks drops of an original score whose interval over seeds is "
-    "not above both."
+    "same probe without positions and layers. An original beats both if its interval over seeds is above both."
 )
 _OVER_EXAMPLES = (
     "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and point on the "
