@@ -15,7 +15,7 @@ import yaml
 
 from papa.ranking.stability import Stability
 from papa.reporting.answers import answers
-from papa.reporting.baselines import MARK, marks
+from papa.reporting.baselines import marks
 from papa.reporting.details import (
     corpus_rows,
     corpus_warnings,
@@ -42,8 +42,7 @@ from papa.spec import StudySpec
 
 _BASELINES = (
     "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
-    f"same probe without positions and layers. {MARK} marks drops of an original score whose interval over seeds is "
-    "not above both."
+    "same probe without positions and layers. An original beats both if its interval over seeds is above both."
 )
 _OVER_EXAMPLES = (
     "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and point on the "
