@@ -53,7 +53,7 @@ def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows 
     return _COUNTS[metric](answers)
 
 
-def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
+def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
     """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was counted.
 
     Raises:
