@@ -3,7 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-integration lint bench setup clean
+# Two workers; tests of one file stay together, so that what they share is made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo check test test-integration lint bench setup clean
 
 setup: $(STAMP)
 
@@ -22,8 +25,11 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/shellcheck .ci/run infra/services/*.sh
 
+check: lint
+	$(PYTEST) -m 'not integration and not server'
+
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-integration: setup
 	$(BIN)/python -m tests.integration

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import Measured, in_turn, seconds
-from tests.plain import plainly, with_constants, with_mix
 from benchmarks.setting import Setting, encoder, model_inputs, padded_batches, plain_model
 from papa.attention.averager import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices
@@ -22,6 +21,7 @@ from papa.probes.features import extract_features
 from papa.ranking.orders import constant_heads, head_order
 from papa.ranking.training import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
+from tests.plain import plainly, with_constants, with_mix
 
 BATCH_TOKENS = encoder().tokens_a_batch(None)
 SEEDS = (0, 1, 2)

@@ -18,8 +18,8 @@ from papa.errors import PapaError
 from papa.probes.order import WINDOW_BYTES, WINDOW_ROWS
 from papa.spec import StudySpec, TaskSpec
 
-_PROCESS = 0.4e9
-"""A worker with its libraries."""
+_PROCESS = 0.55e9
+"""A worker with its libraries, and what its heap holds unused."""
 _AROUND = 1.5e9
 """The study itself, Prefect's server and Ray."""
 _SUMS = 2.5
@@ -91,7 +91,7 @@ def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: S
     stored = feature_bytes(encoder, size, study.features) <= study.execution.features_budget_gb * 1e9
     if stored and not task.probe.encoder_dropout:
         return 0.0
-    rows = min(size.train, WINDOW_ROWS)
+    rows = min(max(size.train, size.validation), WINDOW_ROWS)
     return min(4 * rows * size.tokens * (encoder.layers + 1) * encoder.width, WINDOW_BYTES)
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.s3 import S3Server, s3_server
+from tests.typecheck import check_signatures
 
 # Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+check_signatures()
 
 SHARED = (Path(__file__).resolve().parents[2] / "shared").resolve()
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty"}

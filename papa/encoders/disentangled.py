@@ -62,11 +62,10 @@ def _attend(
     )
     scaling = (head_width * projections.terms) ** -0.5
     bias = None
-    if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
-        if relative_pos is not None and rel_embeddings is not None:
-            embeddings = module.pos_dropout(rel_embeddings)[None]
-            bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
+    query, key = dispatch.own_apart(query, key)
+    if dispatch.any_own_heads() and relative_pos is not None and rel_embeddings is not None:
+        embeddings = module.pos_dropout(rel_embeddings)[None]
+        bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
     own = OwnAttention(query, key, dispatch.mask, scaling, bias, dropout)
     return dispatch.together(dispatch.attend(own, dispatch.apart(value))).flatten(2), None

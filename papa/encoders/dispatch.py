@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +62,7 @@ class OwnAttention:
         )
 
 
+@runtime_checkable
 class Rule(Protocol):
     """What the heads of one layer put out instead of A·V for all of them.
 
@@ -111,6 +112,17 @@ class Dispatch:
         assert self.packing is not None, "attention was called outside Encoder.hidden_states"
         heads = states.shape[1]
         return self.packing.apart(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    def own_apart(
+        self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
+    ) -> tuple[Float[Tensor, "batch own m width"], Float[Tensor, "batch own m width"]]:
+        """Queries and keys of the heads asked for, input by input; of no head where the layer's rule asks for none."""
+        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
+        if self.any_own_heads():
+            return self.apart(query), self.apart(key)
+        inputs, m = self.batch.attention_mask.shape
+        none = query.new_empty(inputs, 0, m, query.shape[-1])
+        return none, none
 
     def together(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
         """What heads put out for real tokens, all inputs' side by side."""
@@ -201,8 +213,7 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface; the mask comes from the compact batch."""
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
-    if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
+    query, key = dispatch.own_apart(query, key)
     own = OwnAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
     return dispatch.together(dispatch.attend(own, dispatch.apart(value))), None
 

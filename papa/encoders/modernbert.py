@@ -38,7 +38,8 @@ def _attend(
         heads_apart(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
     )
     if dispatch.any_own_heads():
-        query, key = map(dispatch.apart, apply_rotary_pos_emb(query, key, *position_embeddings))
+        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+    query, key = dispatch.own_apart(query, key)
     config: Any = module.config
     local = config.layer_types[module.layer_idx] == LOCAL
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask

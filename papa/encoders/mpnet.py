@@ -31,8 +31,7 @@ def _attend(
 ) -> tuple[Float[Tensor, "1 tokens width"]]:
     head_width: int = module.attention_head_size
     query, key, value = (heads_apart(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
-    if dispatch.any_own_heads():
-        query, key = dispatch.apart(query), dispatch.apart(key)
+    query, key = dispatch.own_apart(query, key)
     own_heads = dispatch.own_heads()
     if position_bias is not None and own_heads is not None:
         position_bias = position_bias[:, own_heads]

@@ -80,14 +80,14 @@ class InputLayout:
 
     def place(
         self,
-        input_ids: Int[Tensor, "batch tokens"],
+        input_ids: Int[Tensor, "..."],
         attention_mask: Mask | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
     ) -> PlacedInputs:
         """Find every token's slot.
 
         Args:
-            input_ids: as the tokenizer gives them, padded on the right.
+            input_ids: [batch, tokens] as the tokenizer gives them, padded on the right.
             attention_mask: 1 where there is a token; None: everywhere.
             token_type_ids: segment ids; None: those that the tokenizer of the study gives.
 

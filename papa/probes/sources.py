@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from papa.probes.packed import PackedFeatures
 from papa.progress import Progress, silent
 
 
+@runtime_checkable
 class FeatureSource(Protocol):
     """The features of a split, a window of rows at a time."""
 

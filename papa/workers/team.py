@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 
@@ -16,6 +16,7 @@ class NotInCrew(Exception):
     """A worker was asked for a part of work that it has no member for."""
 
 
+@runtime_checkable
 class Crew(Protocol):
     """Objects of one kind, one on each member."""
 
@@ -23,6 +24,7 @@ class Crew(Protocol):
         """``method(shared, part)`` of each part, spread over the members by size; results in the parts' order."""
 
 
+@runtime_checkable
 class Team(Protocol):
     """Who may share the work of a call."""
 

@@ -89,7 +89,7 @@ def test_a_word_that_yields_nothing_becomes_unknown(bert: Any) -> None:
 def test_masking_hides_fifteen_percent_as_bert_does(bert: Any) -> None:
     specials = specials_of(bert)
     rows = np.random.default_rng(0).integers(1000, 30000, (400, 100), dtype=np.int32)
-    tokens = Ragged.of(list(rows))
+    tokens = Ragged.of(rows.tolist())
     shown, labels = masked(tokens, specials, seed=3, split=0, first_row=0)
     chosen = labels != IGNORED
     assert chosen.reshape(400, 100).sum(1).tolist() == [15] * 400

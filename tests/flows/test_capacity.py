@@ -79,10 +79,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
     ("stage", "budget"), [("average", 20), ("rank", 20), ("probe", 20), ("probe", 0)], ids=lambda value: str(value)
 )
 @pytest.mark.server
-def test_the_estimate_is_near_what_a_process_takes(
+def test_a_process_takes_no_more_than_is_said(
     stage: str, budget: float, base: EncoderReference, shared: Path, tmp_path: Path
 ) -> None:
-    """At BERT-base's size, S=256, on real text: within 40 %."""
+    """At BERT-base's size, S=256, on real text.
+
+    More than is said would end in a killed worker. Nor is it half as much again: who has memory for three such
+    processes would be refused the third.
+    """
     text = setting("rte", ROWS, tmp_path)
     task = text.task.model_copy(update={"probe": text.task.probe.model_copy(update={"epochs": 1})})
     study = StudySpec(
@@ -96,7 +100,7 @@ def test_the_estimate_is_near_what_a_process_takes(
     measured = float(finished.stdout.split()[-1]) * 2**20
     tokens = text.corpus.split("train").lengths.mean()
     estimate = worker_bytes(study, base, task, Size(ROWS, 100, float(tokens)))[stage]
-    assert 1 / 1.4 < estimate / measured < 1.4
+    assert measured < estimate < 1.5 * measured
 
 
 @pytest.mark.server

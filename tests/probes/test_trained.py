@@ -90,6 +90,5 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenizedCor
         return [one.score for one in found]
 
     both = scores([0, 1])
-    print(both)
     assert scores([1]) == both[1:]
     assert all(score > 0.5 for score in both)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pandas
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import LINES, MARKERS, styled
@@ -97,7 +99,7 @@ def _lines(
 
 
 def _legend(figure: Figure, caption: str) -> None:
-    handles: dict[str, Artist] = {}
+    handles: dict[str, Artist | Container] = {}
     for panel in figure.axes:
         drawn, labels = panel.get_legend_handles_labels()
         handles.update(zip(labels, drawn, strict=True))
@@ -108,13 +110,13 @@ def _legend(figure: Figure, caption: str) -> None:
         figure.suptitle(caption, fontsize=10, color="#555555")
 
 
-def _fitting_legend(figure: Figure, handles: Mapping[str, Artist]) -> int:
+def _fitting_legend(figure: Figure, handles: Mapping[str, Artist | Container]) -> int:
     """Draw the legend in as many columns as fit; how many."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     for columns in range(min(len(handles), 3), 0, -1):
-        legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, handlelength=4
-        )
+        # Matplotlib's types know of no legend for error bars, which are containers.
+        drawn: Iterable[Any] = handles.values()
+        legend = figure.legend(drawn, handles.keys(), loc="outside lower center", ncols=columns, handlelength=4)
         if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
             break
         legend.remove()
