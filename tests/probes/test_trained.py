@@ -89,6 +89,7 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenizedCor
         assert [one.seed for one in found] == seeds
         return [one.score for one in found]
 
-    both = scores([0, 1])
-    assert scores([1]) == both[1:]
+    both = scores([0, 3])
+    assert scores([3]) == both[1:]
+    assert both[0] != both[1]
     assert all(score > 0.5 for score in both)
