@@ -1,0 +1,28 @@
+"""What holds every other test to its promises does so."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from papa.attention.constants import ConstantMatrices
+
+
+def test_a_wrong_shape_is_noticed() -> None:
+    seen = torch.ones(4, 4, dtype=torch.bool)
+    ConstantMatrices(torch.zeros(2, 3, 4, 4), seen, "zeros")
+    with pytest.raises(TypeCheckError, match="matrices"):
+        ConstantMatrices(torch.zeros(2, 4, 4), seen, "zeros")
+
+
+def test_an_unmarked_test_starts_no_process() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"starts a process .*mark it with pytest\.mark\.server"):
+        subprocess.run(["true"], check=True)
+
+
+@pytest.mark.server
+def test_a_marked_one_may() -> None:
+    subprocess.run(["true"], check=True)
