@@ -79,7 +79,7 @@ def scores_of_resamples(
     places = (drawn + np.arange(resamples)[:, None] * rows).ravel()
     times = np.bincount(places, minlength=resamples * rows).reshape(resamples, rows).astype(np.float64)
     totals = times @ examples.reshape(rows, -1)
-    return score_of(metric, totals.reshape(resamples, *examples.shape[1:]))
+    return np.asarray(score_of(metric, totals.reshape(resamples, *examples.shape[1:])))
 
 
 def _hits(answers: Answers) -> np.ndarray:

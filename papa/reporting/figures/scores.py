@@ -10,7 +10,6 @@ import pandas
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.container import Container
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import LINES, MARKERS, styled
@@ -114,9 +113,9 @@ def _fitting_legend(figure: Figure, handles: Mapping[str, Any]) -> int:
     """Draw the legend in as many columns as fit; how many."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     for columns in range(min(len(handles), 3), 0, -1):
-        # Matplotlib's types know of no legend for error bars, which are containers.
-        drawn: Iterable[Any] = handles.values()
-        legend = figure.legend(drawn, handles.keys(), loc="outside lower center", ncols=columns, handlelength=4)
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, handlelength=4
+        )
         if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
             break
         legend.remove()
