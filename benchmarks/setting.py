@@ -99,7 +99,7 @@ def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BAT
     part = setting.corpus.split(split)
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
-        compact = compact_batch(part, rows, setting.corpus.pad_token_id)
+        compact = compact_batch(part, rows)
         shape = (len(rows), setting.task.slots)
         batch = {"rows": torch.from_numpy(rows)}
         ones = torch.ones_like(compact.input_ids)

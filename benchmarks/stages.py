@@ -32,8 +32,8 @@ def average(setting: Setting) -> ConstantMatrices:
     """Our average over the training text."""
     model, slots = encoder(), setting.task.slots
     averager = AttentionAverager(model.layers, model.heads, slots)
-    split, pad = setting.corpus.split("train"), setting.corpus.pad_token_id
-    averager.merge(average_split(model, split, slots=slots, pad_token_id=pad, batch_tokens=BATCH_TOKENS))
+    split = setting.corpus.split("train")
+    averager.merge(average_split(model, split, slots=slots, batch_tokens=BATCH_TOKENS))
     return averager.result()
 
 
@@ -60,7 +60,6 @@ def features(setting: Setting, folder: Path) -> None:
         path,
         batch_tokens=BATCH_TOKENS,
         dtype="float32",
-        pad_token_id=setting.corpus.pad_token_id,
     )
     path.unlink()
 

@@ -27,7 +27,7 @@ def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> 
     """Average one shard, several times over to outweigh the call; returns the sum of its counts."""
     corpus = load_corpus(folder)
     shard = corpus.split("train").shard(index)
-    options = {"slots": corpus.slots, "pad_token_id": corpus.pad_token_id, "batch_tokens": encoder.tokens_a_batch(None)}
+    options = {"slots": corpus.slots, "batch_tokens": encoder.tokens_a_batch(None)}
     return float(sum(average_split(encoder, shard, **options).counts.sum() for _ in range(2)))
 
 

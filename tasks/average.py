@@ -211,7 +211,6 @@ def average_shard(
         encoder,
         tokenized.split("train").shard(index),
         slots=slots,
-        pad_token_id=tokenized.pad_token_id,
         batch_tokens=encoder.tokens_a_batch(batch_tokens),
         progress=progress,
     )

@@ -136,7 +136,6 @@ def average_split(
     split: TokenizedSplit,
     *,
     slots: int,
-    pad_token_id: int,
     batch_tokens: int,
     progress: Progress = silent,
 ) -> AttentionSums:
@@ -146,7 +145,6 @@ def average_split(
         encoder: the encoder whose attention is averaged.
         split: the inputs.
         slots: S.
-        pad_token_id: fills columns without a token.
         batch_tokens: tokens in a batch.
         progress: told (rows done, rows).
 
@@ -155,7 +153,7 @@ def average_split(
     """
     done = 0
     with averaging(encoder, slots) as averager:
-        for batch in compact_batches(split, None, batch_tokens, pad_token_id):
+        for batch in compact_batches(split, None, batch_tokens):
             encoder.observe(batch)
             done += len(batch.rows)
             progress(done, len(split))

@@ -14,7 +14,7 @@ LARGEST_BATCH = 256
 """Inputs in a batch at most, however short they are."""
 
 
-def compact_batch(split: TokenizedSplit, rows: Sequence[int] | np.ndarray, pad_token_id: int) -> CompactBatch:
+def compact_batch(split: TokenizedSplit, rows: Sequence[int] | np.ndarray) -> CompactBatch:
     """One batch of the rows with these numbers, in this order.
 
     Its columns are the slots, ascending, at which any of the rows has a token.
@@ -34,7 +34,6 @@ def compact_batches(
     split: TokenizedSplit,
     rows: Sequence[int] | np.ndarray | None,
     batch_tokens: int,
-    pad_token_id: int,
     *,
     largest: int = LARGEST_BATCH,
 ) -> Iterator[CompactBatch]:
@@ -47,11 +46,10 @@ def compact_batches(
         split: a split or a shard of it.
         rows: row numbers in the split; None takes all of ``split``.
         batch_tokens: tokens in a batch, padding included.
-        pad_token_id: what stands where an input has no token.
         largest: inputs in a batch at most.
     """
     for batch in _batches_of_rows(split, rows, batch_tokens, largest):
-        yield compact_batch(split, batch, pad_token_id)
+        yield compact_batch(split, batch)
 
 
 def _batches_of_rows(

@@ -43,7 +43,7 @@ class TokenizedCorpus:
         folder: the artifact.
         kind: the task's kind.
         slots: S.
-        pad_token_id: what fills the gaps of a compact batch.
+        pad_token_id: the tokenizer's.
         label_names: the classes' names; None for regression and masked language models.
         metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words, notes.
     """

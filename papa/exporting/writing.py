@@ -178,7 +178,7 @@ def _check_same(
     rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
     if not len(rows):
         return
-    batch = compact_batch(split, rows, exported.layout.pad)
+    batch = compact_batch(split, rows)
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
     inputs = ordinary_inputs(split, rows, exported.layout)

@@ -80,7 +80,7 @@ def evaluate_cell(
 
         def source(split: TokenizedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
             if not keep:
-                return StreamedFeatures(split, encoder, batch_tokens, features.dtype, corpus.pad_token_id, dropout)
+                return StreamedFeatures(split, encoder, batch_tokens, features.dtype, dropout)
             return stack.enter_context(
                 stored(
                     encoder,
@@ -88,7 +88,6 @@ def evaluate_cell(
                     scratch,
                     batch_tokens=batch_tokens,
                     dtype=features.dtype,
-                    pad_token_id=corpus.pad_token_id,
                     progress=lambda done, _: progress(before + done, total),
                 )
             )

@@ -38,7 +38,6 @@ def extract_features(
     *,
     batch_tokens: int,
     dtype: FeatureDtype,
-    pad_token_id: int,
     progress: Progress = silent,
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
@@ -54,7 +53,6 @@ def extract_features(
         path: the file to make.
         batch_tokens: tokens in a compact batch, padding included.
         dtype: how numbers are stored.
-        pad_token_id: fills what padding a batch still needs.
         progress: told of rows.
 
     Raises:
@@ -65,7 +63,7 @@ def extract_features(
     places, tokens = TokenPlaces(split, np.arange(len(split))), count_tokens(split)
     stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
     with reserved(path, tokens * token_values * stored.itemsize) as file:
-        for batch, found in _batches(encoder, places, stored, batch_tokens, pad_token_id, progress):
+        for batch, found in _batches(encoder, places, stored, batch_tokens, progress):
             # A call a row: writing through a mapped file costs a page fault every 4 KiB.
             content, at = found.cpu().view(torch.uint8).numpy().data.cast("B"), 0
             for start, end in zip(*places.spans(batch), strict=True):
@@ -84,7 +82,6 @@ def compute_features(
     *,
     batch_tokens: int,
     dtype: FeatureDtype,
-    pad_token_id: int,
     progress: Progress = silent,
 ) -> PackedFeatures:
     """The features of some rows, in the memory of the encoder's device.
@@ -95,7 +92,7 @@ def compute_features(
     places = TokenPlaces(split, rows)
     shape = (places.tokens, encoder.layers + 1, encoder.width)
     values = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    for batch, found in _batches(encoder, places, values.dtype, batch_tokens, pad_token_id, progress):
+    for batch, found in _batches(encoder, places, values.dtype, batch_tokens, progress):
         into = torch.from_numpy(inside(*places.spans(batch)))
         values.index_copy_(0, into.to(encoder.device), found)
     return places.packed(values)
@@ -162,12 +159,11 @@ def _batches(
     places: TokenPlaces,
     dtype: torch.dtype,
     batch_tokens: int,
-    pad_token_id: int,
     progress: Progress,
 ) -> Iterator[tuple[CompactBatch, Float[Tensor, "wanted layers width"]]]:
     """Run the encoder over the rows; yields every batch with the features of its wanted tokens, row by row."""
     done = 0
-    for batch in compact_batches(places.split, places.rows, batch_tokens, pad_token_id):
+    for batch in compact_batches(places.split, places.rows, batch_tokens):
         wanted = places.wanted(batch)
         if wanted is None or bool(wanted.any()):
             kept = None if wanted is None else wanted.to(encoder.device)

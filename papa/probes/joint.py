@@ -88,7 +88,7 @@ class JointGradients:
     ) -> None:
         self.trained = [parameter, *probe.parameters()]
         self._encoder, self._probe = encoder, probe
-        self._split, self._pad_token_id = corpus.split("train"), corpus.pad_token_id
+        self._split = corpus.split("train")
         self._dropout, self._block = dropout, block
 
     def gradient(self, values: Tensors, part: Part) -> PartGradient:
@@ -96,7 +96,7 @@ class JointGradients:
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
                 own.copy_(given)
-        batch = compact_batch(self._split, part.rows, self._pad_token_id)
+        batch = compact_batch(self._split, part.rows)
         dropped = active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
         with self._block(), dropped:
             token_states = self._encoder.token_states(batch)

@@ -66,7 +66,6 @@ class StreamedFeatures:
     encoder: FeatureModel
     batch_tokens: int
     dtype: FeatureDtype
-    pad_token_id: int
     dropout: bool = False
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
@@ -78,7 +77,6 @@ class StreamedFeatures:
                 rows,
                 batch_tokens=self.batch_tokens,
                 dtype=self.dtype,
-                pad_token_id=self.pad_token_id,
             )
         return features, np.arange(len(rows))
 
@@ -115,7 +113,6 @@ def stored(
     *,
     batch_tokens: int,
     dtype: FeatureDtype,
-    pad_token_id: int,
     progress: Progress = silent,
 ) -> Iterator[StoredFeatures]:
     """Features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
@@ -126,7 +123,6 @@ def stored(
             Path(folder) / "values.bin",
             batch_tokens=batch_tokens,
             dtype=dtype,
-            pad_token_id=pad_token_id,
             progress=progress,
         )
         yield StoredFeatures(split, _resident(features, encoder.device), encoder.device)

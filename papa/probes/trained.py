@@ -94,7 +94,7 @@ def _told(progress: Progress, before: int, total: int, done: int, _: int) -> Non
 def _score(encoder: Encoder, probe: Probe, corpus: TokenizedCorpus, task: TaskSpec, batch_tokens: int) -> Scored:
     split = corpus.split("validation")
     predictions, labels, lengths, rows = [], [], [], []
-    for batch in compact_batches(split, None, batch_tokens, corpus.pad_token_id):
+    for batch in compact_batches(split, None, batch_tokens):
         features = live_features(encoder.token_states(batch), split, batch)
         predictions.append(probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy())
         labels.append(features.labels.cpu().numpy())

@@ -61,7 +61,7 @@ def scattered(batches: list[CompactBatch], split: TokenizedSplit, pad: int) -> t
 def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.FixtureRequest) -> None:
     corpus: TokenizedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
-    batches = list(compact_batches(split, None, 2048, corpus.pad_token_id))
+    batches = list(compact_batches(split, None, 2048))
     for found, expected in zip(
         scattered(batches, split, corpus.pad_token_id), dense(split, corpus.pad_token_id), strict=True
     ):
@@ -77,19 +77,19 @@ def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.Fi
 def test_almost_no_padding_is_left(name: str, ratio: float, request: pytest.FixtureRequest) -> None:
     corpus: TokenizedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
-    batches = list(compact_batches(split, None, 10**9, corpus.pad_token_id, largest=16))
+    batches = list(compact_batches(split, None, 10**9, largest=16))
     padded = len(split) * split.slots
     assert padded / sum(math.prod(batch.shape) for batch in batches) >= ratio
     assert all(batch.attention_mask.any(0).all() for batch in batches), "no column is all padding"
     # The control: the same rows unsorted leave much more padding.
-    unsorted = [compact_batch(split, rows, 0) for rows in np.array_split(split.rows, len(batches))]
+    unsorted = [compact_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
     assert padded / sum(math.prod(batch.shape) for batch in unsorted) < 0.8 * ratio
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 2048])
 def test_batches_keep_to_their_budget(rte: TokenizedCorpus, batch_tokens: int) -> None:
     split = rte.split("validation")
-    batches = list(compact_batches(split, None, batch_tokens, 0))
+    batches = list(compact_batches(split, None, batch_tokens))
     for batch in batches:
         assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(len(split)))
@@ -101,23 +101,23 @@ def test_batches_keep_to_their_budget(rte: TokenizedCorpus, batch_tokens: int) -
 def test_batches_are_as_full_as_the_budget_allows(rte: TokenizedCorpus) -> None:
     """No batch could have taken the next one's first row as well."""
     split = rte.split("validation")
-    batches = list(compact_batches(split, None, 2048, 0))
+    batches = list(compact_batches(split, None, 2048))
     for batch, following in pairwise(batches):
-        longer = compact_batch(split, [*batch.rows.tolist(), int(following.rows[0])], 0)
+        longer = compact_batch(split, [*batch.rows.tolist(), int(following.rows[0])])
         assert math.prod(longer.shape) > 2048
 
 
 def test_short_inputs_make_batches_of_bounded_size(make_task: Make, corpus_of: Build, bert: Any) -> None:
     split = corpus_of(make_task([{"text": "a", "label": 0}] * 600), bert).split("train")
-    sizes = [len(batch.rows) for batch in compact_batches(split, None, 10**9, 0)]
+    sizes = [len(batch.rows) for batch in compact_batches(split, None, 10**9)]
     assert sizes == [LARGEST_BATCH, LARGEST_BATCH, 600 - 2 * LARGEST_BATCH]
 
 
 def test_the_same_rows_give_the_same_batches(rte: TokenizedCorpus) -> None:
     split = rte.split("validation")
     rows = np.random.default_rng(0).permutation(len(split))[:100]
-    first = list(compact_batches(split, rows, 2048, 0))
-    again = list(compact_batches(split, rows[::-1].copy(), 2048, 0))
+    first = list(compact_batches(split, rows, 2048))
+    again = list(compact_batches(split, rows[::-1].copy(), 2048))
     assert [batch.rows.tolist() for batch in first] == [batch.rows.tolist() for batch in again]
     assert sorted(row for batch in first for row in batch.rows.tolist()) == sorted(rows.tolist())
 
@@ -127,13 +127,11 @@ def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: B
     columns = {"text": "sentence", "label": "label"}
     task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
     split = corpus_of(task, bert, shard_rows=300).split("train")
-    batches = [
-        batch for index in range(len(split.shards)) for batch in compact_batches(split.shard(index), None, 512, 0)
-    ]
+    batches = [batch for index in range(len(split.shards)) for batch in compact_batches(split.shard(index), None, 512)]
     for found, expected in zip(scattered(batches, split, 0), dense(split, 0), strict=True):
         assert (found == expected).all()
     shard = split.shard(1)
-    chosen = list(compact_batches(shard, [310, 305], 10**6, 0))
+    chosen = list(compact_batches(shard, [310, 305], 10**6))
     assert sorted(chosen[0].rows.tolist()) == [305, 310]
 
 
@@ -143,7 +141,7 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
         {"sentence1": "the doll", "sentence2": "moved", "label": 0},
     ]
     split = corpus_of(make_task(rows, **PAIR), bert).split("train")
-    batch = compact_batch(split, [1, 0], pad_token_id=7)
+    batch = compact_batch(split, [1, 0])
     assert batch.rows.tolist() == [1, 0]
     assert batch.slots.tolist() == [0, 1, 2, 8, 9, 10, 15]
     assert batch.lengths.tolist() == [6, 6]

@@ -60,7 +60,7 @@ class Case:
     def expected(self, heads: list[tuple[int, int]]) -> list[Tensor]:
         """Hidden states [tokens, width] of all real tokens under ``replaced``, embeddings first."""
         encoder = load_encoder(self.reference)
-        batch = compact_batch(self.split, self.split.rows, self.layout.pad)
+        batch = compact_batch(self.split, self.split.rows)
         with replaced(encoder, self.constants, heads):
             return [states[batch.attention_mask] for states in encoder.hidden_states(batch)]
 

@@ -51,7 +51,7 @@ with own_memory() as peak:
     if stage == "average":
         total = AttentionAverager(encoder.layers, encoder.heads, task.slots)
         train = corpus.split("train")
-        total.merge(average_split(encoder, train, slots=task.slots, pad_token_id=0, batch_tokens=512))
+        total.merge(average_split(encoder, train, slots=task.slots, batch_tokens=512))
         total.result()
     elif stage == "rank":
         train_lambda(encoder, constants, corpus, task, study.ranking)

@@ -50,7 +50,7 @@ def test_a_probes_dropout_follows_from_its_seed_alone(
 ) -> None:
     """Trained on stored features, so that the probe's own dropout is all there is."""
     train, validation = (corpora["cola"].split(name) for name in ("train", "validation"))
-    options: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32", "pad_token_id": corpora["cola"].pad_token_id}
+    options: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32"}
 
     with (
         stored(encoder, train, tmp_path, **options) as of_train,

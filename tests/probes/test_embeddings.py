@@ -29,7 +29,7 @@ def evaluated(
 
 def test_features_are_the_embeddings_of_the_real_tokens(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> None:
     split = corpora["rte"].split("validation")
-    (states,) = WordEmbeddings(encoder).token_states(compact_batch(split, [3, 0, 7], 0))
+    (states,) = WordEmbeddings(encoder).token_states(compact_batch(split, [3, 0, 7]))
     expected = encoder.model.embeddings.word_embeddings(torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long())
     torch.testing.assert_close(states, expected, rtol=0, atol=0)
 

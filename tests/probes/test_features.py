@@ -21,7 +21,7 @@ TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
 
 def extracted(encoder: Encoder, corpus: TokenizedCorpus, path: Path, **options: Any) -> Any:
-    settings: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32", "pad_token_id": corpus.pad_token_id}
+    settings: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32"}
     return extract_features(encoder, corpus.split("train"), path, **{**settings, **options})
 
 
@@ -34,7 +34,7 @@ def test_features_are_those_of_each_input_alone(
     features = extracted(encoder, corpus, tmp_path / "values.bin")
     assert len(features.values) == count_tokens(split) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
-        batch = compact_batch(split, [row], corpus.pad_token_id)
+        batch = compact_batch(split, [row])
         with torch.inference_mode():
             alone = torch.stack([layer[0] for layer in encoder.hidden_states(batch)], dim=1)
         slots = batch.slots
@@ -63,7 +63,6 @@ def test_features_of_some_rows_are_the_same_rows(
         rows,
         batch_tokens=512,
         dtype="float32",
-        pad_token_id=corpus.pad_token_id,
     )
     expected = whole.select(torch.from_numpy(rows))
     torch.testing.assert_close(part.values, expected.values, atol=2e-5, rtol=1e-5)

@@ -167,7 +167,7 @@ def matches(differences: dict[str, float]) -> bool:
 def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, count: int) -> None:
     with replaced(minilm, golden.constants, golden.order[:count]):
         features = compute_features(
-            minilm, golden.corpus.split("train"), np.arange(ROWS), batch_tokens=512, dtype="float32", pad_token_id=0
+            minilm, golden.corpus.split("train"), np.arange(ROWS), batch_tokens=512, dtype="float32"
         )
 
     def differences(spec: ProbeSpec, others: int = 0) -> dict[str, float]:

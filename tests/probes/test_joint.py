@@ -87,7 +87,7 @@ def test_the_whole_is_the_probes_own_mean_loss(
     split = corpus.split("train")
     loss, _ = total(gradients, parts_of(split, MINIBATCH, 60, (0,)))
     probe = build_probe(encoder, corpus, tasks["wnut17"], [0])
-    batch = compact_batch(split, MINIBATCH, corpus.pad_token_id)
+    batch = compact_batch(split, MINIBATCH)
     constants = toeplitz(encoder.layers, encoder.heads, corpus.slots)
     with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
         features = live_features(encoder.token_states(batch), split, batch)

@@ -16,9 +16,9 @@ from papa.probes.packed import PackedFeatures
 
 @pytest.fixture(scope="module")
 def features(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> PackedFeatures:
-    split, pad = corpora["wikitext"].split("train"), corpora["wikitext"].pad_token_id
+    split = corpora["wikitext"].split("train")
     rows = torch.arange(12).numpy()
-    return compute_features(encoder, split, rows, batch_tokens=1024, dtype="float32", pad_token_id=pad)
+    return compute_features(encoder, split, rows, batch_tokens=1024, dtype="float32")
 
 
 @pytest.mark.parametrize("chunk_logits", [1, 5 * 30522, 2**24])

@@ -44,7 +44,7 @@ def test_selected_rows_keep_their_tokens_and_labels() -> None:
 
 def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> None:
     corpus = corpora["cola"]
-    batch = compact_batch(corpus.split("train"), [3, 5], corpus.pad_token_id)
+    batch = compact_batch(corpus.split("train"), [3, 5])
     token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
     count = int(batch.attention_mask.sum())
     kept = torch.arange(count) % 3 > 0

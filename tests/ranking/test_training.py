@@ -42,9 +42,7 @@ def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Tokenize
 @pytest.fixture(scope="module")
 def average(minilm: Encoder, corpus: TokenizedCorpus) -> ConstantMatrices:
     averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
-    averager.merge(
-        average_split(minilm, corpus.split("train"), slots=SLOTS, pad_token_id=corpus.pad_token_id, batch_tokens=1024)
-    )
+    averager.merge(average_split(minilm, corpus.split("train"), slots=SLOTS, batch_tokens=1024))
     return averager.result()
 
 
