@@ -13,6 +13,7 @@ from flows.inputs import check_inputs
 from papa.progress import silent
 from papa.spec import StudySpec
 from papa.study_file import load_study
+from tasks.marker import mark
 from tasks.store import Store
 from tasks.tokenise import Tokenise, tokenise
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
@@ -94,6 +95,7 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
+    mark(str(store))
     blocked.touch()
     with start("run", write_study(tmp_path, TINY), "--store", str(store)) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
@@ -116,6 +118,7 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
 def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "artifacts").mkdir(parents=True)
+    mark(str(store))
     (store / "artifacts" / "probe").touch()
     finished = papa("run", write_study(tmp_path, TINY), "--store", str(store))
     assert finished.code == 1

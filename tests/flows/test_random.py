@@ -79,7 +79,7 @@ def test_mlflow_has_the_mean_over_the_seeds(finished: Finished, place: Path) -> 
 def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, place: Path) -> None:
     report = (place / "store" / "studies" / "small" / "report.md").read_text()
     one_class = "every validation label is 'a' (32 of them), so a score shows nothing"
-    rounded = "Heads are whole: 1/16 is 5.6 % of all-MiniLM-L6-v2."
+    rounded = "1/16 (5.6 %)"
     assert one_class in finished.err
     assert one_class in report
     assert rounded in finished.out
