@@ -10,8 +10,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from benchmarks.measure import Measured, in_turn
 from benchmarks.setting import base_sized, full_batch
 from papa.attention.constants import ConstantMatrices
-from papa.attention.product import constant_product
-from papa.attention.replacement import replaced
+from papa.attention.replacement import constant_product, replaced
 from papa.encoders.encoder import Encoder
 
 BATCH, SLOTS = 8, 256

@@ -34,7 +34,7 @@ def averaged(inputs: int) -> None:
     import torch
 
     from benchmarks.setting import base_sized, full_batch
-    from papa.attention.averager import averaging
+    from papa.attention.average import averaging
     from papa.encoders.encoder import Encoder
 
     slots, size = 256, 8
@@ -61,10 +61,10 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
 
     from benchmarks import stages
     from benchmarks.setting import encoder
-    from papa.attention.controls import toeplitz
-    from papa.probes import order
+    from papa.attention.constants import toeplitz
+    from papa.probes import minibatches as order
     from papa.probes.evaluate import evaluate_cell
-    from papa.ranking.training import train_lambda
+    from papa.ranking.learned import train_lambda
     from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 
     torch.set_num_threads(2)

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 
-from papa.corpora.batches import CompactBatch
-from papa.corpora.compact import compact_batch
-from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora.batches import MicroBatch, micro_batch
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PLAIN_BATCH = 16
@@ -30,7 +29,7 @@ class Setting:
     """One corpus on the embedded encoder."""
 
     task: TaskSpec
-    corpus: TokenizedCorpus
+    corpus: TokenisedCorpus
 
     @property
     def name(self) -> str:
@@ -78,14 +77,14 @@ def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train:
     task = resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=30)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=30)
     return Setting(task, load_corpus(place))
 
 
-def full_batch(inputs: int, slots: int) -> CompactBatch:
+def full_batch(inputs: int, slots: int) -> MicroBatch:
     """Random inputs with a token in every slot."""
     ids = torch.randint(5, 1000, (inputs * slots,))
-    return CompactBatch.of_tokens(
+    return MicroBatch.of_tokens(
         rows=torch.arange(inputs),
         lengths=torch.full((inputs,), slots),
         token_slots=torch.arange(slots).repeat(inputs),
@@ -99,7 +98,7 @@ def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BAT
     part = setting.corpus.split(split)
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
-        compact = compact_batch(part, rows)
+        compact = micro_batch(part, rows)
         shape = (len(rows), setting.task.slots)
         batch = {"rows": torch.from_numpy(rows)}
         ones = torch.ones_like(compact.input_ids)

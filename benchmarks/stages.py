@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Measured, in_turn, seconds
 from benchmarks.setting import Setting, encoder, model_inputs, padded_batches, plain_model
-from papa.attention.averager import AttentionAverager, average_split
+from papa.attention.average import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
 from papa.encoders.bert import BERT
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
+from papa.ranking.learned import train_lambda
 from papa.ranking.orders import constant_count, head_order
-from papa.ranking.training import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 from tests.plain import plainly, with_constants, with_mix
 
-BATCH_TOKENS = encoder().tokens_a_batch(None)
+BATCH_TOKENS = encoder().tokens_per_batch(None)
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 

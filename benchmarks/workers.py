@@ -10,13 +10,13 @@ from typing import Any
 
 from benchmarks.measure import Measured, seconds
 from benchmarks.setting import Setting
-from papa.artifacts import reference
-from papa.attention.averager import average_split
-from papa.attention.controls import toeplitz
+from papa.attention.average import average_split
+from papa.attention.constants import toeplitz
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress
 from papa.spec import EncoderSpec, RankingSpec
+from papa.storage.artifacts import reference
 from papa.workers import WorkerPool
 from tasks.rank import rank
 
@@ -27,7 +27,7 @@ def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> 
     """Average one shard, several times over to outweigh the call; returns the sum of its counts."""
     corpus = load_corpus(folder)
     shard = corpus.split("train").shard(index)
-    options = {"slots": corpus.slots, "batch_tokens": encoder.tokens_a_batch(None)}
+    options = {"slots": corpus.slots, "batch_tokens": encoder.tokens_per_batch(None)}
     return float(sum(average_split(encoder, shard, **options).counts.sum() for _ in range(2)))
 
 

@@ -8,22 +8,21 @@ from functools import partial
 from flows.costs import averaging_flops, baseline_flops, probing_flops, ranking_flops, tokenising_flops
 from flows.graph import Cell, Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
-from papa.artifacts import ArtifactReference
 from papa.encoders.reference import EncoderReference
 from papa.ranking import constant_count, differs_by_seed, head_order, needs_lambda
 from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
-from tasks.aggregate import Aggregate
+from papa.storage.artifacts import ArtifactReference
+from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.inspect import Averaged
+from tasks.mlflow_groups import Group
 from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
 from tasks.results import Point
 from tasks.step import Step
 from tasks.tokenise import Tokenise
-from tasks.tracking import Track
-from tasks.tracking_groups import Group
+from tasks.track import Track
 
 Heads = list[tuple[int, int]]
 
@@ -158,7 +157,7 @@ class _Builder:
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, order: Order, count: int
     ) -> tuple[Node, ...]:
         """The nodes of one point of the study, at which ``count`` heads are constant."""
-        layers, heads_a_layer = encoder.layers, encoder.heads
+        layers, heads_per_layer = encoder.layers, encoder.heads
         corpus = self._corpus(encoder, task)
         needs = (corpus, self._constants(encoder, task, spec))
         what = f"{self.inputs.label(encoder)} · {task.name}"
@@ -190,18 +189,18 @@ class _Builder:
 
         if count == 0:
             return (node("none", "no constant head", (corpus,), list),)
-        if count == layers * heads_a_layer:
+        if count == layers * heads_per_layer:
             where = f"{spec.label} · every head constant"
-            every = partial(head_order, "first_to_last", None, layers, heads_a_layer)
+            every = partial(head_order, "first_to_last", None, layers, heads_per_layer)
             return (node((spec, "all"), where, needs, every),)
-        where = f"{spec.label} · {order} · {count} of {layers * heads_a_layer} heads constant"
+        where = f"{spec.label} · {order} · {count} of {layers * heads_per_layer} heads constant"
         key = (spec, order, count)
         if needs_lambda(order):
             ranking = self._ranking(encoder, task)
             return (node(key, where, (*needs, ranking), lambda ranked: read_orders(ranked.folder)[order][:count]),)
 
         def first(seed: tuple[int, ...] = ()) -> Heads:
-            return head_order(order, None, layers, heads_a_layer, seed)[:count]
+            return head_order(order, None, layers, heads_per_layer, seed)[:count]
 
         if differs_by_seed(order):
             drawn = {seed: partial(first, (self.study.ranking.seed, seed)) for seed in self.study.seeds}

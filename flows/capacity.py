@@ -16,7 +16,7 @@ from flows.inputs import StudyInputs
 from papa.encoders.files import has_weights, weight_files
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
-from papa.probes.order import WINDOW_BYTES, WINDOW_ROWS
+from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
 from papa.spec import StudySpec, TaskSpec
 
 _PROCESS = 0.55e9

@@ -15,17 +15,15 @@ from flows.capacity import check_disk, check_memory
 from flows.graph import Graph
 from flows.inputs import Found, StudyInputs, check_device, find_inputs, laid_out_like, named_texts, side_by_side
 from flows.plan import plan_study
-from flows.problems import CheckError, Problem, missing_from
-from papa.artifacts import read_metadata
-from papa.corpora.look import TaskLook, look_at
-from papa.corpora.specials import specials_of
-from papa.corpora.tokens import check_mask
+from papa.corpora.preview import Preview, preview
+from papa.corpora.tokens import check_mask, special_tokens_of
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.errors import HubUnreachableError, PapaError
+from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, missing_from
 from papa.spec import StudySpec, TaskSpec
+from papa.storage.artifacts import read_metadata
+from tasks.mlflow_client import tracking_address
 from tasks.store import Store
 from tasks.tokenise import Tokenise
-from tasks.tracking_address import tracking_address
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,14 @@ class Checked:
     Attributes:
         inputs: its encoders and sources.
         graph: its steps.
-        looks: what its tasks and corpora hold.
+        previews: what its tasks and corpora hold.
         unseen: what could not be looked at, a sentence each.
         to_run: whether a step has to run.
     """
 
     inputs: StudyInputs
     graph: Graph
-    looks: Mapping[TaskSpec, TaskLook]
+    previews: Mapping[TaskSpec, Preview]
     unseen: tuple[str, ...]
     to_run: bool
 
@@ -73,7 +71,7 @@ def check_study(
     problems += _tokenizers(found)
     there = [text for text in texts if text.source in found.sources and text.source not in found.stood_for]
     seen = side_by_side({text: partial(_look, found, store, text) for text in there})
-    looks: dict[TaskSpec, TaskLook] = {}
+    previews: dict[TaskSpec, Preview] = {}
     unseen = [f"{missing_from(found.silent)}; published shapes and sizes are planned with"] if found.silent else []
     unseen += [
         f"encoders.{place} ({spec.name}): whether its weights fit (they are not downloaded yet)"
@@ -89,9 +87,9 @@ def check_study(
             look, wrong = result
             problems += [Problem(texts[text], error) for error in wrong]
             if look is not None:
-                looks[text] = look
+                previews[text] = look
                 unseen += [f"{texts[text]}: {look.unseen}"] if look.unseen else []
-    found.rows = {text: look.rows for text, look in looks.items() if look.rows}
+    found.rows = {text: look.rows for text, look in previews.items() if look.rows}
     here = not for_plan and cluster_address(study, ray_address) is None
     room = partial(_room, found, store, workers or study.execution.workers or os.cpu_count() or 1)
     if problems:
@@ -101,7 +99,7 @@ def check_study(
     to_run = any(step.state == "to run" for step in plan_study(graph, store, {}))
     if here and to_run and (short := room()):
         raise CheckError(short)
-    by_commit = {found.at_commit(text): look for text, look in looks.items()}
+    by_commit = {found.at_commit(text): look for text, look in previews.items()}
     return Checked(inputs, graph, by_commit, tuple(unseen), to_run)
 
 
@@ -110,15 +108,15 @@ def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
     return ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
 
 
-def _look(found: Found, store: Store, text: TaskSpec) -> tuple[TaskLook | None, list[PapaError]]:
+def _look(found: Found, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
     known = _tokenised(found, store, text)
     if known is not None:
         return known, []
-    look, problems = look_at(found.at_commit(text))
+    look, problems = preview(found.at_commit(text))
     return look, list(problems)
 
 
-def _tokenised(found: Found, store: Store, text: TaskSpec) -> TaskLook | None:
+def _tokenised(found: Found, store: Store, text: TaskSpec) -> Preview | None:
     """What the store knows of a text that is tokenised for every encoder of the study."""
     study = found.study
     laid_out = [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
@@ -135,7 +133,7 @@ def _tokenised(found: Found, store: Store, text: TaskSpec) -> TaskLook | None:
         return None
     metadata = read_metadata(corpora[0].folder(store))
     names = metadata["label_names"]
-    return TaskLook((metadata["rows"]["train"], metadata["rows"]["validation"]), names and tuple(names))
+    return Preview((metadata["rows"]["train"], metadata["rows"]["validation"]), names and tuple(names))
 
 
 def _tokenizers(found: Found) -> list[Problem]:
@@ -151,9 +149,9 @@ def _tokenizers(found: Found) -> list[Problem]:
 
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
-    specials = specials_of(load_tokenizer(encoder))
+    special_tokens = special_tokens_of(load_tokenizer(encoder))
     if masks:
-        check_mask(specials)
+        check_mask(special_tokens)
 
 
 def _room(found: Found, store: Store, workers: int) -> list[Problem]:

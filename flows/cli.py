@@ -104,7 +104,7 @@ def check(
         from rich.console import Console
 
         from flows.check import check_study
-        from flows.check_shown import show_checked
+        from flows.show import show_checked
         from tasks.store import Store
 
         place = Store(store)
@@ -186,9 +186,9 @@ def compare(
     with _one_sentence(verbose):
         from rich.console import Console
 
-        from flows.compare import compare_studies
+        from flows.show import compare_studies
+        from tasks.mlflow_client import tracking_address
         from tasks.store import Store
-        from tasks.tracking_address import tracking_address
 
         compare_studies(studies, tracking_address(Store(store)), to, Console())
 
@@ -213,7 +213,7 @@ def prune(
 def models() -> None:
     """List the supported encoder architectures."""
     with _one_sentence(verbose=False):
-        from flows.listings import models_table
+        from flows.show import models_table
 
         _print(models_table())
 
@@ -222,13 +222,13 @@ def models() -> None:
 def tasks() -> None:
     """List the tasks that a study can name."""
     with _one_sentence(verbose=False):
-        from flows.listings import tasks_table
+        from flows.show import tasks_table
 
         _print(tasks_table())
 
 
 def _load(study: Path, overrides: list[str] | None) -> StudySpec:
-    from papa.study_file import load_study
+    from papa.spec.file import load_study
 
     return load_study(study, overrides or ())
 

@@ -1,17 +1,18 @@
 """About how much work each stage is: operations from shapes and sizes, seconds from measured rates.
 
-A stage reaches a share of the rate at which its device multiplies matrices. Once a store holds finished artifacts of
-a stage, their own seconds set the rate.
+A stage reaches a share of the rate at which its device multiplies matrices, measured where the device is at hand, else
+from its data sheet. Once a store holds finished artifacts of a stage, their own seconds set the rate.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from papa.corpora.sizes import known_size
+from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
-from papa.spec import FeaturesSpec, FilesSource, HubSource, RankingSpec, StudySpec, TaskSpec
+from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSpec, StudySpec, TaskSpec
 from tasks.store import Store
 
 CORE = 1e11
@@ -23,7 +24,7 @@ _TOKENISING = 5e-6
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _VOCABULARY, _MASKED = 30_000, 0.15
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
-_BYTES_A_ROW = {"parquet": 60, "conll": 200}
+_BYTES_PER_ROW = {"parquet": 60, "conll": 200}
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ def _rows(task: TaskSpec, split: str) -> int:
         case FilesSource() as source:
             path = source.train if split == "train" else source.validation
             format = source.format or path.suffix.lstrip(".")
-            bytes_a_row = _BYTES_A_ROW.get(format)
-            if bytes_a_row:
-                return max(1, path.stat().st_size // bytes_a_row)
+            bytes_per_row = _BYTES_PER_ROW.get(format)
+            if bytes_per_row:
+                return max(1, path.stat().st_size // bytes_per_row)
             with path.open("rb") as file:
                 return max(1, sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b"")))
         case HubSource() as source:
@@ -148,3 +149,57 @@ def measured_rates(store: Store) -> dict[str, float]:
 def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
     """About how long one worker needs; a core's share where ``rates`` knows nothing of the stage."""
     return flops / rates.get(stage, CORE * SHARES.get(stage, 1.0))
+
+
+_SIZE = 1024
+_SECONDS = 0.3
+_DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0, "float16": 312.0}
+"""TFLOP/s of an NVIDIA A100 without TF32 and sparsity (data sheet, 2020)."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One worker's share of the machine.
+
+    Attributes:
+        name: what it is and where the figure comes from.
+        flops: floating point operations a second in a matrix product.
+    """
+
+    name: str
+    flops: float
+
+
+def one_core() -> Device:
+    """A core of this machine, measured now."""
+    return Device("one core, measured now", _measured("cpu", "float32"))
+
+
+def gpu(precision: Precision, teraflops: float | None) -> Device:
+    """A GPU: as stated, else this machine's, measured now, else an A100 by its data sheet."""
+    import torch
+
+    if teraflops:
+        return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
+    if torch.cuda.is_available():
+        return Device(f"{torch.cuda.get_device_name()}, measured now", _measured("cuda", precision))
+    rate = _DATA_SHEET[precision]
+    return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12)
+
+
+def _measured(device: str, precision: Precision) -> float:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        size = _SIZE * (8 if device == "cuda" else 1)
+        left = torch.rand(size, size, device=device, dtype=getattr(torch, precision))
+        best, started = float("inf"), time.perf_counter()
+        while time.perf_counter() - started < _SECONDS:
+            begun = time.perf_counter()
+            float((left @ left)[0, 0])
+            best = min(best, time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(threads)
+    return 2 * size**3 / best

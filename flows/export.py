@@ -13,12 +13,12 @@ from rich.table import Table
 from flows.build import build_graph
 from flows.graph import Cell, Graph, Node
 from flows.inputs import check_inputs
-from papa.artifacts import ArtifactReference
 from papa.errors import SpecError
 from papa.spec import StudySpec
+from papa.storage.artifacts import ArtifactReference
+from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, read_scores
 from tasks.store import Store
-from tasks.tracking_address import tracking_address
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ def _export(
 ) -> Any:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora import load_corpus
-    from papa.corpora.specials import specials_of
+    from papa.corpora.tokens import special_tokens_of
     from papa.encoders.reference import load_tokenizer
     from papa.exporting import InputLayout, export_encoder
-    from papa.exporting.report import score_kept
+    from papa.exporting.card import score_kept
 
     scores = read_scores(step.folder(store))
     before = [] if original is None else read_scores(original.folder(store))["scores"]
@@ -152,7 +152,7 @@ def _export(
         step.encoder,
         ConstantMatrices.load(step.constants.folder, encoder=step.encoder, slots=task.slots),
         step.heads,
-        InputLayout.of(task.kind, task.slots, study.layout, specials_of(load_tokenizer(step.encoder))),
+        InputLayout.of(task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))),
         folder,
         examples=load_corpus(step.corpus.folder).split("validation"),
         study={
@@ -188,7 +188,7 @@ def _silence_transformers() -> None:
 
 
 def _print(document: Any, folder: Path, console: Console) -> None:
-    from papa.exporting.report import point_label, report_rows
+    from papa.exporting.card import point_label, report_rows
 
     encoder = document.encoder
     table = Table(title=point_label(document.study), show_header=False)

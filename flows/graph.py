@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from papa.artifacts import ArtifactReference
 from papa.spec import Order, TaskSpec
+from papa.storage.artifacts import ArtifactReference
 from tasks.step import Step
 
 

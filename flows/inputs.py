@@ -13,12 +13,9 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from flows.costs import Size, size_of
-from flows.problems import CheckError, Problem
-from papa.encoders.files import has_weights
-from papa.encoders.hub import weight_patterns
-from papa.encoders.reference import EncoderReference, check_precision, describe_encoder, resolve_encoder
-from papa.encoders.shapes import known_shape
-from papa.errors import EncoderError, HubUnreachableError, PapaError, SpecError
+from papa.encoders.files import has_weights, weight_patterns
+from papa.encoders.reference import EncoderReference, check_precision, describe_encoder, known_shape, resolve_encoder
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 
 _AT_ONCE = 16

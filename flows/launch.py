@@ -9,10 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.check import Checked
-from flows.own_server import start_own_server
 from flows.progress import StudyProgress
 from flows.ready import given, made_ready
-from flows.server import check_server
+from flows.server import check_server, start_own_server
 from tasks.store import Store
 
 
@@ -65,7 +64,7 @@ def launch(
 
 def _tell(folder: str, tracking: str, name: str, console: Console) -> None:
     from papa.reporting.summary import read_summary
-    from papa.reporting.terminal import summary_table
+    from papa.reporting.tables import summary_table
 
     console.print(summary_table(read_summary(Path(folder) / "summary.csv")))
     console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from flows.costs import expected_rates, feature_bytes, measured_rates, seconds_of
-from flows.devices import gpu, one_core
+from flows.costs import expected_rates, feature_bytes, gpu, measured_rates, one_core, seconds_of
 from flows.graph import Graph, Node
 from flows.progress import duration
-from papa.artifacts import ArtifactReference
+from papa.storage.artifacts import ArtifactReference
 from tasks.store import Store
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from rich.text import Text
 from flows.processes import Process
 from flows.progress import duration
 from papa.errors import ArtifactError
-from tasks.marker import MARKER, is_marked
-from tasks.running import running
-from tasks.store import Store
+from tasks.locks import running
+from tasks.store import MARKER, Store, is_marked
 from tasks.unused import Unused, delete, survey
 
 

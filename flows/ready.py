@@ -11,9 +11,8 @@ from flows.check import Checked, cluster_address
 from flows.graph import Graph
 from flows.progress import StudyProgress
 from papa.workers import WorkerPool
+from tasks.mlflow_client import check_tracking, tracking_address
 from tasks.store import Store
-from tasks.tracking_address import tracking_address
-from tasks.tracking_client import check_tracking
 
 
 @dataclass(frozen=True)

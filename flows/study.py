@@ -24,21 +24,20 @@ from flows.check import check_study
 from flows.costs import measured_rates, seconds_of
 from flows.environment import quiet_engines
 from flows.graph import Graph, Node
-from flows.leftovers import FLOW, mark_crashed_runs, name_driver
-from flows.processes import Process
+from flows.processes import FLOW, Process, mark_crashed_runs, name_driver
 from flows.progress import StudyProgress
 from flows.ready import Ready, given, made_ready
 from flows.shown import show_report
-from papa.artifacts import ArtifactReference, read_metadata, verify
 from papa.errors import PapaError
 from papa.spec import StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
+from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from tasks.locks import announced
+from tasks.mlflow_client import tracking_address, without_password
 from tasks.perform import reason, submit
-from tasks.running import announced
-from tasks.session import Session
+from tasks.step import Session
 from tasks.store import Store
-from tasks.tracking import RUNS, run_links
-from tasks.tracking_address import tracking_address, without_password
+from tasks.track import RUNS, run_links
 
 _THREADS = 512
 

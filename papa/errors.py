@@ -1,8 +1,14 @@
-"""The errors a user can mend.
+"""The errors a user can mend, alone or several at once.
 
 Every message is one sentence that says what is wrong, where, what was expected, what was found and what to do.
 The command line prints the message alone and ends with an exit code that is not 0.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 
 class PapaError(Exception):
@@ -43,3 +49,69 @@ class EncoderError(PapaError):
 
 class ArtifactError(PapaError):
     """A stored artifact is damaged, or was made for something else."""
+
+
+_MOST = 12
+
+
+def nearest_first(wanted: str, existing: Iterable[str]) -> str:
+    """The existing names as a message lists them, sorted by how near they are to ``wanted``; "none" for no name."""
+    matcher = SequenceMatcher()
+    matcher.set_seq2(wanted.lower())
+
+    def likeness(name: str) -> float:
+        matcher.set_seq1(name.lower())
+        return matcher.ratio()
+
+    names = sorted(existing, key=likeness, reverse=True)
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return (", ".join(names[:_MOST]) or "none") + more
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that keeps a study from running.
+
+    Attributes:
+        where: the study's key, such as ``tasks.1 (mrpc)``.
+        error: what is wrong.
+    """
+
+    where: str
+    error: PapaError
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.error}"
+
+
+class CheckError(PapaError):
+    """A study cannot run as it is.
+
+    Attributes:
+        problems: all that was found, a sentence each.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = _told(problems)
+        several = f"{len(self.problems)} problems keep this study from running:"
+        super().__init__(self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems)))
+
+
+def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:
+    """Those of them that are the hub's silence."""
+    return [problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)]
+
+
+def missing_from(silent: Sequence[HubUnreachableError]) -> str:
+    """What the hub was asked for in vain, and why."""
+    wanted = ", ".join(dict.fromkeys(error.what for error in silent))
+    return f"the hub cannot be reached ({silent[0].reason}), and this machine does not have: {wanted}"
+
+
+def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """The sentences; a hub that does not answer is one problem, whatever it was asked for."""
+    silent = unreachable(problems)
+    others = [str(problem) for problem in problems if problem.error not in silent]
+    if len(silent) < 2:
+        return tuple(map(str, problems))
+    return (*others, f"hub: {missing_from(silent)}: check the network, or give local files and folders")

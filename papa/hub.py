@@ -18,7 +18,7 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 
 @contextmanager
-def refusals_said(what: str, page: str, revision: str | None, refusal: type[PapaError]) -> Iterator[None]:
+def hub_errors(what: str, page: str, revision: str | None, refusal: type[PapaError]) -> Iterator[None]:
     """Turn what the hub answers inside the block into one sentence.
 
     Args:

@@ -1,27 +1,36 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report."""
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, with what its average matrices look like
+(paper, Section 5.1, Figure 4).
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from papa.artifacts import ArtifactReference, fetched, is_complete, published, read_metadata, sha256_of_file, verify
-from papa.metadata import METADATA
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
-from papa.spec import StudySpec
-from tasks.claim import claimed
-from tasks.inspect import Averaged, inspected
+from papa.spec import StudySpec, TaskSpec
+from papa.storage.artifacts import (
+    ArtifactReference,
+    fetched,
+    is_complete,
+    published,
+    read_metadata,
+    sha256_of_file,
+    verify,
+)
+from papa.storage.metadata import METADATA
+from tasks.locks import claimed
 from tasks.rank import read_stability
 from tasks.results import Point, results_table
-from tasks.session import Session
-from tasks.step import Step
+from tasks.step import Session, Step
 
 SPECIFICATION = "study.yaml"
 
@@ -119,3 +128,47 @@ def replace_folder(target: Path, source: Path) -> None:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The average of one encoder over one task's training text.
+
+    Attributes:
+        model: the encoder's name in tables.
+        encoder: whose attention.
+        task: its text and layout.
+        constants: the artifact of stage ``average``.
+    """
+
+    model: str
+    encoder: EncoderReference
+    task: TaskSpec
+    constants: ArtifactReference
+
+    def read(self) -> dict[str, Any]:
+        """What of it, besides the artifact, decides what is found."""
+        task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
+        return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
+
+
+def inspected(averages: Sequence[Averaged]) -> dict[str, Any]:
+    """The report's extras on matrices: shares of patterned heads for all, example heads of the first."""
+    import pandas
+
+    from papa.attention.constants import ConstantMatrices
+    from papa.attention.patterns import head_patterns, special_slots
+    from papa.corpora.tokens import special_tokens_of
+    from papa.reporting.figures.matrices import example_heads
+
+    rows: list[dict[str, Any]] = []
+    examples: list[Any] = []
+    for one in averages:
+        constants = ConstantMatrices.load(one.constants.folder, encoder=one.encoder, slots=one.task.slots)
+        double = one.task.kind == "pair" and special_tokens_of(load_tokenizer(one.encoder)).between == 2
+        special = special_slots(one.task.kind, one.task.slots, double_separator=double)
+        assert constants.counts is not None
+        patterns = head_patterns(constants.matrices, constants.counts, special)
+        rows.append({"Model": one.model, "Task": one.task.name, **patterns.summary()})
+        examples = examples or example_heads(constants.matrices, constants.seen, patterns)
+    return {"matrices": examples, "patterns": pandas.DataFrame(rows)} if rows else {}

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.artifacts import (
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError, TransientError
+from papa.progress import Progress
+from papa.storage.artifacts import (
     ArtifactReference,
     borrowed,
     complete_below,
@@ -25,15 +28,11 @@ from papa.artifacts import (
     read_metadata,
     remove,
 )
-from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError, TransientError
-from papa.progress import Progress
-from tasks.session import Session
-from tasks.step import Step, identity
+from tasks.step import Session, Step, identity
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
-    from papa.attention.averager import AttentionSums
+    from papa.attention.average import AttentionSums
 
 SUMS = "sums.safetensors"
 _FOLDED_AT_ONCE = 16
@@ -202,16 +201,16 @@ def average_shard(
     progress: Progress,
 ) -> None:
     """Publish the attention sums of one shard below ``shards``, unless they or the whole average are there by now."""
-    from papa.attention.averager import average_split
+    from papa.attention.average import average_split
 
     if _is_done(index, complete_below(shards)) or is_complete(average):
         return
-    tokenized = open_corpus(corpus.folder, corpus.digest)
+    tokenised = open_corpus(corpus.folder, corpus.digest)
     sums = average_split(
         encoder,
-        tokenized.split("train").shard(index),
+        tokenised.split("train").shard(index),
         slots=slots,
-        batch_tokens=encoder.tokens_a_batch(batch_tokens),
+        batch_tokens=encoder.tokens_per_batch(batch_tokens),
         progress=progress,
     )
     with published(f"{shards}/shard-{index}", metadata) as scratch:
@@ -220,7 +219,7 @@ def average_shard(
 
 def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], progress: Progress) -> None:
     """Publish the sum of ``parts``, added in their order, at ``folder``."""
-    from papa.attention.averager import AttentionAverager
+    from papa.attention.average import AttentionAverager
 
     averager: AttentionAverager | None = None
     for number, part in enumerate(parts):
@@ -244,7 +243,7 @@ def finish(
     progress: Progress,
 ) -> None:
     """Publish the constant matrices that the sums over all shards give."""
-    from papa.attention.averager import AttentionAverager
+    from papa.attention.average import AttentionAverager
 
     total = _read_sums(sums)
     layers, heads, slots, _ = total.sums.shape
@@ -259,7 +258,7 @@ def _read_sums(address: str) -> AttentionSums:
     Raises:
         ArtifactError: they are damaged, or were removed.
     """
-    from papa.attention.averager import AttentionSums
+    from papa.attention.average import AttentionSums
 
     try:
         with borrowed(address, SUMS) as folder:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from papa.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.storage.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
 from tasks.probe import features_folder, scores_of
-from tasks.session import Session
-from tasks.step import Step, identity
+from tasks.step import Session, Step, identity
 from tasks.tokenise import open_corpus
 
 BASELINE = "baseline.json"
@@ -90,17 +89,17 @@ def baseline(
     """Publish the baselines of one encoder on one task at ``folder``, unless they are there by now."""
     if is_complete(folder):
         return
-    from papa.probes.embeddings import WordEmbeddings
     from papa.probes.evaluate import evaluate_cell
+    from papa.probes.features import WordEmbeddings
     from papa.scores.baselines import best_constant_answer
 
     started = time.monotonic()
-    tokenized = open_corpus(corpus.folder, corpus.digest)
-    constant = best_constant_answer(tokenized, task, len(encoder.word_embeddings))
+    tokenised = open_corpus(corpus.folder, corpus.digest)
+    constant = best_constant_answer(tokenised, task, len(encoder.word_embeddings))
     with features_folder(scratch) as place:
         scores = evaluate_cell(
             WordEmbeddings(encoder),
-            tokenized,
+            tokenised,
             task,
             seeds,
             features=features,

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from papa.artifacts import Address
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from tasks.session import Session
-from tasks.step import Step, identity
+from papa.storage.artifacts import Address
+from tasks.step import Session, Step, identity
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def control(
     progress: Progress,
 ) -> None:
     """Publish one kind of control matrices at ``folder``."""
-    from papa.attention.controls import CONTROLS
+    from papa.attention.constants import CONTROLS
 
     matrices = CONTROLS[kind](encoder_reference.layers, encoder_reference.heads, slots)
     matrices.save(folder, encoder_reference, metadata)

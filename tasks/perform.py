@@ -15,9 +15,8 @@ from prefect.futures import PrefectFuture
 from prefect.states import State
 
 from papa.errors import PapaError, TransientError
-from tasks.claim import claimed
-from tasks.session import Session
-from tasks.step import Step
+from tasks.locks import claimed
+from tasks.step import Session, Step
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""

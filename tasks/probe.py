@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from papa.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
-from papa.cache import scratch_folder
 from papa.encoders.reference import EncoderReference
 from papa.errors import SpecError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
-from tasks.session import Session
-from tasks.step import Step, identity
+from papa.storage.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
+from papa.storage.cache import scratch_folder
+from tasks.step import Session, Step, identity
 from tasks.tokenise import open_corpus
 
 SCORES = "scores.json"
@@ -130,7 +129,7 @@ def probe(
     from papa.scores.metrics import positive_name
 
     started = time.monotonic()
-    tokenized = open_corpus(corpus.folder, corpus.digest)
+    tokenised = open_corpus(corpus.folder, corpus.digest)
     unseen: float | None = None
     with features_folder(scratch) as place:
         options: dict[str, Any] = {
@@ -140,20 +139,20 @@ def probe(
             "progress": progress,
         }
         if not heads:
-            scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
+            scores = evaluate_cell(encoder, tokenised, task, seeds, **options)
         else:
             assert constants is not None
             matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
             if trained:
-                scores = _trained_cell()(encoder, matrices, heads, tokenized, task, seeds, **options)
+                scores = _trained_cell()(encoder, matrices, heads, tokenised, task, seeds, **options)
             else:
                 with replaced(encoder, matrices, heads) as coverage:
-                    scores = evaluate_cell(encoder, tokenized, task, seeds, **options)
+                    scores = evaluate_cell(encoder, tokenised, task, seeds, **options)
                 unseen = coverage.unseen_share
     seconds = time.monotonic() - started
     document = {
         "scores": scores_of(scores),
-        "positive": positive_name(task, tokenized.label_names),
+        "positive": positive_name(task, tokenised.label_names),
         "coverage": unseen,
         "constant_heads": [list(head) for head in heads],
         "heads": encoder.layers * encoder.heads,
@@ -213,7 +212,7 @@ def scores_of(scores: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _trained_cell() -> Any:
     try:
-        from papa.probes.trained import evaluate_trained_cell
+        from papa.probes.evaluate import evaluate_trained_cell
     except ImportError:
         raise SpecError(
             "constants of kind 'trained' are not available yet: use average, identity, toeplitz or zeros"

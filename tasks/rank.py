@@ -10,21 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
+from papa.storage.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
 from papa.workers.team import Alone, Crew, Team
-from tasks.session import Session
-from tasks.step import Step, identity
+from tasks.step import Session, Step, identity
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
-    from papa.corpora.corpus import TokenizedCorpus
+    from papa.corpora.corpus import TokenisedCorpus
     from papa.probes.joint import JointGradients, PartGradient, Tensors
-    from papa.probes.parts import Part
+    from papa.probes.minibatches import Part
     from papa.ranking.stability import Stability
 
 LAMBDA = "lambda.safetensors"
@@ -98,7 +97,7 @@ class Rank(Step):
 
     def feeds_a_team(self, on_gpu: bool) -> bool:
         """Whether minibatches have work for more than one worker; others are better off with other steps."""
-        from papa.probes.parts import part_tokens
+        from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.path)
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
@@ -124,15 +123,15 @@ def rank(
         return
     from safetensors.torch import save_file
 
+    from papa.ranking.learned import train_lambda
     from papa.ranking.stability import stability
-    from papa.ranking.training import train_lambda
 
     started = time.monotonic()
-    tokenized, matrices = opened(reference, corpus, constants, task)
+    tokenised, matrices = opened(reference, corpus, constants, task)
     shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
     with (team or Alone(encoder)).crew(gradients, shared) as crew:
         lambdas = train_lambda(
-            encoder, matrices, tokenized, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
+            encoder, matrices, tokenised, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
         )
     orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}
@@ -155,15 +154,15 @@ def gradients(
     seed: int,
 ) -> JointGradients:
     """What finds gradients on one member of a crew, which opens everything for itself."""
-    from papa.ranking.training import lambda_gradients
+    from papa.ranking.learned import lambda_gradients
 
-    tokenized, matrices = opened(reference, corpus, constants, task)
-    return lambda_gradients(encoder=encoder, constants=matrices, corpus=tokenized, task=task, seed=seed)
+    tokenised, matrices = opened(reference, corpus, constants, task)
+    return lambda_gradients(encoder=encoder, constants=matrices, corpus=tokenised, task=task, seed=seed)
 
 
 def opened(
     reference: EncoderReference, corpus: ArtifactReference, constants: ArtifactReference, task: TaskSpec
-) -> tuple[TokenizedCorpus, ConstantMatrices]:
+) -> tuple[TokenisedCorpus, ConstantMatrices]:
     """What λ is trained on: the text and the constant matrices, verified."""
     from papa.attention.constants import ConstantMatrices
 

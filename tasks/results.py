@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from papa.artifacts import ArtifactReference
 from papa.spec import Metric
+from papa.storage.artifacts import ArtifactReference
 from tasks.baseline import read_baseline
 from tasks.probe import read_examples, read_scores
 
@@ -99,7 +99,7 @@ def _over_examples(points: list[Point]) -> dict[tuple[Any, ...], Any]:
     """The intervals over validation examples of one encoder's points on one task, by combination."""
     import numpy as np
 
-    from papa.scores.resampling import over_examples
+    from papa.scores.intervals import over_examples
 
     # A combination's seeds may lie in several artifacts, and an artifact may serve several combinations.
     artifacts: dict[tuple[Any, ...], tuple[ArtifactReference, ...]] = {}

@@ -1,15 +1,17 @@
-"""A step: one stage on known inputs, with the key of its result."""
+"""A step: one stage on known inputs, with the key of its result; and what it may use while it runs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from tasks.session import Session
+from papa.spec import ExecutionSpec
+from papa.workers import WorkerPool
 from tasks.store import Store, cache_key
 
 
@@ -86,3 +88,26 @@ def identity(encoder: EncoderReference) -> dict[str, Any]:
         "width": encoder.width,
         "precision": encoder.precision,
     }
+
+
+class Reporter(Protocol):
+    """Who is told how far the work is."""
+
+    def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
+        """While the block runs, the work ``name`` is in progress; yields where to tell how far it is."""
+
+    def waits(self, name: str) -> None:
+        """Another run works on ``name``; its result is waited for."""
+
+    def again(self, name: str, reason: str) -> None:
+        """The work ``name`` failed and will be tried again."""
+
+
+class Session:
+    """What steps share while a study runs. No step reads another's data through it."""
+
+    def __init__(self, store: Store, pool: WorkerPool, execution: ExecutionSpec, reporter: Reporter) -> None:
+        self.store = store
+        self.pool = pool
+        self.execution = execution
+        self.reporter = reporter

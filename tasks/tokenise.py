@@ -7,15 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.artifacts import Address, is_complete
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
-from tasks.session import Session
-from tasks.step import Step
+from papa.storage.artifacts import Address, is_complete
+from tasks.step import Session, Step
 
 if TYPE_CHECKING:
-    from papa.corpora.corpus import TokenizedCorpus
+    from papa.corpora.corpus import TokenisedCorpus
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class Tokenise(Step):
     fingerprint: str
 
     def spec(self) -> dict[str, Any]:
-        from papa.corpora import TOKENIZE_VERSION
+        from papa.corpora import TOKENISE_VERSION
 
         return {
-            "format": TOKENIZE_VERSION,
+            "format": TOKENISE_VERSION,
             "task": corpus_part(self.task),
             "layout": self.layout.model_dump(mode="json"),
             "model_type": self.encoder.model_type,
@@ -90,10 +89,10 @@ def tokenise(
     """Publish the tokenised corpus at ``folder``, unless it is there by now."""
     if is_complete(folder):
         return
-    from papa.corpora.corpus import tokenize_corpus
+    from papa.corpora.corpus import tokenise_corpus
     from papa.encoders.reference import load_tokenizer
 
-    tokenize_corpus(
+    tokenise_corpus(
         task,
         layout,
         load_tokenizer(encoder_reference),
@@ -105,7 +104,7 @@ def tokenise(
 
 
 @lru_cache(maxsize=8)
-def open_corpus(folder: Path, digest: str) -> TokenizedCorpus:
+def open_corpus(folder: Path, digest: str) -> TokenisedCorpus:
     """The tokenised corpus at ``folder``, verified once a process for each content."""
     from papa.corpora.corpus import load_corpus
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.artifacts import metadata_below, remove, stored_below
-from papa.cache import cache_folder
-from papa.filesystem import is_uri
-from papa.remote import StoredFile
-from tasks.marker import KEY, STAGE
-from tasks.store import Store
+from papa.storage.artifacts import metadata_below, remove, stored_below
+from papa.storage.cache import cache_folder
+from papa.storage.filesystem import is_uri
+from papa.storage.remote import StoredFile
+from tasks.store import KEY, STAGE, Store
 
 _RESULTS = ("aggregate", "track")
 _SHARDS = "average-shards"

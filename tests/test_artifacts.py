@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from papa.artifacts import METADATA, is_complete, published, read_metadata, reference, verify
 from papa.errors import ArtifactError
+from papa.storage.artifacts import METADATA, is_complete, published, read_metadata, reference, verify
 
 
 def publish(folder: Path, text: str = "data") -> None:

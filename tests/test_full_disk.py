@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from papa.artifacts import is_complete, published
 from papa.errors import ArtifactError
 from papa.probes.features import DiskSpaceError, reserved
+from papa.storage.artifacts import is_complete, published
 
 pytestmark = pytest.mark.server
 

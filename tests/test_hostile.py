@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from papa.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
-from papa.cache import cache_folder
-from papa.corpora.corpus import CORPUS, TOKENIZE_VERSION, load_corpus
-from papa.digests import sha256_of_file, sha256_of_json
+from papa.corpora.corpus import CORPUS, TOKENISE_VERSION, load_corpus
 from papa.errors import ArtifactError
-from papa.filesystem import filesystem
+from papa.storage.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
+from papa.storage.cache import cache_folder
+from papa.storage.digests import sha256_of_file, sha256_of_json
+from papa.storage.filesystem import filesystem
 
 NAMES = [
     "../escaped.txt",
@@ -155,7 +155,7 @@ def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, fi
         held = {"kind": "text", "slots": 8, "pad_token_id": 0, "label_names": None, "shards": shards}
         (folder / CORPUS).write_text(json.dumps(held))
         files = {name: sha256_of_file(folder / name) for name in covered}
-        metadata = {"stage": "tokenize", "version": TOKENIZE_VERSION, "files": files, "digest": sha256_of_json(files)}
+        metadata = {"stage": "tokenize", "version": TOKENISE_VERSION, "files": files, "digest": sha256_of_json(files)}
         (folder / "metadata.json").write_text(json.dumps(metadata))
 
     name_shards("train-00000.arrow")

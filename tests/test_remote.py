@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from papa.artifacts import (
+from papa.errors import ArtifactError, PapaError, TransientError
+from papa.storage.artifacts import (
     ArtifactReference,
     borrowed,
     complete_below,
@@ -29,9 +30,8 @@ from papa.artifacts import (
     stored_below,
     verify,
 )
-from papa.cache import copies_of, local_name
-from papa.errors import ArtifactError, PapaError, TransientError
-from papa.filesystem import check
+from papa.storage.cache import copies_of, local_name
+from papa.storage.filesystem import check
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
 

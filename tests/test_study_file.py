@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from papa.errors import SpecError
 from papa.spec import StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
 
 SMALLEST: dict[str, Any] = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
 OWN = {

@@ -1,4 +1,4 @@
-"""Constant matrices: what an encoder's attention is replaced by."""
+"""Constant matrices: what an encoder's attention is replaced by, and the paper's controls (Section 5.2)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from papa.artifacts import Address, published, verify
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
+from papa.storage.artifacts import Address, published, verify
 
 FILE = "constants.safetensors"
 
@@ -90,3 +91,32 @@ class ConstantMatrices:
         return cls(
             matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"], counts=tensors.get("counts")
         )
+
+
+def identity(layers: int, heads: int, slots: int) -> ConstantMatrices:
+    """Every token takes from itself alone."""
+    return _everywhere("identity", torch.eye(slots), layers, heads)
+
+
+def toeplitz(layers: int, heads: int, slots: int) -> ConstantMatrices:
+    """Harmonic in distance: C[i, j] = 1 / (|i - j| + 1)."""
+    positions = torch.arange(slots)
+    distance = (positions[:, None] - positions).abs()
+    return _everywhere("toeplitz", 1.0 / (distance + 1), layers, heads)
+
+
+def zeros(layers: int, heads: int, slots: int) -> ConstantMatrices:
+    """The head puts out nothing: pruned (Michel et al., 2019)."""
+    return _everywhere("zeros", torch.zeros(slots, slots), layers, heads)
+
+
+CONTROLS = {"identity": identity, "toeplitz": toeplitz, "zeros": zeros}
+
+
+def _everywhere(kind: ConstantsKind, matrix: torch.Tensor, layers: int, heads: int) -> ConstantMatrices:
+    slots = matrix.shape[0]
+    return ConstantMatrices(
+        matrices=matrix.float().repeat(layers, heads, 1, 1),
+        seen=torch.ones(slots, slots, dtype=torch.bool),
+        kind=kind,
+    )

@@ -12,10 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.product import at_slots, constant_product, normalised_rows
-from papa.attention.replacement import check_fits
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import OwnAttention
+from papa.attention.replacement import at_slots, check_fits, constant_product, normalised_rows
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 
 
@@ -25,9 +24,9 @@ class _Mixing:
 
     matrices: Float[Tensor, "heads slots slots"]
     share: Float[Tensor, "heads 1 1"]
-    own_heads: None = None
+    dependent_heads: None = None
 
-    def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         all_heads = torch.arange(len(self.matrices), device=value.device)
         matrices = at_slots(self.matrices, all_heads, batch.slots).to(value.dtype)
         if own.dropout > 0:
@@ -35,7 +34,7 @@ class _Mixing:
         constant = constant_product(matrices, value, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
 
-    def _with_dropout(self, own: OwnAttention, value: Tensor, matrices: Tensor, batch: CompactBatch) -> Tensor:
+    def _with_dropout(self, own: InputDependentAttention, value: Tensor, matrices: Tensor, batch: MicroBatch) -> Tensor:
         """Entries of the mix itself are dropped, so here it is written out."""
         probabilities = replace(own, dropout=0.0).probabilities()
         constant = normalised_rows(matrices, batch.attention_mask)

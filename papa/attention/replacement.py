@@ -1,4 +1,7 @@
-"""Replace chosen heads' attention by constant matrices; the encoder is whole again after the block."""
+"""Replace chosen heads' attention by constant matrices; the encoder is whole again after the block.
+
+The product of a constant matrix with values is masked and row-normalised without a matrix for each input.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.product import at_slots, constant_product
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import OwnAttention
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
 
@@ -45,18 +48,18 @@ class _Replacing:
 
     matrices: Float[Tensor, "heads slots slots"]
     constant_heads: Int[Tensor, " constant"]
-    own_heads: Int[Tensor, " own"]
+    dependent_heads: Int[Tensor, " dependent"]
 
-    def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         # Read at every pass: the matrices may be in training.
         matrices = at_slots(self.matrices, self.constant_heads, batch.slots).to(value.dtype)
-        if self.own_heads.numel() == 0:
+        if self.dependent_heads.numel() == 0:
             return constant_product(matrices, value, batch.attention_mask, own.dropout)
         output = torch.empty_like(value)
         output[:, self.constant_heads] = constant_product(
             matrices, value[:, self.constant_heads], batch.attention_mask, own.dropout
         )
-        output[:, self.own_heads] = own.product(value[:, self.own_heads])
+        output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads])
         return output
 
 
@@ -67,12 +70,12 @@ class _Counting:
     rule: _Replacing
     seen: Tensor
     coverage: Coverage
-    own_heads: Tensor = field(init=False)
+    dependent_heads: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.own_heads = self.rule.own_heads
+        self.dependent_heads = self.rule.dependent_heads
 
-    def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         real = batch.attention_mask.double()
         unseen = (~self.seen[batch.slots[:, None], batch.slots]).double()
         self.coverage.asked += float(real.sum(dim=1).square().sum())
@@ -121,8 +124,65 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
         rule = _Replacing(
             matrices=matrices[layer],
             constant_heads=torch.tensor(constant, device=encoder.device),
-            own_heads=torch.tensor(own, dtype=torch.long, device=encoder.device),
+            dependent_heads=torch.tensor(own, dtype=torch.long, device=encoder.device),
         )
         rules[layer] = rule if rules else _Counting(rule, seen, coverage)
     with encoder.ruled(rules):
         yield coverage
+
+
+def at_slots(
+    matrices: Float[Tensor, "heads slots slots"], chosen: Int[Tensor, " chosen"], slots: Int[Tensor, " m"]
+) -> Float[Tensor, "chosen m m"]:
+    """C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
+    size, m = matrices.shape[-1], len(slots)
+    if m == size:
+        return matrices.index_select(0, chosen)
+    pairs = (slots[:, None] * size + slots).flatten()
+    entries = (chosen[:, None] * (size * size) + pairs).flatten()
+    return matrices.flatten().index_select(0, entries).view(-1, m, m)
+
+
+def constant_product(
+    matrices: Float[Tensor, "heads m m"],
+    value: Float[Tensor, "batch heads m width"],
+    attention_mask: Bool[Tensor, "batch m"],
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads m width"]:
+    """What constant heads put out (paper, Section 3.1).
+
+    Args:
+        matrices: C at the batch's slots.
+        value: V of the same heads.
+        attention_mask: r, where inputs have tokens.
+        dropout: probability with which entries are dropped; above 0 each input needs matrices of its own.
+
+    Returns:
+        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out 0. Sums are of
+        absolute values, which matters only to trained matrices, whose entries may be negative.
+    """
+    if dropout > 0:
+        rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)
+        return torch.matmul(rows, value)
+    batch, heads, m, width = value.shape
+    all_real = bool(attention_mask.all())
+    if all_real:
+        sums = matrices.abs().sum(dim=-1, keepdim=True)
+        rows = matrices / torch.where(sums == 0, 1.0, sums)
+        mixed = torch.bmm(rows, value.permute(1, 2, 0, 3).reshape(heads, m, batch * width))
+        return mixed.view(heads, m, batch, width).permute(2, 0, 1, 3)
+    real = attention_mask.to(value.dtype)
+    masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3).reshape(heads, m, batch * width)
+    mixed = torch.bmm(matrices, masked).view(heads, m, batch, width)
+    sums = torch.matmul(matrices.abs(), real.T)[..., None]
+    mixed = mixed / torch.where(sums == 0, 1.0, sums)
+    return mixed.permute(2, 0, 1, 3)
+
+
+def normalised_rows(
+    matrices: Float[Tensor, "heads m m"], attention_mask: Bool[Tensor, "batch m"]
+) -> Float[Tensor, "batch heads m m"]:
+    """C as every input sees it: masked by its keys, rows divided by their sums. Only dropout needs it written out."""
+    masked = matrices * attention_mask[:, None, None, :]
+    sums = masked.abs().sum(dim=-1, keepdim=True)
+    return masked / torch.where(sums == 0, 1.0, sums)

@@ -1,22 +1,22 @@
-"""Corpora: sources of text, the task registry, the layout in slots, and compact batches.
+"""Corpora: sources of text, the task registry, the layout in slots, and micro-batches.
 
-Compact batches hold tensors and live in ``papa.corpora.compact``, so that reading text needs no torch.
+Compact batches hold tensors and live in ``papa.corpora.batches``, so that reading text needs no torch.
 """
 
-from papa.corpora.corpus import TOKENIZE_VERSION, TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora.corpus import TOKENISE_VERSION, TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.sources import Split, fingerprint, pinned, read_source
-from papa.corpora.split import TokenizedSplit
+from papa.corpora.split import TokenisedSplit
 from papa.corpora.table import SourceTable
 
 __all__ = [
-    "TOKENIZE_VERSION",
+    "TOKENISE_VERSION",
     "SourceTable",
     "Split",
-    "TokenizedCorpus",
-    "TokenizedSplit",
+    "TokenisedCorpus",
+    "TokenisedSplit",
     "fingerprint",
     "load_corpus",
     "pinned",
     "read_source",
-    "tokenize_corpus",
+    "tokenise_corpus",
 ]

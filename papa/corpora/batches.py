@@ -1,17 +1,21 @@
-"""Batches without padding: the real tokens of inputs of like length, side by side."""
+"""Micro-batches without padding: the real tokens of inputs of like length, side by side at all slots they use."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from papa.corpora.split import TokenisedSplit
+
 
 @dataclass(frozen=True)
-class CompactBatch:
+class MicroBatch:
     """Inputs of one corpus as their real tokens, input by input, and the slots at which any of them has one.
 
     Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward maps) it computes
@@ -43,7 +47,7 @@ class CompactBatch:
         token_slots: Int[Tensor, " tokens"],
         input_ids: Int[Tensor, " tokens"],
         token_type_ids: Int[Tensor, " tokens"],
-    ) -> CompactBatch:
+    ) -> MicroBatch:
         """The batch of these tokens, on the CPU; its columns are the slots that occur."""
         # Used with and without gradients, which tensors made in inference mode could not be.
         with torch.inference_mode(False):
@@ -115,9 +119,72 @@ class CompactBatch:
         flat = states.flatten(0, 1)
         return (flat if self.dense else flat.index_select(0, self._places))[None]
 
-    def to(self, device: torch.device) -> CompactBatch:
+    def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""
         if self.rows.device.type == device.type:
             return self
         moved = {field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)}
         return replace(self, **moved)
+
+
+LARGEST_BATCH = 256
+"""Inputs in a batch at most, however short they are."""
+
+
+def micro_batch(split: TokenisedSplit, rows: Sequence[int] | np.ndarray) -> MicroBatch:
+    """One batch of the rows with these numbers, in this order.
+
+    Its columns are the slots, ascending, at which any of the rows has a token.
+    """
+    rows = np.asarray(rows, dtype=np.int64)
+    tokens = split.tokens(rows)
+    return MicroBatch.of_tokens(
+        rows=torch.from_numpy(rows),
+        lengths=torch.from_numpy(tokens.lengths),
+        token_slots=torch.from_numpy(tokens.slots),
+        input_ids=torch.from_numpy(tokens.input_ids),
+        token_type_ids=torch.from_numpy(tokens.token_type_ids),
+    )
+
+
+def micro_batches(
+    split: TokenisedSplit,
+    rows: Sequence[int] | np.ndarray | None,
+    batch_tokens: int,
+    *,
+    largest: int = LARGEST_BATCH,
+) -> Iterator[MicroBatch]:
+    """The rows in batches, shortest first; the same rows always give the same batches.
+
+    Inputs are sorted by length (two texts: by the first text's, then the second's). A batch takes inputs
+    while inputs × slots stays within ``batch_tokens``, at least one and at most ``largest``.
+
+    Args:
+        split: a split or a shard of it.
+        rows: row numbers in the split; None takes all of ``split``.
+        batch_tokens: tokens in a batch, padding included.
+        largest: inputs in a batch at most.
+    """
+    for batch in _batches_of_rows(split, rows, batch_tokens, largest):
+        yield micro_batch(split, batch)
+
+
+def _batches_of_rows(
+    split: TokenisedSplit, rows: Sequence[int] | np.ndarray | None, batch_tokens: int, largest: int
+) -> Iterator[np.ndarray]:
+    rows = split.rows if rows is None else np.asarray(rows, dtype=np.int64)
+    local = rows - split.starts[0]
+    # A batch spans its longest first text and its longest rest (second text and special tokens).
+    first = split.first_lengths[local]
+    rest = split.lengths[local] - first
+    order = np.lexsort((rows, rest, first))
+    start, widest_first, widest_rest = 0, 0, 0
+    for position, (a, b) in enumerate(zip(first[order].tolist(), rest[order].tolist(), strict=True)):
+        width = max(widest_first, a) + max(widest_rest, b)
+        count = position - start + 1
+        if count > 1 and (count > largest or count * width > batch_tokens):
+            yield rows[order[start:position]]
+            start, widest_first, widest_rest = position, 0, 0
+        widest_first, widest_rest = max(widest_first, a), max(widest_rest, b)
+    if start < len(order):
+        yield rows[order[start:]]

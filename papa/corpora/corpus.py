@@ -13,22 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from papa.artifacts import Address, published, verify
-from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, room, room_in_pair
+from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import Ragged
 from papa.corpora.rows import TaskRows, read_rows
 from papa.corpora.sources import SPLITS, Split, fingerprint
-from papa.corpora.specials import Specials, specials_of
-from papa.corpora.split import TokenizedSplit
-from papa.corpora.tokens import IGNORED, masked, tokens_of_texts, tokens_of_words
+from papa.corpora.split import TokenisedSplit
+from papa.corpora.tokens import IGNORED, SpecialTokens, masked, special_tokens_of, tokens_of_texts, tokens_of_words
 from papa.errors import ArtifactError, EncoderError
 from papa.progress import Progress, silent
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
+from papa.storage.artifacts import Address, published, verify
 
 if TYPE_CHECKING:
     from papa.encoders.reference import EncoderReference
 
-TOKENIZE_VERSION = 2
+TOKENISE_VERSION = 2
 """Raised whenever the same rows would give other tokens, slots or labels."""
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
@@ -36,7 +35,7 @@ corpus, covers all that they read of it; the metadata repeats it for readers who
 
 
 @dataclass(frozen=True)
-class TokenizedCorpus:
+class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer.
 
     Attributes:
@@ -55,10 +54,10 @@ class TokenizedCorpus:
     label_names: tuple[str, ...] | None
     metadata: dict[str, Any]
 
-    def split(self, name: Split) -> TokenizedSplit:
+    def split(self, name: Split) -> TokenisedSplit:
         """The training or the validation rows."""
         shards = self.metadata["shards"][name]
-        return TokenizedSplit(
+        return TokenisedSplit(
             shards=tuple(self.folder / shard["file"] for shard in shards),
             kind=self.kind,
             slots=self.slots,
@@ -67,17 +66,17 @@ class TokenizedCorpus:
         )
 
 
-def load_corpus(folder: Path) -> TokenizedCorpus:
+def load_corpus(folder: Path) -> TokenisedCorpus:
     """Open the corpus at ``folder`` after checking every file against its digest.
 
     Raises:
         ArtifactError: it is missing, damaged, something else or of another version.
     """
     metadata = verify(folder)
-    if metadata.get("stage") != "tokenize" or metadata.get("version") != TOKENIZE_VERSION:
+    if metadata.get("stage") != "tokenize" or metadata.get("version") != TOKENISE_VERSION:
         found = f"{metadata.get('stage')} version {metadata.get('version')}"
         raise ArtifactError(
-            f"{folder} holds {found}, expected tokenize version {TOKENIZE_VERSION}: tokenise the corpus again"
+            f"{folder} holds {found}, expected tokenize version {TOKENISE_VERSION}: tokenise the corpus again"
         )
     if CORPUS not in metadata["files"]:
         raise ArtifactError(f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again")
@@ -88,7 +87,7 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
                 f"{folder} names a shard {shard['file']!r} that is none of its files: delete {folder} and run again"
             )
     names = held["label_names"]
-    return TokenizedCorpus(
+    return TokenisedCorpus(
         folder=folder,
         kind=held["kind"],
         slots=held["slots"],
@@ -98,7 +97,7 @@ def load_corpus(folder: Path) -> TokenizedCorpus:
     )
 
 
-def tokenize_corpus(
+def tokenise_corpus(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: Any,
@@ -131,16 +130,16 @@ def tokenize_corpus(
             f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
             f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
         )
-    specials = specials_of(tokenizer)
+    special_tokens = special_tokens_of(tokenizer)
     source = fingerprint(task.source)
     rows = read_rows(task)
-    writer = _Writer(task, layout, tokenizer, specials)
+    writer = _Writer(task, layout, tokenizer, special_tokens)
     total = rows.train.num_rows + rows.validation.num_rows
     # The counts fill up while shards are written; both documents are stored after the last.
     held: dict[str, Any] = {
         "kind": task.kind,
         "slots": task.slots,
-        "pad_token_id": specials.pad,
+        "pad_token_id": special_tokens.pad,
         "label_names": None if rows.label_names is None else list(rows.label_names),
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
@@ -151,7 +150,7 @@ def tokenize_corpus(
     }
     metadata = {
         "stage": "tokenize",
-        "version": TOKENIZE_VERSION,
+        "version": TOKENISE_VERSION,
         "task": task.name,
         "layout": layout.model_dump(),
         "encoder": encoder.name,
@@ -171,9 +170,9 @@ def tokenize_corpus(
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 
-    def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, specials: Specials) -> None:
-        self.task, self.layout, self.tokenizer, self.specials = task, layout, tokenizer, specials
-        self.room = room(layout, task.kind, task.slots)
+    def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, special_tokens: SpecialTokens) -> None:
+        self.task, self.layout, self.tokenizer, self.special_tokens = task, layout, tokenizer, special_tokens
+        self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.texts_cut = dict.fromkeys(SPLITS, 0)
         self.words_cut = dict.fromkeys(SPLITS, 0)
@@ -193,42 +192,42 @@ class _Writer:
                 yield part.num_rows
 
     def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[Arrangement, np.ndarray]:
-        specials, slots = self.specials, self.task.slots
+        special_tokens, slots = self.special_tokens, self.task.slots
         match self.task.kind:
             case "text":
                 texts = self._cut(self._texts(part, "text"), split)
-                return arrange_one(texts, specials, slots), part["label"].to_numpy()
+                return arrange_one(texts, special_tokens, slots), part["label"].to_numpy()
             case "pair":
-                limits = room_in_pair(specials, slots)
+                limits = pair_capacity(special_tokens, slots)
                 first, second = self._texts(part, "text"), self._texts(part, "text_pair")
                 too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
                 self.texts_cut[split] += int(too_long.sum())
-                return arrange_pair(first, second, specials, self.layout, slots), part["label"].to_numpy()
+                return arrange_pair(first, second, special_tokens, self.layout, slots), part["label"].to_numpy()
             case "mlm":
                 texts = self._cut(self._texts(part, "text"), split)
-                shown, labels = masked(texts, specials, self.task.mask_seed, SPLITS.index(split), start)
-                arranged = arrange_one(shown, specials, slots)
+                shown, labels = masked(texts, special_tokens, self.task.mask_seed, SPLITS.index(split), start)
+                arranged = arrange_one(shown, special_tokens, slots)
                 return arranged, arranged.spread(labels, IGNORED)
             case _:
                 return self._arranged_words(part, split)
 
     def _arranged_words(self, part: pa.Table, split: Split) -> tuple[Arrangement, np.ndarray]:
         words = pa.concat_arrays(part["words"].chunks)
-        tokens, firsts = tokens_of_words(self.tokenizer, self.specials, words)
-        kept = firsts.cut(self.room).values
+        tokens, firsts = tokens_of_words(self.tokenizer, self.special_tokens, words)
+        kept = firsts.cut(self.capacity).values
         self.words_cut[split] += int((firsts.values >= 0).sum() - (kept >= 0).sum())
         word_labels = pa.concat_arrays(part["label"].chunks).flatten().to_numpy()
         labels = np.full(len(kept), IGNORED, np.int64)
         labels[kept >= 0] = word_labels[kept[kept >= 0]]
-        arranged = arrange_one(self._cut(tokens, split), self.specials, self.task.slots)
+        arranged = arrange_one(self._cut(tokens, split), self.special_tokens, self.task.slots)
         return arranged, arranged.spread(labels, IGNORED)
 
     def _texts(self, part: pa.Table, column: str) -> Ragged:
-        return tokens_of_texts(self.tokenizer, self.specials, part[column].to_pylist())
+        return tokens_of_texts(self.tokenizer, self.special_tokens, part[column].to_pylist())
 
     def _cut(self, texts: Ragged, split: Split) -> Ragged:
-        self.texts_cut[split] += int((texts.lengths > self.room).sum())
-        return texts.cut(self.room)
+        self.texts_cut[split] += int((texts.lengths > self.capacity).sum())
+        return texts.cut(self.capacity)
 
 
 def _write_shard(path: Path, arranged: Arrangement, labels: np.ndarray, *, per_token: bool) -> None:

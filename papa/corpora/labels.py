@@ -1,7 +1,8 @@
-"""Labels of any spelling as class numbers, names and floats."""
+"""Labels: any spelling as class numbers, names and floats; entity tags as IOB2; how classes are spread."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -170,3 +171,74 @@ def _is_number(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_TAG = re.compile(r"O|([BI])-(.+)")
+
+
+def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]], int]:
+    """Tags in IOB2, and how many had to change.
+
+    In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity begins
+    with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues nothing as the
+    beginning of an entity loses nothing, and is what the CoNLL scorer does too.
+
+    Raises:
+        DataError: a tag is neither ``O`` nor ``B-…`` nor ``I-…``; rows are counted from 1.
+    """
+    converted: list[list[str]] = []
+    changed = 0
+    for number, tags in enumerate(rows, start=1):
+        row: list[str] = []
+        inside: str | None = None
+        for tag in tags:
+            match = _TAG.fullmatch(tag)
+            if match is None:
+                raise DataError(
+                    f"{origin}: row {number} has the tag '{tag}', which is not IOB2 (O, B-TYPE or I-TYPE): "
+                    "convert the tags, or score them with metric token_f1"
+                )
+            prefix, kind = match.groups()
+            if prefix == "I" and kind != inside:
+                tag = f"B-{kind}"
+                changed += 1
+            inside = kind
+            row.append(tag)
+        converted.append(row)
+    return converted, changed
+
+
+SHIFTED = 0.25
+"""Total variation distance between the classes of both splits from which on they count as spread differently: this
+share of one split's labels would have to be others for it to be like the other split."""
+
+
+def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[str]) -> list[str]:
+    """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly nothing.
+
+    Args:
+        train, validation: int64 [labels], the class of each row, or of each word.
+        names: the classes' names.
+    """
+    counts = [np.bincount(labels, minlength=len(names)) for labels in (train, validation)]
+    warnings = []
+    for split, found in zip(("training", "validation"), counts, strict=True):
+        if np.count_nonzero(found) == 1:
+            warnings.append(
+                f"every {split} label is '{names[int(found.argmax())]}' ({found.sum():,} of them), so "
+                + ("there is nothing to learn" if split == "training" else "a score shows nothing")
+                + ": take other rows, or more of them"
+            )
+    if not all(found.sum() for found in counts):
+        return warnings
+    shares = [found / found.sum() for found in counts]
+    difference = shares[1] - shares[0]
+    distance = float(np.abs(difference).sum() / 2)
+    if distance > SHIFTED:
+        most = int(np.abs(difference).round(9).argmax())
+        warnings.append(
+            f"classes are spread differently in the two splits (total variation distance {distance:.2f}): "
+            f"'{names[most]}' is {shares[0][most]:.0%} of the training labels and {shares[1][most]:.0%} of the "
+            "validation labels"
+        )
+    return warnings

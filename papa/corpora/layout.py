@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from papa.corpora.ragged import Ragged
-from papa.corpora.specials import Specials
+from papa.corpora.tokens import SpecialTokens
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec, TaskKind
 
@@ -52,7 +52,7 @@ class Arrangement:
         return spread
 
 
-def room(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
+def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
     """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code halves.
 
     Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each were the first of
@@ -62,43 +62,45 @@ def room(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
     return slots // 2 - 1 if halved else slots - 2
 
 
-def room_in_pair(specials: Specials, slots: int) -> tuple[int, int]:
+def pair_capacity(special_tokens: SpecialTokens, slots: int) -> tuple[int, int]:
     """How many tokens of each of two texts are kept.
 
     Raises:
-        EncoderError: no token of the second text has room.
+        EncoderError: no token of the second text fits.
     """
-    second = slots // 2 - specials.between - 1
+    second = slots // 2 - special_tokens.between - 1
     if second < 1:
         raise EncoderError(
-            f"slots {slots} leave no room for a second text beside {specials.between + 1} separators: "
-            f"set the task's slots to {2 * (specials.between + 2)} or more"
+            f"slots {slots} leave no room for a second text beside {special_tokens.between + 1} separators: "
+            f"set the task's slots to {2 * (special_tokens.between + 2)} or more"
         )
     return slots // 2 - 1, second
 
 
-def arrange_one(texts: Ragged, specials: Specials, slots: int) -> Arrangement:
+def arrange_one(texts: Ragged, special_tokens: SpecialTokens, slots: int) -> Arrangement:
     """Lay out one text a row; ``texts`` holds at most S-2 token ids a row."""
     nothing = Ragged(np.zeros(0, np.int32), np.zeros_like(texts.lengths))
-    arranged = _arrange(texts, nothing, 0, specials, slots)
+    arranged = _arrange(texts, nothing, 0, special_tokens, slots)
     # One text is one segment, to its last [SEP].
-    return replace(arranged, token_type_ids=np.full_like(arranged.token_type_ids, specials.segments[0]))
+    return replace(arranged, token_type_ids=np.full_like(arranged.token_type_ids, special_tokens.segments[0]))
 
 
-def arrange_pair(first: Ragged, second: Ragged, specials: Specials, layout: LayoutSpec, slots: int) -> Arrangement:
-    """Lay out two texts a row, of which each keeps what ``room_in_pair`` says.
+def arrange_pair(
+    first: Ragged, second: Ragged, special_tokens: SpecialTokens, layout: LayoutSpec, slots: int
+) -> Arrangement:
+    """Lay out two texts a row, of which each keeps what ``pair_capacity`` says.
 
     Segment ids either move with their tokens (``follow``), or each slot has the one that the tokenizer gives to the
     place of that number (``stay``), as it writes ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only
     until they fit S tokens together, and pads with 0.
     """
-    limits = room_in_pair(specials, slots)
-    arranged = _arrange(first.cut(limits[0]), second.cut(limits[1]), specials.between, specials, slots)
+    limits = pair_capacity(special_tokens, slots)
+    arranged = _arrange(first.cut(limits[0]), second.cut(limits[1]), special_tokens.between, special_tokens, slots)
     if layout.segment_ids == "follow":
         return arranged
-    lengths = _shortened(first.lengths, second.lengths, slots - specials.between - 2)
+    lengths = _shortened(first.lengths, second.lengths, slots - special_tokens.between - 2)
     first_lengths, second_lengths = (np.repeat(one, arranged.lengths) for one in lengths)
-    segments = _segments(arranged.slots, first_lengths, second_lengths, specials.between, specials)
+    segments = _segments(arranged.slots, first_lengths, second_lengths, special_tokens.between, special_tokens)
     return replace(arranged, token_type_ids=segments)
 
 
@@ -112,7 +114,11 @@ def _shortened(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.nd
 
 
 def _segments(
-    place: np.ndarray, first_lengths: np.ndarray, second_lengths: np.ndarray, between: int, specials: Specials
+    place: np.ndarray,
+    first_lengths: np.ndarray,
+    second_lengths: np.ndarray,
+    between: int,
+    special_tokens: SpecialTokens,
 ) -> np.ndarray:
     """The tokenizer's segment ids int8 [tokens] at some places of its own arrangement, 0 beyond its end.
 
@@ -121,12 +127,12 @@ def _segments(
         first_lengths, second_lengths: int64 [tokens], the lengths of the texts of each token's row.
     """
     start_of_second = first_lengths + between + 1
-    inside = np.where(place < start_of_second, specials.segments[1], specials.segments[2])
-    segments = np.where(place <= first_lengths, specials.segments[0], inside)
+    inside = np.where(place < start_of_second, special_tokens.segments[1], special_tokens.segments[2])
+    segments = np.where(place <= first_lengths, special_tokens.segments[0], inside)
     return np.where(place > start_of_second + second_lengths, 0, segments).astype(np.int8)
 
 
-def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, slots: int) -> Arrangement:
+def _arrange(first: Ragged, second: Ragged, between: int, special_tokens: SpecialTokens, slots: int) -> Arrangement:
     lengths = first.lengths + second.lengths + between + 2
     rows = Ragged(np.zeros(int(lengths.sum()), np.int32), lengths)
     place = rows.places  # in the tokenizer's own arrangement, without gaps
@@ -137,8 +143,8 @@ def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, sl
     is_first = (place >= 1) & (place <= end_of_first)
     is_second = (place >= start_of_second) & (place < last)
     input_ids = rows.values
-    input_ids[:] = specials.sep
-    input_ids[place == 0] = specials.cls
+    input_ids[:] = special_tokens.sep
+    input_ids[place == 0] = special_tokens.cls
     input_ids[is_first] = first.values
     input_ids[is_second] = second.values
 
@@ -149,7 +155,7 @@ def _arrange(first: Ragged, second: Ragged, between: int, specials: Specials, sl
     return Arrangement(
         input_ids=input_ids,
         slots=slot.astype(np.int32),
-        token_type_ids=_segments(place, end_of_first, second_lengths, between, specials),
+        token_type_ids=_segments(place, end_of_first, second_lengths, between, special_tokens),
         lengths=lengths,
         first_lengths=first.lengths,
         text_tokens=is_first,

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
-from papa.artifacts import sha256_of_file, sha256_of_json
 from papa.errors import DataError, HubUnreachableError
-from papa.hub import PATIENCE, download_bar, refusals_said
+from papa.hub import PATIENCE, download_bar, hub_errors
 from papa.spec import HubSource
+from papa.storage.artifacts import sha256_of_file, sha256_of_json
 
 README = "README.md"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -52,7 +52,7 @@ class Repository:
             return Path(self.name) / path
         from huggingface_hub import hf_hub_download
 
-        with _said(self.name, self.commit):
+        with _hub_errors(self.name, self.commit):
             if not self.is_here(path):
                 _ask(self.name, self.commit)
             return Path(
@@ -80,7 +80,7 @@ class Repository:
         start = max(0, self.files[path] - length)
         url = hf_hub_url(self.name, path, repo_type="dataset", revision=self.commit)
         headers = {**build_hf_headers(), "Range": f"bytes={start}-", "Accept-Encoding": "identity"}
-        with _said(self.name, self.commit):
+        with _hub_errors(self.name, self.commit):
             answer = get_session().get(url, headers=headers, timeout=PATIENCE)
             hf_raise_for_status(answer)
         return answer.content[-length:]
@@ -123,7 +123,7 @@ def _asked(name: str, revision: str | None) -> str:
 
     api = HfApi()
     try:
-        with _said(name, revision):
+        with _hub_errors(name, revision):
             _ask(name, revision)
             return api.resolve_revision(name, repo_type="dataset", revision=revision).resolved
     except HubUnreachableError:
@@ -145,7 +145,7 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
 
     with suppress(CachedRepoTreeNotFoundError):
         return known()
-    with _said(name, commit):
+    with _hub_errors(name, commit):
         _ask(name, commit)
         # The one call that keeps the list of files.
         small = [README, ".gitattributes"]
@@ -169,10 +169,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _said(name: str, revision: str | None) -> AbstractContextManager[None]:
+def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
     from huggingface_hub import constants
 
-    return refusals_said(f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError)
+    return hub_errors(f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError)
 
 
 def _is_commit(revision: str | None) -> TypeGuard[str]:

@@ -9,13 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.corpora.classes import split_warnings
-from papa.corpora.labels import LabelColumn, to_classes, to_numbers
-from papa.corpora.sampling import sampled_rows
+from papa.corpora.labels import LabelColumn, split_warnings, to_classes, to_iob2, to_numbers
 from papa.corpora.sources import Split, read_source
-from papa.corpora.spill import taken
-from papa.corpora.table import SourceTable
-from papa.corpora.tags import to_iob2
+from papa.corpora.table import SourceTable, take_rows
 from papa.errors import DataError
 from papa.spec import TaskSpec
 
@@ -63,7 +59,7 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
     tables, names, notes = labelled(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
     chosen = [
-        table if rows is None else taken(table, sampled_rows(table.num_rows, rows, task.sample_seed))
+        table if rows is None else take_rows(table, sampled_rows(table.num_rows, rows, task.sample_seed))
         for table, rows in zip(tables, (task.train_rows, task.validation_rows), strict=True)
     ]
     if names:
@@ -226,3 +222,19 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     """The column as one array that starts at its own first value."""
     combined = column.combine_chunks()
     return pa.concat_arrays([combined]) if isinstance(combined, pa.Array) else combined
+
+
+def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
+    """The numbers of a sample of rows, drawn without repeats: int64 [min(rows, count)].
+
+    A sample stands in the order in which it was drawn, so that a smaller one of the same seed is the start of a
+    larger one. Where all rows are taken they keep their own order.
+
+    Args:
+        count: rows there are.
+        rows: rows asked for; None takes all.
+        seed: of the draw.
+    """
+    if rows is None or rows >= count:
+        return np.arange(count)
+    return np.random.default_rng(seed).permutation(count)[:rows]

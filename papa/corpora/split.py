@@ -67,7 +67,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class TokenizedSplit:
+class TokenisedSplit:
     """The rows of one split, or of one shard of it, laid out; real tokens only.
 
     Rows keep their numbers in the split, whether the view is of the split or of a shard: ``rows`` lists them,
@@ -100,9 +100,9 @@ class TokenizedSplit:
     def label_per_token(self) -> bool:
         return self.kind in ("words", "mlm")
 
-    def shard(self, index: int) -> TokenizedSplit:
+    def shard(self, index: int) -> TokenisedSplit:
         """The view of one shard."""
-        return TokenizedSplit(
+        return TokenisedSplit(
             shards=(self.shards[index],),
             kind=self.kind,
             slots=self.slots,

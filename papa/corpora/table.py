@@ -1,14 +1,18 @@
-"""What every source yields: a table of rows that knows where it came from."""
+"""What every source yields: a table of rows that knows where it came from, memory-mapped where it is large."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.ipc
 
-from papa.errors import DataError
-from papa.names import nearest_first
+from papa.errors import DataError, nearest_first
 
 
 @dataclass(frozen=True)
@@ -42,3 +46,57 @@ class SourceTable:
                 "complete the row or remove it"
             )
         return column
+
+
+_ROWS_AT_ONCE = 8192
+
+
+def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The batches as one table: as it is where there is one batch, else mapped from a temporary file.
+
+    The file has no name any more when this returns; its space is free again when nothing uses the table.
+
+    Args:
+        batches: of one schema; checked in full, text for UTF-8 among others.
+        schema: theirs.
+
+    Raises:
+        pyarrow.ArrowInvalid: a batch is not valid.
+    """
+    checked = _checked(batches)
+    first = list(islice(checked, 2))
+    if len(first) < 2:
+        return pa.Table.from_batches(first, schema)
+    with tempfile.TemporaryDirectory(prefix="papa-rows-") as folder:
+        path = Path(folder) / "rows.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for batch in chain(first, checked):
+                writer.write_batch(batch)
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
+
+
+def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """These rows in this order. ``Table.take`` would join the whole table's chunks in memory first.
+
+    Args:
+        table: of any size.
+        rows: int64 row numbers.
+    """
+    batches = table.to_batches()
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    blocks = (rows[at : at + _ROWS_AT_ONCE] for at in range(0, len(rows), _ROWS_AT_ONCE))
+    return memory_mapped((_gathered(batches, starts, block) for block in blocks), table.schema)
+
+
+def _gathered(batches: list[pa.RecordBatch], starts: np.ndarray, rows: np.ndarray) -> pa.RecordBatch:
+    order = np.argsort(rows)
+    ascending = rows[order]
+    parts = zip(batches, starts, pairwise(np.searchsorted(ascending, starts)), strict=False)
+    found = [batch.take(pa.array(ascending[a:b] - start)) for batch, start, (a, b) in parts if a < b]
+    return pa.concat_batches(found).take(pa.array(np.argsort(order)))

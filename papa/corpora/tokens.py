@@ -1,15 +1,15 @@
-"""Text and words to token ids. Special tokens written out in the text are text."""
+"""Text and words to token ids, and a tokenizer's special tokens. Special tokens written out in the text are text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from papa.corpora.ragged import Ragged
-from papa.corpora.specials import Specials
 from papa.errors import EncoderError
 
 IGNORED = -100
@@ -18,7 +18,7 @@ MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
 
-def tokens_of_texts(tokenizer: Any, specials: Specials, texts: Sequence[str]) -> Ragged:
+def tokens_of_texts(tokenizer: Any, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
     """Token ids of each text, uncut and without special tokens."""
     ids = tokenizer(
         list(texts),
@@ -32,25 +32,25 @@ def tokens_of_texts(tokenizer: Any, specials: Specials, texts: Sequence[str]) ->
     )["input_ids"]
     tokens = Ragged.of(ids)
     # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never special.
-    special = np.isin(tokens.values, list(specials.reserved))
+    special = np.isin(tokens.values, list(special_tokens.reserved))
     if special.any():
-        tokens.values[special] = _unknown(specials)
+        tokens.values[special] = _unknown(special_tokens)
     return tokens
 
 
-def tokens_of_words(tokenizer: Any, specials: Specials, words: pa.LargeListArray) -> tuple[Ragged, Ragged]:
+def tokens_of_words(tokenizer: Any, special_tokens: SpecialTokens, words: pa.LargeListArray) -> tuple[Ragged, Ragged]:
     """Sub-tokens of each row's words, uncut; and for a word's first sub-token the word's number, else -1.
 
     Words are numbered within the whole array. Each distinct word is tokenised once, alone, as it would be
     inside a sentence; a word that yields nothing becomes the unknown token.
     """
     distinct = words.flatten().dictionary_encode()
-    spelled = [specials.prefix + word.strip() for word in distinct.dictionary.to_pylist()]
-    vocabulary = tokens_of_texts(tokenizer, specials, spelled) if spelled else Ragged.of([])
+    spelled = [special_tokens.prefix + word.strip() for word in distinct.dictionary.to_pylist()]
+    vocabulary = tokens_of_texts(tokenizer, special_tokens, spelled) if spelled else Ragged.of([])
     empty = vocabulary.lengths == 0
     if empty.any():
         lengths = np.maximum(vocabulary.lengths, 1)
-        values = np.full(int(lengths.sum()), _unknown(specials), np.int32)
+        values = np.full(int(lengths.sum()), _unknown(special_tokens), np.int32)
         values[np.repeat(~empty, lengths)] = vocabulary.values
         vocabulary = Ragged(values, lengths)
     tokens = vocabulary.take(distinct.indices.to_numpy(zero_copy_only=False))
@@ -60,7 +60,9 @@ def tokens_of_words(tokenizer: Any, specials: Specials, words: pa.LargeListArray
     return tokens.joined(counts), firsts.joined(counts)
 
 
-def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row: int) -> tuple[Ragged, np.ndarray]:
+def masked(
+    tokens: Ragged, special_tokens: SpecialTokens, seed: int, split: int, first_row: int
+) -> tuple[Ragged, np.ndarray]:
     """Hide tokens as BERT was trained: the ids to show, and the labels [tokens] to restore (-100 elsewhere).
 
     Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a random token
@@ -70,8 +72,8 @@ def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row:
     Raises:
         EncoderError: the tokenizer has no mask token.
     """
-    mask = check_mask(specials)
-    ordinary = np.setdiff1d(np.arange(specials.vocabulary), list(specials.reserved))
+    mask = check_mask(special_tokens)
+    ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = tokens.values.copy(), np.full(len(tokens.values), IGNORED, np.int64)
     offsets = tokens.offsets
     for row, (start, length) in enumerate(zip(offsets[:-1], tokens.lengths, strict=True), start=first_row):
@@ -87,18 +89,104 @@ def masked(tokens: Ragged, specials: Specials, seed: int, split: int, first_row:
     return Ragged(shown, tokens.lengths), labels
 
 
-def check_mask(specials: Specials) -> int:
+def check_mask(special_tokens: SpecialTokens) -> int:
     """The mask token's id.
 
     Raises:
         EncoderError: the tokenizer has no mask token.
     """
-    if specials.mask is None:
+    if special_tokens.mask is None:
         raise EncoderError("the tokenizer has no mask token, which a masked language model needs: use another encoder")
-    return specials.mask
+    return special_tokens.mask
 
 
-def _unknown(specials: Specials) -> int:
-    if specials.unknown is None:
+def _unknown(special_tokens: SpecialTokens) -> int:
+    if special_tokens.unknown is None:
         raise EncoderError("the tokenizer has no unknown token for text that it cannot spell: use another encoder")
-    return specials.unknown
+    return special_tokens.unknown
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """What the layout adds by id, learnt from how the tokenizer frames two texts itself.
+
+    Attributes:
+        cls, sep, pad: token ids.
+        unknown, mask: token ids, where the tokenizer has them.
+        between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
+        segments: segment ids of the first text (with [CLS]), of the separators between, and of the second
+            text (with the last [SEP]); all 0 where the tokenizer gives none.
+        prefix: what a word needs before it to be tokenised as inside a sentence: a space for most byte-level
+            tokenizers.
+        reserved: ids that no text may yield.
+        vocabulary: how many ids there are.
+    """
+
+    cls: int
+    sep: int
+    pad: int
+    unknown: int | None
+    mask: int | None
+    between: int
+    segments: tuple[int, int, int]
+    prefix: str
+    reserved: frozenset[int]
+    vocabulary: int
+
+
+def special_tokens_of(tokenizer: Any) -> SpecialTokens:
+    """Learn the special tokens of a tokenizer of the ``transformers`` library.
+
+    Raises:
+        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, or frames texts otherwise.
+    """
+    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    if not getattr(tokenizer, "is_fast", False):
+        raise EncoderError(
+            f"the tokenizer of '{name}' has no fast version (tokenizer.json): use an encoder that has one"
+        )
+    for role in ("cls", "sep", "pad"):
+        if getattr(tokenizer, f"{role}_token_id") is None:
+            raise EncoderError(
+                f"the tokenizer of '{name}' has no {role} token, which the layout ([CLS] text [PAD] [SEP]) "
+                "needs: use an encoder such as BERT or RoBERTa"
+            )
+    cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
+    pair = tokenizer("one", "two")
+    ids, sides = pair["input_ids"], pair.sequence_ids(0)
+    first, second = _extent(sides, 0), _extent(sides, 1)
+    between = ids[first[1] : second[0]]
+    framed = ids[: first[0]] == [cls] and ids[second[1] :] == [sep] and set(between) == {sep}
+    if not framed or len(between) > 2:
+        shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
+        raise EncoderError(
+            f"the tokenizer of '{name}' frames two texts as '{shown}' where the layout expects [CLS] one "
+            "[SEP] two [SEP], with one or two separators between: use an encoder such as BERT or RoBERTa"
+        )
+    types = pair.get("token_type_ids") or [0] * len(ids)
+    unknown, mask = tokenizer.unk_token_id, tokenizer.mask_token_id
+    ends = {sep, cls, int(tokenizer.pad_token_id)} | ({int(mask)} if mask is not None else set())
+    return SpecialTokens(
+        cls=cls,
+        sep=sep,
+        pad=int(tokenizer.pad_token_id),
+        unknown=None if unknown is None else int(unknown),
+        mask=None if mask is None else int(mask),
+        between=len(between),
+        segments=(types[first[0]], types[first[1]], types[second[0]]),
+        prefix=_prefix(tokenizer),
+        reserved=frozenset(ends | (set(tokenizer.all_special_ids) - {unknown})),
+        vocabulary=len(tokenizer),
+    )
+
+
+def _extent(sides: list[int | None], side: int) -> tuple[int, int]:
+    places = [place for place, value in enumerate(sides) if value == side]
+    return places[0], places[-1] + 1
+
+
+def _prefix(tokenizer: Any) -> str:
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    return " " if ids("the the") != ids("the") * 2 and ids("the the") == ids("the") + ids(" the") else ""

@@ -1,4 +1,7 @@
-"""BERT, RoBERTa, ELECTRA and their kin: stacked layers with ``attention.self`` behind the attention interface."""
+"""BERT, RoBERTa, ELECTRA and their kin, DistilBERT and ALBERT: stacked layers behind the attention interface.
+
+DistilBERT has no segments. ALBERT's layers share their weights: one attention module is called once for each layer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import route_interface
 from papa.encoders.family import Family, every_token, positions_are_slots, positions_count_tokens
 
@@ -17,7 +20,7 @@ def _attentions(model: nn.Module) -> Sequence[nn.Module]:
     return [layer.attention.self for layer in model.encoder.layer]  # type: ignore[union-attr]
 
 
-def inputs_by_slot(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+def inputs_by_slot(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),
@@ -26,7 +29,7 @@ def inputs_by_slot(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
     }
 
 
-def _inputs_by_count(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+def _inputs_by_count(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),
@@ -57,4 +60,53 @@ ROBERTA = Family(
     route=route_interface,
     positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,
     note="absolute positions count real tokens, as with padding",
+)
+
+
+def _distilbert_attentions(model: Any) -> list[nn.Module]:
+    return [layer.attention for layer in model.transformer.layer]
+
+
+def _distilbert_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+    return {
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch),
+        "position_ids": positions_are_slots(batch),
+    }
+
+
+DISTILBERT = Family(
+    name="DistilBERT",
+    model_types=("distilbert",),
+    attentions=_distilbert_attentions,
+    projections=("q_lin", "k_lin"),
+    model_inputs=_distilbert_inputs,
+    route=route_interface,
+    positions=lambda config: config.max_position_embeddings,
+    note="absolute positions are slots; it knows no segments",
+)
+
+
+def _albert_attentions(model: Any) -> list[nn.Module]:
+    groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
+    of_groups = [group.albert_layers[0].attention for group in groups]
+    return [of_groups[int(layer / (layers / len(groups)))] for layer in range(layers)]
+
+
+def _refuse(config: Any) -> str | None:
+    if config.inner_group_num != 1:
+        return f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only 1 is supported"
+    return None
+
+
+ALBERT = Family(
+    name="ALBERT",
+    model_types=("albert",),
+    attentions=_albert_attentions,
+    projections=("query", "key"),
+    model_inputs=inputs_by_slot,
+    route=route_interface,
+    refuse=_refuse,
+    positions=lambda config: config.max_position_embeddings,
+    note="absolute positions are slots; layers share weights but each has constant matrices of its own",
 )

@@ -1,18 +1,167 @@
-"""DeBERTa's first version: queries, keys and values in one projection, relative positions cut off at a distance."""
+"""DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are scored separately.
+
+The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative position of
+their slots and P, R are projections of the relative positions' embeddings. Every input of a micro-batch stands at
+the same slots, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
+
+The first version has queries, keys and values in one projection and cuts relative positions off at a distance. The
+second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from papa.encoders.disentangled import Projections, count_slots, model_inputs, route_disentangled
-from papa.encoders.dispatch import Dispatch
-from papa.encoders.family import Family
-from papa.encoders.routing import linear_of
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import (
+    Dispatch,
+    InputDependentAttention,
+    batch_at_hand,
+    linear_of,
+    slot_distances,
+    split_heads,
+)
+from papa.encoders.family import Family, every_token, positions_are_slots
 
 
-def _route(module: Any, dispatch: Dispatch) -> None:
+@dataclass(frozen=True)
+class Projections:
+    """What the linear maps of an attention module are called.
+
+    Attributes:
+        query, key, value: of the content.
+        position_key: of relative positions, met by queries (c2p); None where this term is off.
+        position_query: of relative positions, met by keys (p2c); None where this term is off.
+        terms: how many terms the scaling 1/√(head width · terms) counts.
+    """
+
+    query: str
+    key: str
+    value: str
+    position_key: str | None
+    position_query: str | None
+    terms: int
+
+
+def route_disentangled(module: nn.Module, dispatch: Dispatch, projections: Projections) -> None:
+    """Send the attention of a ``DisentangledSelfAttention`` through the dispatch."""
+    module.forward = partial(_attend, module, dispatch, projections)
+
+
+def _attend(
+    module: Any,
+    dispatch: Dispatch,
+    projections: Projections,
+    hidden_states: Float[Tensor, "1 tokens width"],
+    *_: object,
+    relative_pos: Int[Tensor, "m m"] | None = None,
+    rel_embeddings: Float[Tensor, "relative width"] | None = None,
+    **__: object,
+) -> tuple[Float[Tensor, "1 tokens width"], None]:
+    head_width: int = module.attention_head_size
+    query, key, value = (
+        split_heads(getattr(module, name)(hidden_states), head_width)
+        for name in (projections.query, projections.key, projections.value)
+    )
+    scaling = (head_width * projections.terms) ** -0.5
+    bias = None
+    query, key = dispatch.unpack_projected(query, key)
+    if dispatch.any_dependent_heads() and relative_pos is not None and rel_embeddings is not None:
+        embeddings = module.pos_dropout(rel_embeddings)[None]
+        bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
+    dropout = module.dropout.p if module.training else 0.0
+    own = InputDependentAttention(query, key, dispatch.mask, scaling, bias, dropout)
+    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2), None
+
+
+def _position_scores(
+    module: Any,
+    projections: Projections,
+    query: Float[Tensor, "batch dependent m head_width"],
+    key: Float[Tensor, "batch dependent m head_width"],
+    relative: Int[Tensor, "m m"],
+    embeddings: Float[Tensor, "1 relative width"],
+) -> Float[Tensor, "batch dependent m m"] | None:
+    """Both terms in which positions take part: against every relative position once, then read at each pair."""
+    pairs = (*query.shape[:2], *relative.shape)
+    scores = None
+    if projections.position_key is not None:
+        positions = split_heads(getattr(module, projections.position_key)(embeddings), query.shape[-1])
+        scores = (query @ positions.transpose(-1, -2)).gather(-1, relative.expand(pairs))
+    if projections.position_query is not None:
+        positions = split_heads(getattr(module, projections.position_query)(embeddings), query.shape[-1])
+        by_key = (key @ positions.transpose(-1, -2)).gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
+        scores = by_key if scores is None else scores + by_key
+    return scores
+
+
+class SlotPositions:
+    """Relative positions of slots, where the stock encoder would count columns.
+
+    Stands in for two methods of a DeBERTa encoder: ``get_rel_pos`` and ``get_rel_embedding``. Together they name,
+    for each pair of columns, a row of the relative embeddings that occur in the batch.
+
+    Args:
+        encoder: the stack of layers.
+        dispatch: knows the batch at hand.
+        row: from slot distances to rows of all relative embeddings.
+    """
+
+    def __init__(self, encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
+        self._all_embeddings = encoder.get_rel_embedding
+        self._dispatch = dispatch
+        self._row = row
+        self._batch: MicroBatch | None = None
+        self._occurring: tuple[Tensor, Tensor]
+
+    def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
+        """The rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
+        batch = batch_at_hand(self._dispatch)
+        if batch is not self._batch:
+            # The same batch may come again with gradients, which tensors made in inference mode cannot serve.
+            with torch.inference_mode(False):
+                rows, pairs = torch.unique(self._row(slot_distances(self._dispatch)), return_inverse=True)
+            self._batch, self._occurring = batch, (rows, pairs)
+        return self._occurring
+
+    def get_rel_pos(self, *_: object, **__: object) -> Int[Tensor, "m m"]:
+        """For each pair of columns, which of the rows of ``get_rel_embedding`` is meant."""
+        return self.rows_and_pairs()[1]
+
+    def get_rel_embedding(self) -> Float[Tensor, "relative width"]:
+        """The embeddings of the relative positions that occur."""
+        return self._all_embeddings()[self.rows_and_pairs()[0]]
+
+
+def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
+    """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no mask of its own.
+
+    That mask would be a square of all tokens, which the batch's own mask makes needless.
+    """
+    encoder.get_attention_mask = lambda attention_mask: attention_mask
+    if encoder.relative_attention:
+        positions = SlotPositions(encoder, dispatch, row)
+        encoder.get_rel_pos, encoder.get_rel_embedding = positions.get_rel_pos, positions.get_rel_embedding
+
+
+def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+    """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns without a token."""
+    return {
+        "input_ids": batch.input_ids[None],
+        "attention_mask": every_token(batch).long(),
+        "token_type_ids": batch.token_type_ids[None],
+        "position_ids": positions_are_slots(batch),
+    }
+
+
+def _route_v1(module: Any, dispatch: Dispatch) -> None:
     """Take the fused projection apart; each head's rows of it are its query, key and value, in this order."""
     heads, head_width = module.num_attention_heads, module.attention_head_size
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
@@ -33,7 +182,7 @@ def _route(module: Any, dispatch: Dispatch) -> None:
     route_disentangled(module, dispatch, projections)
 
 
-def _prepare(model: Any, dispatch: Dispatch) -> None:
+def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
     def row(distances: Tensor) -> Tensor:
         furthest = model.encoder.max_relative_positions
         return distances.clamp(-furthest, furthest - 1) + furthest
@@ -47,20 +196,87 @@ def _refuse(config: Any) -> str | None:
     return None
 
 
-def _attentions(model: Any) -> list[nn.Module]:
+def _attentions_v1(model: Any) -> list[nn.Module]:
     return [layer.attention.self for layer in model.encoder.layer]
 
 
 DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
-    attentions=_attentions,
+    attentions=_attentions_v1,
     projections=("query", "key", "pos_proj", "pos_q_proj"),
     model_inputs=model_inputs,
-    route=_route,
-    prepare=_prepare,
+    route=_route_v1,
+    prepare=_prepare_v1,
     refuse=_refuse,
     positions=lambda config: config.max_position_embeddings,
     note="relative positions are distances of slots; talking heads are not supported",
+    attention_implementation="eager",
+)
+
+
+def _route_v2(module: Any, dispatch: Dispatch) -> None:
+    kinds, shared = module.pos_att_type, module.share_att_key
+    projections = Projections(
+        query="query_proj",
+        key="key_proj",
+        value="value_proj",
+        position_key=("key_proj" if shared else "pos_key_proj") if "c2p" in kinds else None,
+        position_query=("query_proj" if shared else "pos_query_proj") if "p2c" in kinds else None,
+        terms=1 + ("c2p" in kinds) + ("p2c" in kinds),
+    )
+    route_disentangled(module, dispatch, projections)
+
+
+def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    encoder = model.encoder
+
+    def row(distances: Tensor) -> Tensor:
+        buckets, furthest = encoder.position_buckets, encoder.max_relative_positions
+        if buckets > 0:
+            distances = make_log_bucket_position(distances, buckets, furthest).long()
+            furthest = buckets
+        return (distances + furthest).clamp(0, 2 * furthest - 1)
+
+    count_slots(encoder, dispatch, row)
+    if encoder.conv is not None:
+        encoder.conv.conv = SlotConvolution(encoder.conv.conv, dispatch)
+
+
+class SlotConvolution(nn.Module):
+    """A convolution over slots: columns are put at their slots, and slots that no input uses hold zeros.
+
+    With padding those slots hold zeros too, because the mask has cleared them.
+    """
+
+    def __init__(self, convolution: nn.Conv1d, dispatch: Dispatch) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.dispatch = dispatch
+
+    def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
+        batch = batch_at_hand(self.dispatch)
+        unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
+        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.slots[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.slots, unpacked.transpose(1, 2))
+        return batch.pack(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
+
+
+def _attentions_v2(model: Any) -> list[nn.Module]:
+    return [layer.attention.self for layer in model.encoder.layer]
+
+
+DEBERTA_V2 = Family(
+    name="DeBERTa v2/v3",
+    model_types=("deberta-v2",),
+    attentions=_attentions_v2,
+    projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
+    model_inputs=model_inputs,
+    route=_route_v2,
+    prepare=_prepare_v2,
+    positions=lambda config: config.max_position_embeddings,
+    note="relative positions are buckets of distances of slots; so is the convolution of v2-xlarge and v2-xxlarge",
     attention_implementation="eager",
 )

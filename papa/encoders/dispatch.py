@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 
 
 @dataclass(frozen=True)
-class OwnAttention:
+class InputDependentAttention:
     """The input-dependent attention of some heads of one layer, not yet computed.
 
     Attributes:
@@ -34,14 +34,14 @@ class OwnAttention:
         dropout: probability with which entries are dropped (the authors' code probes with it; 0 otherwise).
     """
 
-    query: Float[Tensor, "batch own m width"]
-    key: Float[Tensor, "batch own m width"]
+    query: Float[Tensor, "batch dependent m width"]
+    key: Float[Tensor, "batch dependent m width"]
     mask: Bool[Tensor, "#batch 1 #m m"] | None
     scaling: float
-    bias: Float[Tensor, "#batch own m m"] | None = None
+    bias: Float[Tensor, "#batch dependent m m"] | None = None
     dropout: float = 0.0
 
-    def probabilities(self) -> Float[Tensor, "batch own m m"]:
+    def probabilities(self) -> Float[Tensor, "batch dependent m m"]:
         """A: the attention matrices themselves."""
         scores = torch.matmul(self.query * self.scaling, self.key.transpose(-1, -2))
         if self.bias is not None:
@@ -51,7 +51,7 @@ class OwnAttention:
         at_least_single = torch.promote_types(scores.dtype, torch.float32)
         return F.dropout(scores.softmax(dim=-1, dtype=at_least_single), self.dropout, training=self.dropout > 0)
 
-    def product(self, value: Float[Tensor, "batch own m width"]) -> Float[Tensor, "batch own m width"]:
+    def product(self, value: Float[Tensor, "batch dependent m width"]) -> Float[Tensor, "batch dependent m width"]:
         """A·V without holding A (fused kernel)."""
         mask: Tensor | None = self.mask
         if self.bias is not None:
@@ -66,17 +66,17 @@ class Rule(Protocol):
     """What the heads of one layer put out instead of A·V for all of them.
 
     Attributes:
-        own_heads: the heads whose queries and keys the rule asks for, ascending; None asks for all.
+        dependent_heads: the heads whose queries and keys the rule asks for, ascending; None asks for all.
     """
 
-    own_heads: Int[Tensor, " own"] | None
+    dependent_heads: Int[Tensor, " dependent"] | None
 
     def __call__(
-        self, own: OwnAttention, value: Float[Tensor, "batch heads m width"], batch: CompactBatch
+        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"], batch: MicroBatch
     ) -> Float[Tensor, "batch heads m width"]: ...
 
 
-class NothingLeftToDo(Exception):
+class StopForward(Exception):
     """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.observe``."""
 
 
@@ -85,24 +85,24 @@ class Dispatch:
     """The rules in force and the batch at hand, shared by all layers of one encoder."""
 
     rules: Mapping[int, Rule] = field(default_factory=dict)
-    batch: CompactBatch | None = None
+    batch: MicroBatch | None = None
     mask: Bool[Tensor, "batch 1 1 m"] | None = None
     layer: int = 0
 
-    def begin(self, batch: CompactBatch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Start a forward pass over ``batch``, which lies on the encoder's device."""
         self.batch = batch
         self.mask = None if batch.dense else batch.attention_mask[:, None, None, :]
         self.layer = 0
 
-    def own_heads(self) -> Int[Tensor, " own"] | None:
+    def dependent_heads(self) -> Int[Tensor, " dependent"] | None:
         """The heads of the layer at hand whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
-        return None if rule is None else rule.own_heads
+        return None if rule is None else rule.dependent_heads
 
-    def any_own_heads(self) -> bool:
+    def any_dependent_heads(self) -> bool:
         """Whether any head of the layer at hand needs its queries and keys."""
-        own = self.own_heads()
+        own = self.dependent_heads()
         return own is None or own.numel() > 0
 
     def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
@@ -113,10 +113,10 @@ class Dispatch:
 
     def unpack_projected(
         self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
-    ) -> tuple[Float[Tensor, "batch own m width"], Float[Tensor, "batch own m width"]]:
+    ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
         """Queries and keys of the heads asked for, input by input; of no head where the layer's rule asks for none."""
         assert self.batch is not None, "attention was called outside Encoder.hidden_states"
-        if self.any_own_heads():
+        if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
         inputs, columns = self.batch.shape
         none = query.new_empty(inputs, 0, columns, query.shape[-1])
@@ -128,7 +128,7 @@ class Dispatch:
         return self.batch.pack(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
 
     def attend(
-        self, own: OwnAttention, value: Float[Tensor, "batch heads m width"]
+        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]
     ) -> Float[Tensor, "batch heads m width"]:
         """What the heads of the layer at hand put out; moves on to the next layer."""
         assert self.batch is not None, "attention was called outside Encoder.hidden_states"
@@ -147,7 +147,7 @@ class Dispatch:
             self.rules = before
 
 
-class OwnHeadsProjection(nn.Module):
+class DependentHeadsProjection(nn.Module):
     """A query or key projection that is computed for the heads the layer's rule asks for, and no others.
 
     The rows of those heads are kept, one copy for each set of heads: layers may share the projection.
@@ -161,7 +161,7 @@ class OwnHeadsProjection(nn.Module):
         self._slices: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
 
     def forward(self, hidden_states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "1 tokens own_width"]:
-        heads = self.dispatch.own_heads()
+        heads = self.dispatch.dependent_heads()
         if heads is None:
             return self.linear(hidden_states)
         if heads.numel() == 0:
@@ -179,14 +179,14 @@ class OwnHeadsProjection(nn.Module):
 
 
 @contextmanager
-def own_heads_projected(
+def dependent_heads_projected(
     modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int
 ) -> Iterator[None]:
     """Inside the block, queries and keys are computed only for the heads that rules ask for."""
     unique = dict.fromkeys(modules)
     places = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
     for module, name, linear in places:
-        setattr(module, name, OwnHeadsProjection(linear, dispatch, head_width))
+        setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width))
     try:
         yield
     finally:
@@ -209,10 +209,10 @@ def _attention(
     dropout: float = 0.0,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """PAPA's entry in transformers' attention interface; the mask comes from the compact batch."""
+    """PAPA's entry in transformers' attention interface; the mask comes from the micro-batch."""
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
     query, key = dispatch.unpack_projected(query, key)
-    own = OwnAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
+    own = InputDependentAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
     return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))), None
 
 
@@ -222,3 +222,29 @@ def _no_mask(*_: object, **__: object) -> None:
 
 AttentionInterface.register("papa", _attention)
 AttentionMaskInterface.register("papa", _no_mask)
+
+
+def batch_at_hand(dispatch: Dispatch) -> MicroBatch:
+    """The micro-batch of the forward pass in progress."""
+    assert dispatch.batch is not None, "the model was called outside Encoder.hidden_states"
+    return dispatch.batch
+
+
+def slot_distances(dispatch: Dispatch) -> Int[Tensor, "m m"]:
+    """How many slots query i stands after key j, for all columns of the batch at hand."""
+    slots = batch_at_hand(dispatch).slots
+    return slots[:, None] - slots
+
+
+def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
+    """One slice a head."""
+    return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
+
+
+def linear_of(weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None) -> nn.Linear:
+    """A frozen linear map with these weights: one part of a fused map, so that its rows can be chosen alone."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
+    return linear

@@ -1,4 +1,4 @@
-"""A frozen encoder that runs on compact batches."""
+"""A frozen encoder that runs on micro-batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import Dispatch, NothingLeftToDo, own_heads_projected
-from papa.encoders.families import family_of
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError
 from papa.spec import Precision
@@ -67,8 +67,8 @@ class Encoder:
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
-    def tokens_a_batch(self, asked: int | None) -> int:
-        """Tokens in a compact batch: what was asked for, else what keeps a core's caches or a GPU busy."""
+    def tokens_per_batch(self, asked: int | None) -> int:
+        """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
 
     @property
@@ -76,12 +76,12 @@ class Encoder:
         """The input embeddings of the vocabulary."""
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
-    def hidden_states(self, batch: CompactBatch) -> list[Float[Tensor, "batch m width"]]:
-        """The L+1 hidden states of a compact batch, embeddings first; columns without a token hold no meaning."""
+    def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
+        """The L+1 hidden states of a micro-batch, embeddings first; columns without a token hold no meaning."""
         batch = batch.to(self.device)
         return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
-    def token_states(self, batch: CompactBatch) -> list[Float[Tensor, "tokens width"]]:
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first.
 
         Raises:
@@ -92,12 +92,12 @@ class Encoder:
             check_finite(found[-1])
         return found if self.precision == "float32" else [states.float() for states in found]
 
-    def observe(self, batch: CompactBatch) -> None:
-        """Run a compact batch for what the rules see of it, and no further than they need."""
-        with suppress(NothingLeftToDo):
+    def observe(self, batch: MicroBatch) -> None:
+        """Run a micro-batch for what the rules see of it, and no further than they need."""
+        with suppress(StopForward):
             self._forward(batch)
 
-    def _forward(self, batch: CompactBatch, **options: bool) -> Any:
+    def _forward(self, batch: MicroBatch, **options: bool) -> Any:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
@@ -118,9 +118,9 @@ class Encoder:
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
         """Inside the block the layers follow ``rules``; queries and keys are computed only where rules ask for them."""
-        some_heads = any(rule.own_heads is not None for rule in rules.values())
+        some_heads = any(rule.dependent_heads is not None for rule in rules.values())
         sliced = (
-            own_heads_projected(self._attentions, self.family.projections, self.dispatch, self.head_width)
+            dependent_heads_projected(self._attentions, self.family.projections, self.dispatch, self.head_width)
             if some_heads
             else nullcontext()
         )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch
 
 
@@ -24,7 +24,7 @@ class Family:
         attentions: its self-attention modules, one a layer in order; a module that layers share stands once a layer.
         projections: attribute names, on a routed self-attention module, of the linear maps whose rows are needed for
             heads with attention of their own alone: queries, keys, positions. A module may lack some.
-        model_inputs: the keyword arguments of the model's forward pass for a compact batch, each [1, tokens].
+        model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1, tokens].
         route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.
         note: what a user should know of it, in one line, for ``papa models``.
@@ -37,7 +37,7 @@ class Family:
     model_types: tuple[str, ...]
     attentions: Callable[[nn.Module], Sequence[nn.Module]]
     projections: tuple[str, ...]
-    model_inputs: Callable[[CompactBatch, Any], dict[str, Tensor]]
+    model_inputs: Callable[[MicroBatch, Any], dict[str, Tensor]]
     route: Callable[[nn.Module, Dispatch], None]
     positions: Callable[[Any], int]
     note: str
@@ -46,16 +46,16 @@ class Family:
     refuse: Callable[[Any], str | None] = lambda config: None
 
 
-def every_token(batch: CompactBatch) -> Bool[Tensor, "1 tokens"]:
+def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
     """The attention mask of packed tokens: each of them is real."""
     return torch.ones_like(batch.input_ids, dtype=torch.bool)[None]
 
 
-def positions_are_slots(batch: CompactBatch) -> Int[Tensor, "1 tokens"]:
+def positions_are_slots(batch: MicroBatch) -> Int[Tensor, "1 tokens"]:
     """Absolute positions: a token's position is its slot."""
     return batch.token_slots[None]
 
 
-def positions_count_tokens(batch: CompactBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:
+def positions_count_tokens(batch: MicroBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:
     """RoBERTa's numbering: real tokens count from ``pad_token_id + 1``."""
     return (batch.positions_in_input + pad_token_id + 1)[None]

@@ -8,10 +8,9 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import Dispatch, OwnAttention
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, slot_distances, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
-from papa.encoders.routing import heads_apart, linear_of, slot_distances
 
 LOCAL = "sliding_attention"
 
@@ -35,16 +34,16 @@ def _attend(
     from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
     query, key, value = (
-        heads_apart(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
+        split_heads(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
     )
-    if dispatch.any_own_heads():
+    if dispatch.any_dependent_heads():
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
     query, key = dispatch.unpack_projected(query, key)
     config: Any = module.config
     local = config.layer_types[module.layer_idx] == LOCAL
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
-    own = OwnAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
+    own = InputDependentAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
     return module.out_drop(module.Wo(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2))), None
 
 
@@ -60,7 +59,7 @@ def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     return near if dispatch.mask is None else (near & dispatch.mask) | itself
 
 
-def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),

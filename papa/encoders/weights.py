@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from papa.artifacts import is_complete, published, verify
-from papa.cache import cache_folder
 from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES
 from papa.errors import ArtifactError, EncoderError
+from papa.storage.artifacts import is_complete, published, verify
+from papa.storage.cache import cache_folder
 
 
 def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:

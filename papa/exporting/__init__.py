@@ -3,9 +3,9 @@
 ``export_encoder`` writes it, ``load_exported`` (also ``papa.load_exported``) loads it.
 """
 
-from papa.exporting.layout import InputLayout
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
+from papa.exporting.placement import InputLayout
 from papa.exporting.writing import export_encoder
 
 __all__ = ["ExportedEncoder", "InputLayout", "export_encoder", "load_exported"]

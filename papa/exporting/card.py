@@ -1,9 +1,14 @@
-"""The model card of an exported folder."""
+"""The model card of an exported folder: what the export cost and gained in score, speed and size."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from papa.exporting.document import ExportDocument
-from papa.exporting.report import point_label, report_rows
+from papa.reporting.wording import METRICS, NOTHING, order_label, percent_label, score_label
+from papa.scores.intervals import Interval, interval, relative_drop
 
 
 def model_card(document: ExportDocument) -> str:
@@ -52,3 +57,107 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
   above; `model.coverage.unseen_share` tells how much of what your inputs ask of the constants no text ever showed.
 - The licence and the limits of {encoder["name"]} hold for this folder too.
 """
+
+
+def score_kept(
+    metric: str, original: Sequence[float], scores: Sequence[float], unseen_share: float | None
+) -> dict[str, Any]:
+    """What a study found at the exported point.
+
+    Args:
+        metric: the task's metric.
+        original: scores with every head input-dependent, one a seed; empty where the study lacks them.
+        scores: scores at the point.
+        unseen_share: the share of entries of the constants asked for that the average never saw.
+    """
+    found = interval(scores)
+    before = interval(original) if original else None
+    return {
+        "metric": metric,
+        **_written(found),
+        "original": None if before is None else _written(before),
+        "relative_drop": None if before is None else _number(relative_drop(before.mean, found.mean)),
+        "unseen_share": unseen_share,
+    }
+
+
+def report_rows(
+    score: Mapping[str, Any] | None,
+    speed: Mapping[str, Any] | None,
+    size: Mapping[str, int],
+    heads: int,
+    all_heads: int,
+) -> list[tuple[str, str]]:
+    """The report as (what, finding)."""
+    rows = [("Constant heads", f"{heads} of {all_heads}")]
+    if score is not None:
+        before = score["original"]
+        metric = METRICS.get(score["metric"], score["metric"])
+        against = "the study has no score of the original (fraction 1)"
+        if before is not None:
+            drop = _float(score["relative_drop"])
+            lost = f"drop {percent_label(drop)}" if drop >= 0 else f"rise {percent_label(-drop)}"
+            against = f"original {_label(before)}, {lost}"
+        rows.append((f"Score ({metric})", f"{_label(score)} over {_seeds(score)}; {against}"))
+    for timing in [] if speed is None else speed["timings"]:
+        shape = f"batch {timing['batch']} × {timing['longest']} tokens"
+        rows.append(
+            (
+                f"Speed, {shape}",
+                f"{timing['ratio']:.2f}× ({1000 * timing['original_seconds']:.1f} → "
+                f"{1000 * timing['exported_seconds']:.1f} ms a batch; {timing['real_tokens']:.0f} real tokens)",
+            )
+        )
+    if speed is not None:
+        rows.append(("Measured", measured(speed)))
+    saved = 1 - size["weights"] / size["original_weights"]
+    rows.append(
+        (
+            "Weights",
+            f"{_megabytes(size['original_weights'])} → {_megabytes(size['weights'])} ({percent_label(saved)} smaller), "
+            f"and {_megabytes(size['constants'])} of constants",
+        )
+    )
+    return rows
+
+
+def measured(speed: Mapping[str, Any]) -> str:
+    """How the speed was measured, in one sentence."""
+    threads = f"{speed['threads']} thread{'s' if speed['threads'] > 1 else ''}"
+    return (
+        f"on {speed['device']} with {threads}, against the original with {speed['attention']} attention, in "
+        f"alternation, median of {speed['repeats']} repeats over {speed['rows']} validation rows"
+    )
+
+
+def point_label(study: Mapping[str, Any]) -> str:
+    """The point of a study in words."""
+    return (
+        f"{study['encoder']} · {study['task']} · {study['constants']} · {order_label(study['order'])} · "
+        f"fraction {study['fraction']:g}"
+    )
+
+
+def _label(score: Mapping[str, Any]) -> str:
+    return score_label(*(_float(score[name]) for name in ("mean", "low", "high"))) if score else NOTHING
+
+
+def _seeds(score: Mapping[str, Any]) -> str:
+    return f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
+
+
+def _written(found: Interval) -> dict[str, Any]:
+    return {name: _number(getattr(found, name)) for name in ("mean", "low", "high")} | {"seeds": found.seeds}
+
+
+def _number(value: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(value) else value
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.artifacts import sha256_of_file
 from papa.errors import ArtifactError
+from papa.storage.artifacts import sha256_of_file
 
 FORMAT = 1
 DOCUMENT = "papa.json"
@@ -28,7 +28,7 @@ class ExportDocument:
         heads: the constant heads as [layer, head], in the order of the stored matrices.
         constants: the kind of the matrices.
         study: the point of the study: name, encoder, task, constants, order, fraction; empty where there was none.
-        score: what the study found at that point, see ``papa.exporting.report``; None where unknown.
+        score: what the study found at that point, see ``papa.exporting.card``; None where unknown.
         speed: measured when the folder was written; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
     """

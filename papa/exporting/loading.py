@@ -14,12 +14,12 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head
 from papa.encoders.encoder import Encoder
-from papa.encoders.families import family_of
+from papa.encoders.supported import family_of
 from papa.errors import ArtifactError
 from papa.exporting.document import CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
-from papa.exporting.layout import InputLayout
 from papa.exporting.model import ExportedEncoder
-from papa.exporting.weights import with_all_rows
+from papa.exporting.placement import InputLayout
+from papa.exporting.trimming import with_all_rows
 
 
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> ExportedEncoder:

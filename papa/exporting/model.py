@@ -16,7 +16,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Coverage, Head, replaced
 from papa.encoders.encoder import Encoder
 from papa.exporting.document import ExportDocument
-from papa.exporting.layout import InputLayout, Mask, groups_of_like_length
+from papa.exporting.placement import InputLayout, Mask, groups_of_like_length
 
 
 class ExportedEncoder(nn.Module):
@@ -92,7 +92,7 @@ class ExportedEncoder(nn.Module):
         on_cpu = [None if tensor is None else tensor.cpu() for tensor in (input_ids, attention_mask, token_type_ids)]
         assert on_cpu[0] is not None
         placed = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
-        budget = self._encoder.tokens_a_batch(None)
+        budget = self._encoder.tokens_per_batch(None)
         if self.device.type == "cpu":
             budget *= torch.get_num_threads()
         restored: list[Tensor] = []

@@ -18,8 +18,8 @@ from torch import nn
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
-from papa.corpora.compact import compact_batch
-from papa.corpora.split import TokenizedSplit
+from papa.corpora.batches import micro_batch
+from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EncoderReference
@@ -27,12 +27,11 @@ from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
 from papa.exporting.document import CARD, CONSTANTS, WEIGHTS, ExportDocument
-from papa.exporting.examples import ordinary_inputs, reproducible_rows, spread_rows
-from papa.exporting.layout import InputLayout
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
-from papa.exporting.speed import measure_speed
-from papa.exporting.weights import needed_weights, without_constant_heads
+from papa.exporting.placement import InputLayout
+from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
+from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, silent
 
 TOLERANCE = 1e-4
@@ -47,7 +46,7 @@ def export_encoder(
     layout: InputLayout,
     folder: Path,
     *,
-    examples: TokenizedSplit | None = None,
+    examples: TokenisedSplit | None = None,
     study: Mapping[str, Any] | None = None,
     score: Mapping[str, Any] | None = None,
     device: str = "cpu",
@@ -66,7 +65,7 @@ def export_encoder(
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the point of the study, for the record.
-        score: what the study found there (``papa.exporting.report.score_kept``).
+        score: what the study found there (``papa.exporting.card.score_kept``).
         device: where speed is measured.
         progress: told (repeats done, repeats) while speed is measured.
 
@@ -171,14 +170,14 @@ def _save(
 
 @torch.inference_mode()
 def _check_same(
-    exported: ExportedEncoder, reference: EncoderReference, constants: ConstantMatrices, split: TokenizedSplit
+    exported: ExportedEncoder, reference: EncoderReference, constants: ConstantMatrices, split: TokenisedSplit
 ) -> None:
     """Compare with the encoder as the study ran it, in full precision, on some rows."""
     encoder = load_encoder(replace(reference, precision="float32"), str(exported.device))
     rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
     if not len(rows):
         return
-    batch = compact_batch(split, rows)
+    batch = micro_batch(split, rows)
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
     inputs = ordinary_inputs(split, rows, exported.layout)

@@ -1,4 +1,4 @@
-"""Features of a frozen encoder, computed once into a file that is then mapped into memory."""
+"""Features of a frozen encoder, or of its word embeddings alone, computed once into a file that is memory-mapped."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from papa.corpora.batches import CompactBatch
-from papa.corpora.compact import compact_batches
-from papa.corpora.split import TokenizedSplit
+from papa.corpora.batches import MicroBatch, micro_batches
+from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
+from papa.encoders.encoder import Encoder
 from papa.errors import DataError, PapaError, SpecError
-from papa.probes.embeddings import FeatureModel
-from papa.probes.packed import PackedFeatures, pack_states
-from papa.probes.places import TokenPlaces, inside
+from papa.probes.packed import PackedFeatures, TokenPlaces, pack_states, positions_in_spans
 from papa.progress import Progress, silent
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
@@ -33,7 +31,7 @@ class DiskSpaceError(PapaError):
 
 def extract_features(
     encoder: FeatureModel,
-    split: TokenizedSplit,
+    split: TokenisedSplit,
     path: Path,
     *,
     batch_tokens: int,
@@ -51,7 +49,7 @@ def extract_features(
         encoder: whatever replacement is active on it is in the features.
         split: the tokenised rows.
         path: the file to make.
-        batch_tokens: tokens in a compact batch, padding included.
+        batch_tokens: tokens in a micro-batch, padding included.
         dtype: how numbers are stored.
         progress: told of rows.
 
@@ -77,7 +75,7 @@ def extract_features(
 
 def compute_features(
     encoder: FeatureModel,
-    split: TokenizedSplit,
+    split: TokenisedSplit,
     rows: np.ndarray,
     *,
     batch_tokens: int,
@@ -93,12 +91,12 @@ def compute_features(
     shape = (places.tokens, encoder.layers + 1, encoder.width)
     values = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
     for batch, found in _batches(encoder, places, values.dtype, batch_tokens, progress):
-        into = torch.from_numpy(inside(*places.spans(batch)))
+        into = torch.from_numpy(positions_in_spans(*places.spans(batch)))
         values.index_copy_(0, into.to(encoder.device), found)
     return places.packed(values)
 
 
-def count_tokens(split: TokenizedSplit) -> int:
+def count_tokens(split: TokenisedSplit) -> int:
     """Tokens of the split that a probe sees: the labelled ones, or all where rows have the labels.
 
     Raises:
@@ -160,10 +158,10 @@ def _batches(
     dtype: torch.dtype,
     batch_tokens: int,
     progress: Progress,
-) -> Iterator[tuple[CompactBatch, Float[Tensor, "wanted layers width"]]]:
+) -> Iterator[tuple[MicroBatch, Float[Tensor, "wanted layers width"]]]:
     """Run the encoder over the rows; yields every batch with the features of its wanted tokens, row by row."""
     done = 0
-    for batch in compact_batches(places.split, places.rows, batch_tokens):
+    for batch in micro_batches(places.split, places.rows, batch_tokens):
         wanted = places.wanted(batch)
         if wanted is None or bool(wanted.any()):
             kept = None if wanted is None else wanted.to(encoder.device)
@@ -173,3 +171,46 @@ def _batches(
             yield batch, found
         done += len(batch.rows)
         progress(done, len(places.rows))
+
+
+@runtime_checkable
+class FeatureModel(Protocol):
+    """What features need of a frozen model: an ``Encoder``, or its word embeddings alone."""
+
+    model: nn.Module
+    config: Any
+    layers: int
+    width: int
+    device: torch.device
+
+    @property
+    def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]: ...
+
+    def tokens_per_batch(self, asked: int | None) -> int: ...
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]: ...
+
+
+class WordEmbeddings:
+    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is one hidden state.
+
+    Args:
+        encoder: whose; it stays as it is.
+
+    Attributes:
+        width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
+    """
+
+    layers = 0
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        self.config = encoder.config
+        self.word_embeddings = encoder.word_embeddings
+        self.device = encoder.device
+        self.width = self.word_embeddings.shape[1]
+        self.tokens_per_batch = encoder.tokens_per_batch
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
+        """The embedding of each real token, input by input."""
+        return [self.word_embeddings[batch.input_ids.to(self.device)].float()]

@@ -1,6 +1,6 @@
 """Training a probe together with a parameter of the encoder's attention; the encoder itself stays frozen.
 
-Every minibatch is cut into parts (``papa.probes.parts``). Whoever holds ``JointGradients`` finds the gradient of a part
+Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` finds the gradient of a part
 for given values; the parts' gradients are added in their order, and one optimizer takes the step. So the result is
 the same, bit for bit, whoever computes what.
 """
@@ -18,17 +18,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from papa.corpora.compact import compact_batch
-from papa.corpora.corpus import TokenizedCorpus
+from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
 from papa.probes.features import count_tokens
-from papa.probes.live import live_features
-from papa.probes.optimizer import adamw, clip_gradients
-from papa.probes.order import minibatches, seed_of, window_rows
-from papa.probes.parts import Part, part_tokens, parts_of
+from papa.probes.minibatches import Part, minibatches, part_tokens, parts_of, seed_of, window_rows
+from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.probes.sources import active_dropout
+from papa.probes.training import adamw, clip_gradients
 from papa.progress import Progress
 from papa.spec import ProbeSpec
 
@@ -81,7 +80,7 @@ class JointGradients:
         encoder: Encoder,
         parameter: nn.Parameter,
         probe: Probe,
-        corpus: TokenizedCorpus,
+        corpus: TokenisedCorpus,
         *,
         dropout: bool,
         block: Callable[[], AbstractContextManager[Any]] = nullcontext,
@@ -96,7 +95,7 @@ class JointGradients:
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
                 own.copy_(given)
-        batch = compact_batch(self._split, part.rows)
+        batch = micro_batch(self._split, part.rows)
         dropped = active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
         with self._block(), dropped:
             token_states = self._encoder.token_states(batch)
@@ -116,7 +115,7 @@ class JointGradients:
 def train_jointly(
     each: Each,
     trained: Sequence[nn.Parameter],
-    corpus: TokenizedCorpus,
+    corpus: TokenisedCorpus,
     *,
     spec: ProbeSpec,
     rows: Int[np.ndarray, " n"],
@@ -128,7 +127,7 @@ def train_jointly(
     progress: Progress,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train on rows of the training split with the optimiser of ``papa.probes.optimizer``.
+    """Train on rows of the training split with the optimiser of ``papa.probes.training``.
 
     On the whole split a seed sees the minibatches that ``train_probes`` shows it.
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from papa.corpora.split import TokenizedSplit
-from papa.probes.embeddings import FeatureModel
-from papa.probes.features import FeatureDtype, compute_features, count_tokens, extract_features
+from papa.corpora.split import TokenisedSplit
+from papa.probes.features import FeatureDtype, FeatureModel, compute_features, count_tokens, extract_features
 from papa.probes.packed import PackedFeatures
 from papa.progress import Progress, silent
 
@@ -25,7 +24,7 @@ class FeatureSource(Protocol):
     """The features of a split, a window of rows at a time."""
 
     @property
-    def split(self) -> TokenizedSplit:
+    def split(self) -> TokenisedSplit:
         """The tokenised rows behind the features."""
         ...
 
@@ -43,7 +42,7 @@ class FeatureSource(Protocol):
 class StoredFeatures:
     """Features of the whole split, computed before and mapped from disk."""
 
-    split: TokenizedSplit
+    split: TokenisedSplit
     features: PackedFeatures
     device: torch.device
 
@@ -62,7 +61,7 @@ class StreamedFeatures:
         dropout: keep the encoder's dropout active, as the authors' code runs it.
     """
 
-    split: TokenizedSplit
+    split: TokenisedSplit
     encoder: FeatureModel
     batch_tokens: int
     dtype: FeatureDtype
@@ -100,7 +99,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
                 module.training = training
 
 
-def feature_bytes(encoder: FeatureModel, split: TokenizedSplit, dtype: FeatureDtype) -> int:
+def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: FeatureDtype) -> int:
     """Bytes on disk of a split's features."""
     return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
 
@@ -108,7 +107,7 @@ def feature_bytes(encoder: FeatureModel, split: TokenizedSplit, dtype: FeatureDt
 @contextmanager
 def stored(
     encoder: FeatureModel,
-    split: TokenizedSplit,
+    split: TokenisedSplit,
     scratch: Path,
     *,
     batch_tokens: int,

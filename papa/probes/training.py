@@ -1,20 +1,25 @@
-"""Training probes for several seeds at once, and scoring them (paper, Section 3.3 and App. B)."""
+"""Training probes for several seeds at once, and scoring them (paper, Section 3.3 and App. B).
+
+The optimiser is set as the authors' Trainer sets it (docs/fidelity.md).
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from papa.errors import SpecError
 from papa.probes.features import count_tokens
-from papa.probes.optimizer import adamw, clip_gradients
-from papa.probes.order import epoch_windows, seed_of, window_order, window_rows
+from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.probes.sources import FeatureSource
@@ -56,7 +61,7 @@ def train_probes(
     token_values: int,
     progress: Progress = silent,
 ) -> list[SeedScore]:
-    """Train a probe for each seed with the optimiser of ``papa.probes.optimizer``; score the last epoch.
+    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last epoch.
 
     Seeds share features and steps, never gradients: the losses are summed, and each seed has parameters of
     its own.
@@ -187,3 +192,50 @@ def _predict_window(
     labels = features.labels[labelled.to(features.device)]
     counts = features.lengths[rows] if features.token_labels else torch.ones(len(rows), dtype=torch.int64)
     return predictions.cpu().numpy(), labels.cpu().numpy(), counts.numpy()
+
+
+_BETAS = (0.9, 0.999)
+_NORM_EPSILON = 1e-6
+"""Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
+
+
+def adamw(parameters: Iterable[nn.Parameter], spec: ProbeSpec, rate: float) -> torch.optim.AdamW:
+    """AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
+
+    PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with an ε that shrinks
+    from step to step.
+
+    Args:
+        parameters: what is trained.
+        spec: weight decay and ε.
+        rate: learning rate.
+    """
+    optimizer = torch.optim.AdamW(parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True)
+    steps = count(1)
+
+    def set_epsilon(*_: Any) -> None:
+        epsilon = spec.adam_epsilon / math.sqrt(1 - _BETAS[1] ** next(steps))
+        for group in optimizer.param_groups:
+            group["eps"] = epsilon
+
+    optimizer.register_step_pre_hook(set_epsilon)
+    return optimizer
+
+
+def clip_gradients(gradients: Sequence[Float[Tensor, "seeds ..."]], limit: float) -> Float[Tensor, " seeds"]:
+    """Scale the gradients of each seed, in place, so that their common norm is at most ``limit``.
+
+    Args:
+        gradients: of all that is trained; the first axis counts seeds, which are clipped one by one.
+        limit: 0 scales nothing.
+
+    Returns:
+        Each seed's norm before it was clipped.
+    """
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    scales = (limit / (norms + _NORM_EPSILON)).clamp(max=1)
+    # A GPU would have to be waited for to learn whether there is anything to scale.
+    if limit and (scales.device.type != "cpu" or bool((scales < 1).any())):
+        for gradient in gradients:
+            gradient.mul_(scales.view(-1, *[1] * (gradient.ndim - 1)))
+    return norms

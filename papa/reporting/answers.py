@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.baselines import averageable, baselines_label, reason_sentence
-from papa.reporting.labels import (
+from papa.reporting.verdicts import averageable, baselines_label, reason_sentence
+from papa.reporting.wording import (
     drop_label,
     heads_label,
     joined,

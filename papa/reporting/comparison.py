@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas
 
 from papa.reporting.figures import png_bytes, scores_figure, svg_text
-from papa.reporting.files import write_whole
 from papa.reporting.summary import SUMMARY_COLUMNS, summarise
+from papa.storage.atomic import write_atomically
 
 _LINE = ["model", "task", "constants", "order"]
 
@@ -39,6 +39,6 @@ def write_comparison(folder: Path, comparison: pandas.DataFrame) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     figure = scores_figure(comparison)
-    write_whole(folder / "compare.csv", comparison.to_csv(index=False))
-    write_whole(folder / "compare.png", png_bytes(figure))
-    write_whole(folder / "compare.svg", svg_text(figure))
+    write_atomically(folder / "compare.csv", comparison.to_csv(index=False))
+    write_atomically(folder / "compare.png", png_bytes(figure))
+    write_atomically(folder / "compare.svg", svg_text(figure))

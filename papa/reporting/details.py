@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from papa.ranking.stability import Stability
-from papa.reporting.labels import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
+from papa.reporting.wording import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
 from papa.spec import StudySpec, TaskSpec
 
 _PACKAGES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
@@ -89,7 +89,7 @@ def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], li
 
 
 def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What ``papa.corpora.classes`` found to say of a corpus, in sentences."""
+    """What ``papa.corpora.labels`` found to say of a corpus, in sentences."""
     return [
         f"Beware, {name}: {sentence}."
         for name, metadata in corpora.items()

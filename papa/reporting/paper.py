@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas
 
 from papa.errors import DataError
-from papa.reporting.labels import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
 from papa.reporting.tables import HEADINGS
+from papa.reporting.wording import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
 from papa.scores.intervals import relative_drop
 
 _KEYS = ["model", "task", "constants", "order", "fraction"]

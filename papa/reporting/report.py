@@ -15,7 +15,6 @@ import yaml
 
 from papa.ranking.stability import Stability
 from papa.reporting.answers import answers
-from papa.reporting.baselines import marks
 from papa.reporting.details import (
     corpus_rows,
     corpus_warnings,
@@ -34,11 +33,12 @@ from papa.reporting.figures import (
     scores_figure,
     svg_text,
 )
-from papa.reporting.files import write_whole
-from papa.reporting.labels import fixed_caption, orders_matter, shares_note, varying
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.tables import TEXT_COLUMNS, examples_table, markdown_table, markdown_text, score_tables
+from papa.reporting.verdicts import marks
+from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
 from papa.spec import StudySpec
+from papa.storage.atomic import write_atomically
 
 _BASELINES = (
     "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
@@ -122,16 +122,16 @@ def write_report(
     """
     extras = extras or Extras()
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "results.parquet", results.to_parquet(index=False))
-    write_whole(folder / "summary.csv", summary.to_csv(index=False))
+    write_atomically(folder / "results.parquet", results.to_parquet(index=False))
+    write_atomically(folder / "summary.csv", summary.to_csv(index=False))
     figures = _figures(summary, extras)
     for figure in figures:
-        write_whole(folder / f"{figure.name}.png", figure.png)
-        write_whole(folder / f"{figure.name}.svg", figure.svg)
+        write_atomically(folder / f"{figure.name}.png", figure.png)
+        write_atomically(folder / f"{figure.name}.svg", figure.svg)
     context = _context(study, results, summary, figures, extras)
     for name in ("report.md", "report.html"):
         page = _templates().get_template(f"{name}.j2").render(context)
-        write_whole(folder / name, page)
+        write_atomically(folder / name, page)
 
 
 def _templates() -> jinja2.Environment:

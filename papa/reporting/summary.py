@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import pandas
 
-from papa.reporting.baselines import unbeaten
+from papa.reporting.verdicts import not_beaten
 from papa.scores.intervals import interval, paired_drop
 
 OVER_EXAMPLES = ("score_examples_low", "score_examples_high", "drop_examples_low", "drop_examples_high")
@@ -95,7 +95,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         drop = paired_drop(original, _by_seed(group, "score"))
         words = interval(group.drop_duplicates("seed")["word_embeddings"].tolist())
         full = interval(list(original.values())) if original else None
-        reason = unbeaten(full, first["always_one_answer"], words.mean)
+        reason = not_beaten(full, first["always_one_answer"], words.mean)
         rows.append(
             {
                 **dict(zip([*_COMBINATION, "fraction"], key, strict=True)),

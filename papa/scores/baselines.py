@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from papa.corpora.corpus import TokenizedCorpus
-from papa.corpora.split import TokenizedSplit
+from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
 from papa.scores.metrics import positive_class, scored
 from papa.spec import TaskSpec
@@ -38,7 +38,7 @@ class ConstantAnswer:
     answer: str | None
 
 
-def best_constant_answer(corpus: TokenizedCorpus, task: TaskSpec, vocabulary: int) -> ConstantAnswer:
+def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int) -> ConstantAnswer:
     """The score of always giving one answer, on the validation split.
 
     Args:
@@ -68,7 +68,7 @@ def best_constant_answer(corpus: TokenizedCorpus, task: TaskSpec, vocabulary: in
     return ConstantAnswer(scores[best], names[best])
 
 
-def labels_of(split: TokenizedSplit) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
+def labels_of(split: TokenisedSplit) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
     """The labels of a split without the ignored ones, and how many each row has."""
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)

@@ -38,7 +38,7 @@ def scored(
     """The score of predictions on a validation split, example by example.
 
     Args:
-        metric: one of ``papa.spec.Metric``.
+        metric: one of ``papa.spec.study.Metric``.
         predictions: classes as int64 [n]; numbers [n] for ``spearman``; for ``negative_log_perplexity`` the
             natural log-probability [n] that each masked token's true word received.
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from papa.errors import PapaError
-from papa.workers.site import SiteError
+from papa.workers.machine import SiteError
 from papa.workers.worker import WorkerError
 
 _LOOK_SECONDS = 0.2

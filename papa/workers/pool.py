@@ -22,9 +22,9 @@ from typing import Any, Literal
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
 from papa.progress import Progress, silent
-from papa.workers import cluster, local
+from papa.workers import ray_session
+from papa.workers.machine import Site
 from papa.workers.members import Member, Members
-from papa.workers.site import Site
 from papa.workers.worker import BOARD, TOLD_SECONDS, Board, Worker, WorkerError
 
 _GRACE_SECONDS = 0.7
@@ -204,16 +204,16 @@ class WorkerPool:
 
     def _start(self) -> Members:
         if self._address:
-            ray, site = cluster.join(self._address), self._site()
+            ray, site = ray_session.join(self._address), self._site()
         else:
-            (ray, self._temporary), site = local.start(self._size, self._folder), Site()
+            (ray, self._temporary), site = ray_session.start(self._size, self._folder), Site()
         self._ray = ray
         resources = ray.cluster_resources()
         gpus = self._gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
         most = int(resources.get("CPU", 0)) if self._address else self._size
         self._size = self._asked or min(gpus, most) or most
         if not 0 < self._size <= most:
-            raise cluster.ClusterError(
+            raise ray_session.ClusterError(
                 f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} workers: "
                 "give at most as many --workers, or add nodes"
             )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from papa.encoders.reference import EncoderReference
 from papa.errors import TransientError
 from papa.progress import Progress
-from papa.workers.site import Site
+from papa.workers.machine import Site
 from papa.workers.team import NotInCrew, Together
 
 BOARD = "papa-progress"

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from papa.attention.averager import AttentionAverager, averaging
+from papa.attention.average import AttentionAverager, averaging
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -38,7 +38,7 @@ class Case:
         return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
 
     def padded(self, inputs: Inputs) -> list[Tensor]:
-        """Hidden states of the stock model on padded inputs, at the compact batch's slots."""
+        """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
         slots = inputs.compact().slots
         output = self._plain(inputs)
         return [states[:, slots] for states in output.hidden_states]

@@ -11,7 +11,7 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
-from papa.encoders.dispatch import OwnAttention, OwnHeadsProjection
+from papa.encoders.dispatch import DependentHeadsProjection, InputDependentAttention
 from papa.errors import ArtifactError
 from tests.attention.cases import HALF, Case, distance, random_constants
 from tests.encoders.inputs import SLOTS
@@ -85,7 +85,7 @@ def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
         mask = batch.attention_mask[:, None, None, :]
 
         def output(dropout: float) -> Tensor:
-            return rule(OwnAttention(query, key, mask, 0.3, dropout=dropout), value, batch)
+            return rule(InputDependentAttention(query, key, mask, 0.3, dropout=dropout), value, batch)
 
         torch.manual_seed(0)
         draws = torch.stack([output(0.2) for _ in range(600)])
@@ -105,12 +105,12 @@ def test_projections_are_computed_for_own_heads_alone(case: Case) -> None:
 
     with replaced(case.encoder, random_constants(case), HALF):
         for module in case.encoder.model.modules():
-            if isinstance(module, OwnHeadsProjection):
+            if isinstance(module, DependentHeadsProjection):
                 module.register_forward_hook(note)
         case.encoder.hidden_states(case.inputs(1).compact())
     assert set(computed) == {(0, 1), (1, "view"), (2, 3)}
     assert len([layer for layer, _ in computed if layer == 0]) == 2 + POSITION_TERMS.get(case.variant, 0)
-    assert not any(isinstance(module, OwnHeadsProjection) for module in case.encoder.model.modules())
+    assert not any(isinstance(module, DependentHeadsProjection) for module in case.encoder.model.modules())
 
 
 def test_attention_dropout_is_the_models_own(case: Case) -> None:
@@ -118,9 +118,9 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
     told: list[float] = []
 
     class Listening:
-        own_heads = None
+        dependent_heads = None
 
-        def __call__(self, own: OwnAttention, value: Tensor, batch) -> Tensor:
+        def __call__(self, own: InputDependentAttention, value: Tensor, batch) -> Tensor:
             told.append(own.dropout)
             return own.product(value)
 

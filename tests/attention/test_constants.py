@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.attention.constants import FILE, ConstantMatrices
-from papa.attention.controls import identity, toeplitz, zeros
+from papa.attention.constants import FILE, ConstantMatrices, identity, toeplitz, zeros
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import ArtifactError
 from papa.spec import EncoderSpec

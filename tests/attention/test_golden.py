@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.attention.averager import averaging
+from papa.attention.average import averaging
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
-from papa.corpora.batches import CompactBatch
-from papa.encoders.dispatch import OwnAttention
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import Inputs
 
@@ -71,14 +71,14 @@ class AsAssigned:
     """
 
     def __init__(self, rule) -> None:
-        self.rule, self.own_heads = rule, rule.own_heads
+        self.rule, self.dependent_heads = rule, rule.dependent_heads
         constant = set(rule.constant_heads.tolist())
         places = list(set(range(12)) - constant)
         self.source = [places.index(head) for head in sorted(places)]
 
-    def __call__(self, own: OwnAttention, value: Tensor, batch: CompactBatch) -> Tensor:
-        if self.own_heads.numel():
-            own = OwnAttention(own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling)
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        if self.dependent_heads.numel():
+            own = InputDependentAttention(own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling)
         return self.rule(own, value, batch)
 
 

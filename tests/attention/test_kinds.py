@@ -10,9 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModel
 
-from papa.attention.averager import averaging
-from papa.attention.constants import ConstantMatrices
-from papa.attention.controls import CONTROLS
+from papa.attention.average import averaging
+from papa.attention.constants import CONTROLS, ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder

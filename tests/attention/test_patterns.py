@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.attention.controls import identity, toeplitz, zeros
+from papa.attention.constants import identity, toeplitz, zeros
 from papa.attention.patterns import head_patterns, special_slots
 
 SLOTS = 64

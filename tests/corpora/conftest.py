@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, RobertaTokenizer
 
-from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 
@@ -38,9 +38,9 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A RoBERTa tokenizer with a small byte-level vocabulary, trained, saved and loaded like a real one."""
     from tokenizers import ByteLevelBPETokenizer
 
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(LINES, vocab_size=400, min_frequency=1, special_tokens=specials)
+    trained.train_from_iterator(LINES, vocab_size=400, min_frequency=1, special_tokens=special_tokens)
     folder = tmp_path_factory.mktemp("roberta")
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
@@ -111,13 +111,13 @@ def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
 
 
 @pytest.fixture
-def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., TokenizedCorpus]:
+def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
     """Tokenise a task and load what was published."""
 
-    def build(task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any) -> TokenizedCorpus:
+    def build(task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any) -> TokenisedCorpus:
         folder = tmp_path / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(tmp_path.iterdir()))}"
         return load_corpus(
-            tokenize_corpus(task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows)
+            tokenise_corpus(task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows)
         )
 
     return build

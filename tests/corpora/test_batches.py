@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 from tests.encoders.inputs import some_inputs
 
 
-def batch_of(mask: torch.Tensor) -> CompactBatch:
+def batch_of(mask: torch.Tensor) -> MicroBatch:
     lengths, tokens = mask.sum(dim=1), torch.arange(int(mask.sum()))
     slots = mask.nonzero()[:, 1]
-    return CompactBatch.of_tokens(
+    return MicroBatch.of_tokens(
         rows=torch.arange(len(mask)), lengths=lengths, token_slots=slots, input_ids=tokens, token_type_ids=tokens
     )
 
@@ -52,7 +52,7 @@ def test_no_gradient_comes_from_places_without_a_token() -> None:
 
 
 def test_columns_are_the_slots_that_occur() -> None:
-    batch = CompactBatch.of_tokens(
+    batch = MicroBatch.of_tokens(
         rows=torch.tensor([4, 2]),
         lengths=torch.tensor([2, 3]),
         token_slots=torch.tensor([0, 7, 0, 1, 7]),

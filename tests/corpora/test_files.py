@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora.files import read_file
+from papa.corpora.local_files import read_file
 from papa.errors import DataError
 
 

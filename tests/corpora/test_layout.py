@@ -12,10 +12,9 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, room, room_in_pair
+from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import Ragged
-from papa.corpora.specials import specials_of
-from papa.corpora.tokens import tokens_of_texts
+from papa.corpora.tokens import special_tokens_of, tokens_of_texts
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec
 
@@ -25,8 +24,8 @@ def ragged(*rows: Sequence[int]) -> Ragged:
 
 
 def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
-    specials = specials_of(bert)
-    arranged = arrange_one(ragged([11, 12, 13], [], [21]), specials, 8)
+    special_tokens = special_tokens_of(bert)
+    arranged = arrange_one(ragged([11, 12, 13], [], [21]), special_tokens, 8)
     assert arranged.input_ids.tolist() == [101, 11, 12, 13, 102, 101, 102, 101, 21, 102]
     assert arranged.slots.tolist() == [0, 1, 2, 3, 7, 0, 7, 0, 1, 7]
     assert arranged.lengths.tolist() == [5, 2, 3]
@@ -35,8 +34,8 @@ def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
 
 
 def test_two_texts_keep_to_their_halves(bert: Any) -> None:
-    specials = specials_of(bert)
-    arranged = arrange_pair(ragged([11, 12], []), ragged([21], [31, 32]), specials, LayoutSpec(), 12)
+    special_tokens = special_tokens_of(bert)
+    arranged = arrange_pair(ragged([11, 12], []), ragged([21], [31, 32]), special_tokens, LayoutSpec(), 12)
     assert arranged.input_ids.tolist() == [101, 11, 12, 102, 21, 102, 101, 102, 31, 32, 102]
     assert arranged.slots.tolist() == [0, 1, 2, 6, 7, 11, 0, 6, 7, 8, 11]
     # The tokenizer counts the separator between to the first text, the last one to the second.
@@ -49,10 +48,10 @@ def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
     first, second = "the doll came loose", "it moved"
     own = bert(first, second, padding="max_length", max_length=slots)["token_type_ids"]
     ids = [bert(text, add_special_tokens=False)["input_ids"] for text in (first, second)]
-    specials = specials_of(bert)
-    stay = arrange_pair(ragged(ids[0]), ragged(ids[1]), specials, LayoutSpec(segment_ids="stay"), slots)
+    special_tokens = special_tokens_of(bert)
+    stay = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, LayoutSpec(segment_ids="stay"), slots)
     assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slots]
-    follow = arrange_pair(ragged(ids[0]), ragged(ids[1]), specials, LayoutSpec(), slots)
+    follow = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, LayoutSpec(), slots)
     assert follow.token_type_ids.tolist() == bert(first, second)["token_type_ids"]
     assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist()
     assert stay.input_ids.tolist() == follow.input_ids.tolist() == bert(first, second)["input_ids"]
@@ -69,11 +68,11 @@ def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
     The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in segment 0.
     """
     pair = ragged(range(11, 18)), ragged(range(21, 24))
-    stay = arrange_pair(*pair, specials_of(bert), LayoutSpec(segment_ids="stay"), 12)
+    stay = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(segment_ids="stay"), 12)
     assert stay.input_ids.tolist() == [101, 11, 12, 13, 14, 15, 102, 21, 22, 23, 102]
     assert stay.slots.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
     assert stay.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
-    follow = arrange_pair(*pair, specials_of(bert), LayoutSpec(), 12)
+    follow = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(), 12)
     assert follow.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
@@ -88,14 +87,14 @@ def test_segments_of_pairs_of_any_length(bert: Any) -> None:
             vector = [0] * (left[0] + 2) + [1] * (left[1] + 1)
             vector += [0] * (slots - len(vector))
             pair = ragged(range(100, 100 + first)), ragged(range(200, 200 + second))
-            stay = arrange_pair(*pair, specials_of(bert), LayoutSpec(segment_ids="stay"), slots)
+            stay = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(segment_ids="stay"), slots)
             assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slots], (first, second)
 
 
 def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> None:
-    specials = specials_of(roberta)
-    assert specials.between == 2
-    arranged = arrange_pair(ragged([11, 12]), ragged([21]), specials, LayoutSpec(), 12)
+    special_tokens = special_tokens_of(roberta)
+    assert special_tokens.between == 2
+    arranged = arrange_pair(ragged([11, 12]), ragged([21]), special_tokens, LayoutSpec(), 12)
     cls, sep = roberta.cls_token_id, roberta.sep_token_id
     assert arranged.input_ids.tolist() == [cls, 11, 12, sep, sep, 21, sep]
     assert arranged.slots.tolist() == [0, 1, 2, 6, 7, 8, 11]
@@ -104,64 +103,64 @@ def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> N
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequest) -> None:
-    specials = specials_of(request.getfixturevalue(name))
-    limits = room_in_pair(specials, 16)
-    arranged = arrange_pair(ragged(range(limits[0])), ragged(range(limits[1])), specials, LayoutSpec(), 16)
+    special_tokens = special_tokens_of(request.getfixturevalue(name))
+    limits = pair_capacity(special_tokens, 16)
+    arranged = arrange_pair(ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, LayoutSpec(), 16)
     assert arranged.slots.tolist() == list(range(16))
 
 
 def test_room_of_one_text_is_the_papers_or_the_codes() -> None:
     half = LayoutSpec(one_text_truncation="half")
-    assert room(LayoutSpec(), "text", 64) == 62
-    assert room(half, "text", 64) == 31
-    assert room(half, "words", 64) == room(half, "mlm", 64) == 62
+    assert text_capacity(LayoutSpec(), "text", 64) == 62
+    assert text_capacity(half, "text", 64) == 31
+    assert text_capacity(half, "words", 64) == text_capacity(half, "mlm", 64) == 62
 
 
 def test_too_few_slots_for_a_pair_are_refused(bert: Any, roberta: Any) -> None:
-    assert room_in_pair(specials_of(bert), 6) == (2, 1)
+    assert pair_capacity(special_tokens_of(bert), 6) == (2, 1)
     with pytest.raises(EncoderError, match=r"slots 4 leave no room.*slots to 6 or more"):
-        room_in_pair(specials_of(bert), 4)
-    assert room_in_pair(specials_of(roberta), 8) == (3, 1)
+        pair_capacity(special_tokens_of(bert), 4)
+    assert pair_capacity(special_tokens_of(roberta), 8) == (3, 1)
     with pytest.raises(EncoderError, match="slots to 8 or more"):
-        room_in_pair(specials_of(roberta), 6)
+        pair_capacity(special_tokens_of(roberta), 6)
 
 
 def test_spread_puts_values_on_text_tokens_alone(bert: Any) -> None:
-    arranged = arrange_one(ragged([11, 12], [21]), specials_of(bert), 8)
+    arranged = arrange_one(ragged([11, 12], [21]), special_tokens_of(bert), 8)
     assert arranged.spread(np.array([1, 2, 3]), -100).tolist() == [-100, 1, 2, -100, -100, 3, -100]
 
 
-def plain_tokenizer(**specials: str) -> PreTrainedTokenizerFast:
+def plain_tokenizer(**special_tokens: str) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **specials)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **special_tokens)
 
 
 def test_a_tokenizer_without_a_needed_token_is_refused() -> None:
     with pytest.raises(EncoderError, match="no cls token"):
-        specials_of(plain_tokenizer(pad_token="[PAD]"))
+        special_tokens_of(plain_tokenizer(pad_token="[PAD]"))
     with pytest.raises(EncoderError, match="no pad token"):
-        specials_of(plain_tokenizer(cls_token="[CLS]", sep_token="[SEP]"))
+        special_tokens_of(plain_tokenizer(cls_token="[CLS]", sep_token="[SEP]"))
 
 
 def test_a_tokenizer_that_frames_texts_otherwise_is_refused() -> None:
     """It has all tokens but adds none of them."""
     with pytest.raises(EncoderError, match="frames two texts as"):
-        specials_of(plain_tokenizer(cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"))
+        special_tokens_of(plain_tokenizer(cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"))
 
 
 def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
     """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP] last."""
     golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
     ids, mask = golden["corpus.input_ids"], golden["corpus.attention_mask"].astype(bool)
-    limit = room(LayoutSpec(one_text_truncation="half"), "text", 64)
+    limit = text_capacity(LayoutSpec(one_text_truncation="half"), "text", 64)
     rows = [row[seen][1:-1].tolist() for row, seen in zip(ids, mask, strict=True)]
     # What was cut off is not stored; a full row may go on with anything.
     texts = [bert.decode(row) + " and so on" * (len(row) == limit) for row in rows]
-    tokens = tokens_of_texts(bert, specials_of(bert), texts)
+    tokens = tokens_of_texts(bert, special_tokens_of(bert), texts)
     assert (tokens.lengths > limit).any()
-    assert dense(arrange_one(tokens.cut(limit), specials_of(bert), 64)) == (ids.tolist(), mask.tolist())
-    paper = arrange_one(tokens.cut(room(LayoutSpec(), "text", 64)), specials_of(bert), 64)
+    assert dense(arrange_one(tokens.cut(limit), special_tokens_of(bert), 64)) == (ids.tolist(), mask.tolist())
+    paper = arrange_one(tokens.cut(text_capacity(LayoutSpec(), "text", 64)), special_tokens_of(bert), 64)
     assert dense(paper)[0] != ids.tolist(), "the control: the paper's layout keeps more"
 
 

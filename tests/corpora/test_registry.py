@@ -10,7 +10,7 @@ import pytest
 
 from papa.corpora.rows import read_rows
 from papa.spec import HubSource, TaskSpec
-from papa.study_file import registry, resolve_study
+from papa.spec.file import registry, resolve_study
 
 PAPER = {
     "cola": ("matthews", 64, 2e-5, 16, 15),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from papa.corpora.sampling import sampled_rows
+from papa.corpora.rows import sampled_rows
 
 
 def test_a_sample_is_drawn_without_repeats_from_everywhere() -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora import files, spill
-from papa.corpora.files import read_file
-from papa.corpora.spill import spilled, taken
+from papa.corpora import local_files
+from papa.corpora.local_files import read_file
+from papa.corpora.table import memory_mapped, take_rows
 from papa.errors import DataError
 
 ROWS = [
@@ -22,8 +22,8 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_SMALL_BLOCK", 2048)
-    monkeypatch.setattr(files, "_BATCH_ROWS", 64)
+    monkeypatch.setattr(local_files, "_SMALL_BLOCK", 2048)
+    monkeypatch.setattr(local_files, "_BATCH_ROWS", 64)
 
 
 def written(path: Path, rows: list[dict]) -> Path:
@@ -91,15 +91,15 @@ def test_parquet_with_dictionaries(group: int, tmp_path: Path) -> None:
 def test_one_batch_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"text": ["a"]})
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    assert spilled([batch], batch.schema).to_pylist() == [{"text": "a"}]
+    assert memory_mapped([batch], batch.schema).to_pylist() == [{"text": "a"}]
     with pytest.raises(FileNotFoundError):
-        spilled([batch, batch], batch.schema)
+        memory_mapped([batch, batch], batch.schema)
 
 
 @pytest.mark.parametrize("count", [1, 64, 400])
 def test_rows_taken_from_many_blocks(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr("papa.corpora.table._ROWS_AT_ONCE", 64)
     table = read_file(written(tmp_path / "rows.jsonl", ROWS), None, header=True).rows
     chosen = np.random.default_rng(0).permutation(len(ROWS))[:count]
-    assert taken(table, chosen).to_pylist() == [ROWS[row] for row in chosen]
-    assert taken(table, chosen).to_pylist() != [ROWS[row] for row in sorted(chosen)] or count == 1
+    assert take_rows(table, chosen).to_pylist() == [ROWS[row] for row in chosen]
+    assert take_rows(table, chosen).to_pylist() != [ROWS[row] for row in sorted(chosen)] or count == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from papa.corpora.tags import to_iob2
+from papa.corpora.labels import to_iob2
 from papa.errors import DataError
 
 IOB1 = ["I-ORG", "O", "I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-MISC"]

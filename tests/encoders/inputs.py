@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 
 SLOTS = 24
 
@@ -20,13 +20,13 @@ class Inputs:
     attention_mask: Tensor
     token_type_ids: Tensor
 
-    def compact(self, extra: tuple[int, ...] = ()) -> CompactBatch:
-        """The compact batch; ``extra`` keeps further slots although no input uses them."""
+    def compact(self, extra: tuple[int, ...] = ()) -> MicroBatch:
+        """The micro-batch; ``extra`` keeps further slots although no input uses them."""
         used = self.attention_mask.any(dim=0)
         used[list(extra)] = True
         slots = used.nonzero()[:, 0]
         mask = self.attention_mask[:, slots]
-        return CompactBatch(
+        return MicroBatch(
             rows=torch.arange(len(self.input_ids)),
             slots=slots,
             lengths=mask.sum(dim=1),

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
-from papa.attention.controls import toeplitz
+from papa.attention.constants import toeplitz
 from papa.attention.mixing import mixed
-from papa.encoders.deberta_v2 import SlotConvolution
+from papa.encoders.deberta import SlotConvolution
 from papa.encoders.dispatch import Dispatch
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, some_inputs

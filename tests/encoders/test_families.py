@@ -9,19 +9,19 @@ import pytest
 import torch
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, DebertaConfig, DebertaModel
 
-from papa.corpora.batches import CompactBatch
+from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.families import FAMILIES, family_of
 from papa.encoders.reference import resolve_encoder
+from papa.encoders.supported import FAMILIES, family_of
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import some_inputs
 from tests.encoders.models import MODELS, SIZES, random_model
 
 
-def full_batch(slots: int, pad: int) -> CompactBatch:
+def full_batch(slots: int, pad: int) -> MicroBatch:
     """One input with a token at every slot."""
-    return CompactBatch(
+    return MicroBatch(
         rows=torch.zeros(1, dtype=torch.long),
         slots=torch.arange(slots),
         lengths=torch.tensor([slots]),

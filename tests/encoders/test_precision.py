@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.attention.averager import AttentionAverager, averaging
+from papa.attention.average import AttentionAverager, averaging
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder, check_finite, load_encoder

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora import load_corpus, tokenize_corpus
-from papa.corpora.compact import compact_batch
-from papa.corpora.specials import specials_of
-from papa.corpora.split import TokenizedSplit
+from papa.corpora import load_corpus, tokenise_corpus
+from papa.corpora.batches import micro_batch
+from papa.corpora.split import TokenisedSplit
+from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
-from papa.exporting.layout import InputLayout
+from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from tests.encoders.models import random_model
 
@@ -48,7 +48,7 @@ class Case:
     reference: EncoderReference
     layout: InputLayout
     constants: ConstantMatrices
-    split: TokenizedSplit
+    split: TokenisedSplit
     texts: tuple[list[str], ...]
 
     def some_heads(self) -> list[tuple[int, int]]:
@@ -60,7 +60,7 @@ class Case:
     def expected(self, heads: list[tuple[int, int]]) -> list[Tensor]:
         """Hidden states [tokens, width] of all real tokens under ``replaced``, embeddings first."""
         encoder = load_encoder(self.reference)
-        batch = compact_batch(self.split, self.split.rows)
+        batch = micro_batch(self.split, self.split.rows)
         with replaced(encoder, self.constants, heads):
             return [states[batch.attention_mask] for states in encoder.hidden_states(batch)]
 
@@ -110,13 +110,13 @@ def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFa
         )
         tokenizer = load_tokenizer(reference)
         spec = LayoutSpec(**layout)
-        corpus = tokenize_corpus(task, spec, tokenizer, reference, folder / "corpus", shard_rows=64)
+        corpus = tokenise_corpus(task, spec, tokenizer, reference, folder / "corpus", shard_rows=64)
         torch.manual_seed(1)
         # Sharp rows: near-uniform ones would make any two sets of heads alike.
         matrices = (4 * torch.randn(reference.layers, reference.heads, SLOTS, SLOTS)).softmax(dim=-1)
         return Case(
             reference=reference,
-            layout=InputLayout.of(task.kind, SLOTS, spec, specials_of(tokenizer)),
+            layout=InputLayout.of(task.kind, SLOTS, spec, special_tokens_of(tokenizer)),
             constants=ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"),
             split=load_corpus(corpus).split("validation"),
             texts=(first, SECOND) if kind == "pair" else (first,),
@@ -145,8 +145,8 @@ def _roberta_tokenizer() -> Any:
     from transformers import RobertaTokenizer
 
     trained = ByteLevelBPETokenizer()
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=specials)
+    special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=special_tokens)
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
     return RobertaTokenizer(vocab=model["vocab"], merges=merges)

@@ -13,7 +13,7 @@ from rich.console import Console
 import papa as library
 from flows.export import Wanted, export_point
 from papa.errors import PapaError
-from papa.study_file import load_study
+from papa.spec.file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, Finished, papa, words, write_study
 

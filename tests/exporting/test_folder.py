@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import papa
-from papa.artifacts import sha256_of_file
 from papa.errors import ArtifactError
 from papa.exporting import export_encoder
-from papa.exporting.examples import reproducible_rows
+from papa.exporting.speed import reproducible_rows
+from papa.storage.artifacts import sha256_of_file
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
 

@@ -10,8 +10,8 @@ import torch
 
 from papa.encoders.reference import load_tokenizer
 from papa.errors import DataError
-from papa.exporting.examples import ordinary_inputs
-from papa.exporting.layout import groups_of_like_length
+from papa.exporting.placement import groups_of_like_length
+from papa.exporting.speed import ordinary_inputs
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
 

@@ -10,7 +10,7 @@ import torch
 
 import papa
 from papa.exporting import ExportedEncoder, export_encoder
-from papa.exporting.weights import rows_kept
+from papa.exporting.trimming import rows_kept
 from tests.exporting.conftest import Case
 
 TOLERANCE = 1e-5

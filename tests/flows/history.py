@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flows.environment import quiet_engines
-from flows.own_server import start_own_server
+from flows.server import start_own_server
 from tasks.store import Store
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from flows.build import build_graph
 from flows.graph import Cell, Graph
 from flows.inputs import check_inputs
-from papa.artifacts import ArtifactReference
 from papa.ranking import head_order
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import ArtifactReference
 from tasks.probe import Probe
 from tests.flows.conftest import SMALL
 

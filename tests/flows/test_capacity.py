@@ -18,7 +18,7 @@ from flows.inputs import check_inputs
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
 from tests.flows.conftest import SMALL, papa, write_study
 
 ROWS = 24
@@ -32,14 +32,14 @@ import sys
 from pathlib import Path
 import torch
 from benchmarks.memory import own_memory
-from papa.attention.averager import AttentionAverager, average_split
-from papa.attention.controls import toeplitz
+from papa.attention.average import AttentionAverager, average_split
+from papa.attention.constants import toeplitz
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import resolve_encoder
 from papa.probes.evaluate import evaluate_cell
-from papa.ranking.training import train_lambda
+from papa.ranking.learned import train_lambda
 from papa.spec import EncoderSpec, StudySpec
 torch.set_num_threads(1)
 stage, folder, corpus, study = sys.argv[1:]

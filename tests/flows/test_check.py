@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from flows.check import check_study
-from flows.problems import CheckError
 from papa.corpora import rows
+from papa.errors import CheckError
 from papa.spec import StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, papa, words, write_study
 
@@ -199,7 +199,7 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     step = Tokenise("", 0.0, encoder, text, spec.layout, inputs.fingerprint(text))
     read: list[str] = []
     real: Callable[..., Any] = rows.read_source
-    monkeypatch.setattr("papa.corpora.look.read_source", lambda *of: read.append(of[1]) or real(*of))
+    monkeypatch.setattr("papa.corpora.preview.read_source", lambda *of: read.append(of[1]) or real(*of))
     before = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     tokenise(
@@ -212,4 +212,4 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     )
     after = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
-    assert after.looks == before.looks
+    assert after.previews == before.previews

@@ -12,9 +12,8 @@ import pytest
 from flows.inputs import check_inputs
 from papa.progress import silent
 from papa.spec import StudySpec
-from papa.study_file import load_study
-from tasks.marker import mark
-from tasks.store import Store
+from papa.spec.file import load_study
+from tasks.store import Store, mark
 from tasks.tokenise import Tokenise, tokenise
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs

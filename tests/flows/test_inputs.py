@@ -11,7 +11,7 @@ from flows.inputs import check_device, check_inputs
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.spec import StudySpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
 
 
 def study(precision: str, device: str) -> StudySpec:

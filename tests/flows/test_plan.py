@@ -11,8 +11,8 @@ from flows.build import build_graph
 from flows.costs import expected_rates
 from flows.inputs import check_inputs
 from flows.plan import longest_chain, plan_study
-from flows.problems import CheckError
-from papa.study_file import load_study
+from papa.errors import CheckError
+from papa.spec.file import load_study
 from tasks.store import Store
 from tests.flows.conftest import papa
 

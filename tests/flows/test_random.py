@@ -12,7 +12,7 @@ from rich.console import Console
 
 from flows.export import Wanted, export_point
 from papa.errors import SpecError
-from papa.study_file import load_study
+from papa.spec.file import load_study
 from tasks.store import Store
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, write_study
 

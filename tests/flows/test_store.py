@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.processes import Process
-from papa.artifacts import published
-from tasks.running import announced
+from papa.storage.artifacts import published
+from tasks.locks import announced
 from tasks.store import Store
 from tests.flows.conftest import SMALL, finish, papa, start, words, write_study
 

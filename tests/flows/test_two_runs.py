@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from papa.artifacts import verify
+from papa.storage.artifacts import verify
 from tasks.store import Store
 from tasks.unused import Findings, survey
 from tests.flows.conftest import SMALL, Finished, finish, start, write_study

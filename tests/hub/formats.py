@@ -55,9 +55,9 @@ def deberta_bytes(folder: Path) -> None:
     write_bytes(folder, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
 
 
-def pieces(name: str, json_too: bool = True, **specials: str | int) -> Callable[[Path], None]:
+def pieces(name: str, json_too: bool = True, **special_tokens: str | int) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
-        (folder / name).write_bytes(sentence_pieces(**specials))
+        (folder / name).write_bytes(sentence_pieces(**special_tokens))
         if json_too:
             write_tokenizer_json(folder)
 

@@ -13,12 +13,11 @@ import pytest
 from huggingface_hub import constants
 
 from flows.inputs import check_inputs
-from flows.problems import CheckError
 from papa.encoders.reference import EncoderReference, resolve_encoder
-from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
-from papa.study_file import resolve_study
-from papa.workers.site import Site
+from papa.spec.file import resolve_study
+from papa.workers.machine import Site
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from flows.check import check_study
-from flows.problems import CheckError
-from papa.corpora import look, repository
+from papa.corpora import preview, repository
+from papa.errors import CheckError
 from papa.spec import StudySpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
 from tasks.store import Store
 from tests.hub.datasets import POS, ROWS, publish_all, write_all
 from tests.hub.encoders import write_encoder
@@ -52,7 +52,7 @@ def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec
 
 def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
     checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
-    found = {task.name: look for task, look in checked.looks.items()}
+    found = {task.name: look for task, look in checked.previews.items()}
     assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
     assert found["pos"].label_names == tuple(POS)
     assert found["mlm"].rows == (ROWS, ROWS // 2)
@@ -67,9 +67,9 @@ def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
 
 
 def test_large_files_are_looked_at_by_their_ends(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "SMALL_BYTES", 0)
+    monkeypatch.setattr(preview, "SMALL_BYTES", 0)
     checked = check_study(study(*TASKS, encoders=(BERT,)), Store(tmp_path), fetch_weights=False)
-    found = {task.name: look for task, look in checked.looks.items()}
+    found = {task.name: look for task, look in checked.previews.items()}
     assert found["ner"].rows == (ROWS, ROWS)
     assert found["mlm"].rows == (2 * ROWS, ROWS)
     assert all("single labels" in one.unseen for one in found.values())
@@ -81,7 +81,7 @@ def test_large_files_are_looked_at_by_their_ends(public: Hub, tmp_path: Path, mo
 @pytest.mark.parametrize("small", [True, False])
 def test_all_that_is_wrong_is_told(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     if not small:
-        monkeypatch.setattr(look, "SMALL_BYTES", 0)
+        monkeypatch.setattr(preview, "SMALL_BYTES", 0)
     glue = {"kind": "hub", "name": "nyu-mll/glue", "config": "cola"}
     wrong = study(
         "sst2",

@@ -17,7 +17,7 @@ from papa.corpora.repository import commit_of
 from papa.corpora.rows import read_rows
 from papa.errors import DataError, HubUnreachableError
 from papa.spec import HubSource, TaskSpec
-from papa.study_file import registry, resolve_study
+from papa.spec.file import registry, resolve_study
 from tests.hub.datasets import NER, POS, ROWS, UPOS, publish_all, write_all, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.corpora.specials import specials_of
+from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
@@ -49,8 +49,8 @@ def test_published_layouts_load(name: str, on_hub: Hub, tmp_path: Path) -> None:
     assert (reference.name, reference.revision) == (name, commit)
     assert (reference.layers, reference.heads, reference.width) == (2, 4, 32)
     found = hidden_states(reference)
-    specials = specials_of(load_tokenizer(reference))
-    assert len({specials.cls, specials.sep, specials.pad, specials.mask}) == 4
+    special_tokens = special_tokens_of(load_tokenizer(reference))
+    assert len({special_tokens.cls, special_tokens.sep, special_tokens.pad, special_tokens.mask}) == 4
     assert on_hub.fetched(name) == PUBLISHED[name].fetched
 
     same = hidden_states(saved_plainly(name, folder, tmp_path / "same"))

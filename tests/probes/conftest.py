@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
@@ -102,21 +102,21 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
 @pytest.fixture(scope="session")
 def corpus_of(
     tasks: dict[str, TaskSpec], reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., TokenizedCorpus]:
+) -> Callable[..., TokenisedCorpus]:
     """Tokenise a task by name, with changes to its specification."""
     tokenizer = load_tokenizer(reference)
 
-    def build(name: str, **changes: Any) -> TokenizedCorpus:
+    def build(name: str, **changes: Any) -> TokenisedCorpus:
         folder = tmp_path_factory.mktemp("corpora") / name
         task = tasks[name].model_copy(update=changes)
         # Several shards a split: rows are found across shard borders.
-        return load_corpus(tokenize_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32))
+        return load_corpus(tokenise_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32))
 
     return build
 
 
 @pytest.fixture(scope="session")
-def corpora(tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenizedCorpus]) -> dict[str, TokenizedCorpus]:
+def corpora(tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenisedCorpus]) -> dict[str, TokenisedCorpus]:
     return {name: corpus_of(name) for name in tasks}
 
 

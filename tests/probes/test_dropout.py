@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from papa.corpora import TokenizedCorpus
+from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.probes import SequenceProbe
@@ -36,7 +36,7 @@ def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
     share: float | None,
     encoder: Encoder,
     tasks: dict[str, TaskSpec],
-    corpora: dict[str, TokenizedCorpus],
+    corpora: dict[str, TokenisedCorpus],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
@@ -46,7 +46,7 @@ def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
 
 
 def test_a_probes_dropout_follows_from_its_seed_alone(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     """Trained on stored features, so that the probe's own dropout is all there is."""
     train, validation = (corpora["cola"].split(name) for name in ("train", "validation"))

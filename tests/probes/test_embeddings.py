@@ -8,35 +8,35 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.controls import zeros
+from papa.attention.constants import zeros
 from papa.attention.replacement import replaced
-from papa.corpora import TokenizedCorpus
-from papa.corpora.compact import compact_batch
+from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder
-from papa.probes.embeddings import FeatureModel, WordEmbeddings
 from papa.probes.evaluate import evaluate_cell
+from papa.probes.features import FeatureModel, WordEmbeddings
 from papa.probes.training import SeedScore
 from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 
 
 def evaluated(
-    model: FeatureModel, corpus: TokenizedCorpus, task: TaskSpec, scratch: Path, budget: float = 1.0
+    model: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, scratch: Path, budget: float = 1.0
 ) -> list[SeedScore]:
     execution = ExecutionSpec(batch_tokens=512, features_budget_gb=budget)
     return evaluate_cell(model, corpus, task, (0, 1), features=FeaturesSpec(), execution=execution, scratch=scratch)
 
 
-def test_features_are_the_embeddings_of_the_real_tokens(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> None:
+def test_features_are_the_embeddings_of_the_real_tokens(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> None:
     split = corpora["rte"].split("validation")
-    (states,) = WordEmbeddings(encoder).token_states(compact_batch(split, [3, 0, 7]))
+    (states,) = WordEmbeddings(encoder).token_states(micro_batch(split, [3, 0, 7]))
     expected = encoder.model.embeddings.word_embeddings(torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long())
     torch.testing.assert_close(states, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
 def test_the_probe_on_word_embeddings_sees_no_attention(
-    name: str, encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     corpus, task = corpora[name], tasks[name]
     pruned = zeros(encoder.layers, encoder.heads, corpus.slots)
@@ -53,7 +53,7 @@ def test_the_probe_on_word_embeddings_sees_no_attention(
 
 
 def test_stored_and_streamed_word_embeddings_score_alike(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     corpus, task = corpora["wikitext"], tasks["wikitext"]
     stored = evaluated(WordEmbeddings(encoder), corpus, task, tmp_path)
@@ -65,7 +65,7 @@ def test_stored_and_streamed_word_embeddings_score_alike(
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
 def test_what_each_row_adds_gives_the_score(
-    name: str, encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     for one in evaluated(encoder, corpora[name], tasks[name], tmp_path):
         assert len(one.examples) == len(corpora[name].split("validation"))

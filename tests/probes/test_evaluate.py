@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.controls import identity
+from papa.attention.constants import identity
 from papa.attention.replacement import replaced
-from papa.corpora import TokenizedCorpus, read_source
+from papa.corpora import TokenisedCorpus, read_source
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError, SpecError
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import DiskSpaceError
-from papa.probes.order import WINDOW_ROWS
+from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.training import SeedScore
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, FilesSource, ProbeSpec, TaskSpec
 from tests.probes.conftest import counted_passes
@@ -29,12 +29,12 @@ Cell = Callable[..., list[SeedScore]]
 
 
 @pytest.fixture
-def cell(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path) -> Cell:
+def cell(encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path) -> Cell:
     def run(
         name: str,
         seeds: Sequence[int] = (0, 1),
         budget: float = STORED,
-        corpus: TokenizedCorpus | None = None,
+        corpus: TokenisedCorpus | None = None,
         probe: dict[str, Any] | None = None,
         dtype: Any = "float32",
         **changes: Any,
@@ -65,7 +65,7 @@ def scores(found: list[SeedScore]) -> np.ndarray:
 def test_stored_and_streamed_features_give_the_same_scores(
     task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.probes.order.WINDOW_ROWS", window)
+    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", window)
     with counted_passes(encoder) as stored_passes:
         stored = cell(task)
     with counted_passes(encoder) as streamed_passes:
@@ -79,7 +79,7 @@ def test_stored_and_streamed_features_give_the_same_scores(
 def test_windows_change_the_order_and_so_the_scores(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the test above: its tolerance would not hide another order of rows."""
     wide = scores(cell("wikitext"))
-    monkeypatch.setattr("papa.probes.order.WINDOW_ROWS", 16)
+    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 16)
     assert np.abs(scores(cell("wikitext")) - wide).min() > 1e-3
 
 
@@ -112,7 +112,7 @@ def test_half_precision_features_give_nearly_the_same_score(dtype: str, cell: Ce
 
 
 def test_text_is_learned(
-    cell: Cell, corpus_of: Callable[..., TokenizedCorpus], encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    cell: Cell, corpus_of: Callable[..., TokenisedCorpus], encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sentiment of the embedded reviews, against the same probe on features that say nothing."""
     corpus = corpus_of(
@@ -133,7 +133,7 @@ def test_text_is_learned(
 
 def test_words_are_learned(
     cell: Cell,
-    corpus_of: Callable[..., TokenizedCorpus],
+    corpus_of: Callable[..., TokenisedCorpus],
     encoder: Encoder,
     shared: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -155,7 +155,7 @@ def test_words_are_learned(
     assert control.max() < 0.25
 
 
-def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenizedCorpus], tmp_path: Path) -> None:
+def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenisedCorpus], tmp_path: Path) -> None:
     """Regression on real sentences: how many words a sentence has."""
 
     def rows(split: Any) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenizedCorpus
-from papa.corpora.compact import compact_batch
+from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError, SpecError
 from papa.probes import features as module
@@ -20,21 +20,21 @@ from papa.probes.features import DiskSpaceError, compute_features, count_tokens,
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
 
-def extracted(encoder: Encoder, corpus: TokenizedCorpus, path: Path, **options: Any) -> Any:
+def extracted(encoder: Encoder, corpus: TokenisedCorpus, path: Path, **options: Any) -> Any:
     settings: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32"}
     return extract_features(encoder, corpus.split("train"), path, **{**settings, **options})
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_features_are_those_of_each_input_alone(
-    task: str, encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
+    task: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
 ) -> None:
     corpus = corpora[task]
     split = corpus.split("train")
     features = extracted(encoder, corpus, tmp_path / "values.bin")
     assert len(features.values) == count_tokens(split) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
-        batch = compact_batch(split, [row])
+        batch = micro_batch(split, [row])
         with torch.inference_mode():
             alone = torch.stack([layer[0] for layer in encoder.hidden_states(batch)], dim=1)
         slots = batch.slots
@@ -52,7 +52,7 @@ def test_features_are_those_of_each_input_alone(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_features_of_some_rows_are_the_same_rows(
-    task: str, encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
+    task: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
 ) -> None:
     corpus = corpora[task]
     whole = extracted(encoder, corpus, tmp_path / "values.bin")
@@ -75,7 +75,7 @@ def test_features_of_some_rows_are_the_same_rows(
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("bfloat16", 1e-2)])
 def test_half_precision_takes_half_the_disk(
-    dtype: str, tolerance: float, encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
+    dtype: str, tolerance: float, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
 ) -> None:
     full = extracted(encoder, corpora["cola"], tmp_path / "full.bin")
     half = extracted(encoder, corpora["cola"], tmp_path / "half.bin", dtype=dtype)
@@ -83,21 +83,21 @@ def test_half_precision_takes_half_the_disk(
     torch.testing.assert_close(half.values.float(), full.values, atol=tolerance, rtol=tolerance)
 
 
-def test_the_file_holds_the_bare_numbers(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path) -> None:
+def test_the_file_holds_the_bare_numbers(encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path) -> None:
     features = extracted(encoder, corpora["cola"], tmp_path / "values.bin")
     on_disk = np.memmap(tmp_path / "values.bin", dtype=np.float32, mode="r", shape=tuple(features.values.shape))
     assert np.array_equal(on_disk, features.values.numpy())
 
 
 def test_batch_tokens_do_not_change_features(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
 ) -> None:
     small = extracted(encoder, corpora["cola"], tmp_path / "small.bin", batch_tokens=64)
     large = extracted(encoder, corpora["cola"], tmp_path / "large.bin", batch_tokens=2048)
     torch.testing.assert_close(small.values, large.values, atol=2e-5, rtol=1e-5)
 
 
-def test_progress_ends_at_all_rows(encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path) -> None:
+def test_progress_ends_at_all_rows(encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     extracted(encoder, corpora["cola"], tmp_path / "v.bin", progress=lambda *both: told.append(both))
     assert told[-1] == (120, 120)
@@ -111,7 +111,7 @@ class Usage(NamedTuple):
 
 
 def test_a_full_disk_is_said_before_the_encoder_runs(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9 - 10**6, 10**6))
     monkeypatch.setattr(encoder, "token_states", lambda _: pytest.fail("the encoder ran"))
@@ -121,7 +121,7 @@ def test_a_full_disk_is_said_before_the_encoder_runs(
 
 
 def test_a_disk_that_fills_while_the_file_is_reserved(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: int, size: int) -> None:
         raise OSError(28, "No space left on device")
@@ -133,7 +133,7 @@ def test_a_disk_that_fills_while_the_file_is_reserved(
 
 
 def test_float16_refuses_what_it_cannot_hold(
-    encoder: Encoder, corpora: dict[str, TokenizedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = encoder.token_states
     monkeypatch.setattr(encoder, "token_states", lambda batch: [layer * 1e6 for layer in real(batch)])
@@ -142,7 +142,7 @@ def test_float16_refuses_what_it_cannot_hold(
 
 
 def test_a_split_without_labelled_tokens_is_an_error(
-    corpora: dict[str, TokenizedCorpus], monkeypatch: pytest.MonkeyPatch
+    corpora: dict[str, TokenisedCorpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = corpora["wnut17"].split("train")
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))

@@ -16,19 +16,18 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora import TokenizedCorpus
+from papa.corpora import TokenisedCorpus
 from papa.corpora.corpus import _write_shard
 from papa.corpora.layout import Arrangement
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import compute_features
 from papa.probes.joint import joint_step
-from papa.probes.optimizer import adamw
+from papa.probes.minibatches import parts_of
 from papa.probes.packed import PackedFeatures
-from papa.probes.parts import parts_of
 from papa.probes.probes import SequenceProbe
-from papa.probes.training import train_step
-from papa.ranking.training import lambda_gradients
+from papa.probes.training import adamw, train_step
+from papa.ranking.learned import lambda_gradients
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 
 SLOTS, STEPS, BATCH, RATE = 64, 10, 16, 1e-3
@@ -54,7 +53,7 @@ class Golden:
     start: dict[str, Tensor]
     trained: dict[str, Tensor]
     order: list[tuple[int, int]]
-    corpus: TokenizedCorpus
+    corpus: TokenisedCorpus
 
     @property
     def constants(self) -> ConstantMatrices:
@@ -119,7 +118,7 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     )
     _write_shard(folder / "train.arrow", arranged, trained["labels"].long().numpy(), per_token=False)
     metadata = {"shards": {"train": [{"file": "train.arrow", "rows": ROWS}]}}
-    corpus = TokenizedCorpus(folder, "text", SLOTS, 0, ("odd", "even"), metadata)
+    corpus = TokenisedCorpus(folder, "text", SLOTS, 0, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 
 

@@ -10,28 +10,27 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.controls import toeplitz
-from papa.corpora import TokenizedCorpus
+from papa.attention.constants import ConstantMatrices, toeplitz
+from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.probes import joint
 from papa.probes.joint import JointGradients, Tensors, joint_step, train_jointly
-from papa.probes.optimizer import adamw
-from papa.probes.parts import Part, parts_of
+from papa.probes.minibatches import Part, parts_of
+from papa.probes.training import adamw
 from papa.progress import silent
-from papa.ranking.training import lambda_gradients
+from papa.ranking.learned import lambda_gradients
 from papa.spec import Precision, TaskSpec
 
-Build = Callable[..., tuple[JointGradients, TokenizedCorpus]]
+Build = Callable[..., tuple[JointGradients, TokenisedCorpus]]
 MINIBATCH = np.arange(16)
 
 
 @pytest.fixture
-def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenizedCorpus]) -> Build:
+def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]) -> Build:
     """What finds λ's gradients on a task, and its corpus."""
 
-    def built(name: str, dropout: bool = False, on: Encoder = encoder) -> tuple[JointGradients, TokenizedCorpus]:
+    def built(name: str, dropout: bool = False, on: Encoder = encoder) -> tuple[JointGradients, TokenisedCorpus]:
         task, corpus = tasks[name], corpora[name]
         task = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": dropout})})
         constants: ConstantMatrices = toeplitz(encoder.layers, encoder.heads, task.slots)
@@ -75,19 +74,19 @@ def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
 
 
 def test_the_whole_is_the_probes_own_mean_loss(
-    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenizedCorpus]
+    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
 ) -> None:
     """Negative log-probabilities, averaged over the labelled tokens: by hand."""
     from papa.attention.mixing import mixed
-    from papa.corpora.compact import compact_batch
+    from papa.corpora.batches import micro_batch
     from papa.probes.evaluate import build_probe
-    from papa.probes.live import live_features
+    from papa.probes.packed import live_features
 
     gradients, corpus = build("wnut17")
     split = corpus.split("train")
     loss, _ = total(gradients, parts_of(split, MINIBATCH, 60, (0,)))
     probe = build_probe(encoder, corpus, tasks["wnut17"], [0])
-    batch = compact_batch(split, MINIBATCH)
+    batch = micro_batch(split, MINIBATCH)
     constants = toeplitz(encoder.layers, encoder.heads, corpus.slots)
     with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
         features = live_features(encoder.token_states(batch), split, batch)

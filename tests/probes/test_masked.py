@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from papa.corpora import TokenizedCorpus
+from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes import masked
 from papa.probes.features import compute_features
@@ -15,7 +15,7 @@ from papa.probes.packed import PackedFeatures
 
 
 @pytest.fixture(scope="module")
-def features(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> PackedFeatures:
+def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
     split = corpora["wikitext"].split("train")
     rows = torch.arange(12).numpy()
     return compute_features(encoder, split, rows, batch_tokens=1024, dtype="float32")

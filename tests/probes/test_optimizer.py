@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from papa.probes.optimizer import adamw, clip_gradients
+from papa.probes.training import adamw, clip_gradients
 from papa.spec import ProbeSpec
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.probes.order import WINDOW_ROWS, epoch_order, epoch_windows, window_rows
+from papa.probes.minibatches import WINDOW_ROWS, epoch_order, epoch_windows, window_rows
 
 
 @pytest.mark.parametrize(("rows", "window"), [(1, 8), (8, 8), (9, 8), (100, 8), (5000, WINDOW_ROWS)])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from papa.corpora import TokenizedCorpus
-from papa.corpora.compact import compact_batch
+from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder
 from papa.probes.packed import PackedFeatures, pack_states
 
@@ -42,9 +42,9 @@ def test_selected_rows_keep_their_tokens_and_labels() -> None:
     assert three_rows(False).select(chosen).labels.tolist() == [12, 11]
 
 
-def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[str, TokenizedCorpus]) -> None:
+def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> None:
     corpus = corpora["cola"]
-    batch = compact_batch(corpus.split("train"), [3, 5])
+    batch = micro_batch(corpus.split("train"), [3, 5])
     token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
     count = int(batch.attention_mask.sum())
     kept = torch.arange(count) % 3 > 0

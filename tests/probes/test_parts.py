@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.corpora import TokenizedCorpus
+from papa.corpora import TokenisedCorpus
 from papa.corpora.tokens import IGNORED
-from papa.probes.parts import parts_of
+from papa.probes.minibatches import parts_of
 
 TOKENS = 60
 SEED = (0, 0, 0)
 
 
 @pytest.fixture(params=["cola", "rte", "wnut17", "wikitext"])
-def split(request: pytest.FixtureRequest, corpora: dict[str, TokenizedCorpus]):
+def split(request: pytest.FixtureRequest, corpora: dict[str, TokenisedCorpus]):
     return corpora[request.param].split("train")
 
 
@@ -65,7 +65,7 @@ def test_large_parts_are_whole_minibatches(split) -> None:
     assert sorted(part.rows.tolist()) == list(range(8))
 
 
-def test_a_minibatch_is_whole_or_cut_into_an_even_number(corpora: dict[str, TokenizedCorpus]) -> None:
+def test_a_minibatch_is_whole_or_cut_into_an_even_number(corpora: dict[str, TokenisedCorpus]) -> None:
     split = corpora["cola"].split("train")
     counts = [len(parts_of(split, np.arange(rows), TOKENS, SEED)) for rows in range(1, 40)]
     assert counts[0] == 1

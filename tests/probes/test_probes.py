@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.corpora import TokenizedCorpus
-from papa.corpora.batches import CompactBatch
+from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
 from papa.probes.packed import PackedFeatures, pack_states
@@ -27,7 +27,7 @@ def golden(shared: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
     mask = golden["attention_mask"].bool()
-    batch = CompactBatch.of_tokens(
+    batch = MicroBatch.of_tokens(
         rows=torch.arange(8),
         lengths=mask.sum(dim=1),
         token_slots=mask.nonzero()[:, 1],
@@ -156,7 +156,7 @@ def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) 
 
 
 @pytest.fixture(scope="module")
-def words(minilm: Encoder, corpora: dict[str, TokenizedCorpus]) -> PackedFeatures:
+def words(minilm: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
     split = corpora["wnut17"].split("train")
     rows = torch.arange(40).numpy()
     return compute_features(minilm, split, rows, batch_tokens=1024, dtype="float32")

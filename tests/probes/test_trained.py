@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.controls import toeplitz
+from papa.attention.constants import ConstantMatrices, toeplitz
 from papa.attention.replacement import replaced
-from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.probes import joint, training
-from papa.probes.evaluate import build_probe, evaluate_cell
+from papa.probes.evaluate import build_probe, evaluate_cell, evaluate_trained_cell
 from papa.probes.joint import JointGradients, train_jointly
-from papa.probes.trained import evaluate_trained_cell
 from papa.progress import silent
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
 from tests.probes.conftest import LAYERS
 
 SLOTS = 48
@@ -41,15 +39,15 @@ def task() -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenizedCorpus:
+def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     folder = tmp_path_factory.mktemp("trained") / "corpus"
-    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=512)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=512)
     return load_corpus(folder)
 
 
 def test_training_moves_the_matrices_of_constant_heads_alone(
-    encoder: Encoder, corpus: TokenizedCorpus, task: TaskSpec
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec
 ) -> None:
     start = toeplitz(LAYERS, 12, SLOTS)
     matrices = torch.nn.Parameter(start.matrices.clone())
@@ -78,7 +76,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
 @pytest.mark.parametrize("window", [4096, 48])
 def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
     encoder: Encoder,
-    corpus: TokenizedCorpus,
+    corpus: TokenisedCorpus,
     task: TaskSpec,
     window: int,
     tmp_path: Path,
@@ -95,7 +93,7 @@ def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
         joined.append(sorted(row for part in parts for row in part.rows.tolist()))
         return joint_step(each, trained, optimizer, parts, **options)
 
-    monkeypatch.setattr("papa.probes.order.WINDOW_ROWS", window)
+    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", window)
     monkeypatch.setattr(training, "train_step", seen_by_probe)
     monkeypatch.setattr(joint, "joint_step", seen_by_matrices)
     options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": tmp_path}
@@ -107,7 +105,7 @@ def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
     assert joined[0] != joined[4]
 
 
-def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenizedCorpus, task: TaskSpec) -> None:
+def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec) -> None:
     def scores(seeds: list[int]) -> list[float]:
         found = evaluate_trained_cell(
             encoder,
@@ -128,7 +126,7 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenizedCor
     assert all(score > 0.5 for score in both)
 
 
-def test_examples_stand_in_the_splits_order(minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec) -> None:
+def test_examples_stand_in_the_splits_order(minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec) -> None:
     """Batches are scored shortest first; what a row adds is paired with the same row of other cells."""
     matthews = task.model_copy(update={"metric": "matthews"})
     options = {"features": FeaturesSpec(), "execution": ExecutionSpec(batch_tokens=256), "scratch": Path()}

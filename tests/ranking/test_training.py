@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.attention.averager import AttentionAverager, average_split
+from papa.attention.average import AttentionAverager, average_split
 from papa.attention.constants import ConstantMatrices
-from papa.corpora.corpus import TokenizedCorpus, load_corpus, tokenize_corpus
-from papa.corpora.sampling import sampled_rows
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.probes.joint import PartGradient, Tensors
-from papa.probes.parts import Part
+from papa.probes.minibatches import Part
+from papa.ranking.learned import lambda_gradients, train_lambda
 from papa.ranking.stability import settled
-from papa.ranking.training import lambda_gradients, train_lambda
 from papa.spec import EncoderSpec, LayoutSpec, Order, RankingSpec, TaskSpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
 
 SLOTS = 32
 
@@ -32,22 +32,22 @@ def task() -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenizedCorpus:
+def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     folder = tmp_path_factory.mktemp("ranking") / "corpus"
-    tokenize_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
     return load_corpus(folder)
 
 
 @pytest.fixture(scope="module")
-def average(minilm: Encoder, corpus: TokenizedCorpus) -> ConstantMatrices:
+def average(minilm: Encoder, corpus: TokenisedCorpus) -> ConstantMatrices:
     averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
     averager.merge(average_split(minilm, corpus.split("train"), slots=SLOTS, batch_tokens=1024))
     return averager.result()
 
 
 def test_lambda_is_trained_and_repeats(
-    minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
+    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     before = {name: value.clone() for name, value in minilm.model.state_dict().items()}
     seen: list[tuple[int, int]] = []
@@ -65,7 +65,7 @@ def test_lambda_is_trained_and_repeats(
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
-    minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
+    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     for seed in (0, 1):
         here = lambda_gradients(encoder=minilm, constants=average, corpus=corpus, task=task, seed=seed)
@@ -82,7 +82,7 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
 
 
 def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
-    minilm: Encoder, corpus: TokenizedCorpus, task: TaskSpec, average: ConstantMatrices
+    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     ranking = RankingSpec(rows=32)
     every = train_lambda(minilm, average, corpus, task, ranking)

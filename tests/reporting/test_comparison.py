@@ -12,7 +12,7 @@ from rich.console import Console
 from papa.reporting.comparison import compared
 from papa.reporting.figures import scores_figure
 from papa.reporting.summary import summarise
-from papa.reporting.terminal import summary_table
+from papa.reporting.tables import summary_table
 from tests.reporting.studies import results
 
 MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")

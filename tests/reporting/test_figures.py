@@ -12,7 +12,7 @@ import torch
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from papa.attention.controls import identity
+from papa.attention.constants import identity
 from papa.attention.patterns import head_patterns, special_slots
 from papa.reporting.figures import (
     HeadMatrix,
@@ -23,7 +23,7 @@ from papa.reporting.figures import (
     scores_figure,
     svg_text,
 )
-from papa.reporting.heads import example_heads
+from papa.reporting.figures.matrices import example_heads
 from papa.reporting.summary import summarise
 from tests.reporting.studies import results
 

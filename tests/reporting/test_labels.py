@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from papa.reporting.labels import fixed_caption, fraction_label, joined, percent_label, score_label
+from papa.reporting.wording import fixed_caption, fraction_label, joined, percent_label, score_label
 from tests.reporting.studies import results
 
 

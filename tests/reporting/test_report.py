@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from papa.reporting.figures import HeadMatrix
-from papa.reporting.files import write_whole
 from papa.reporting.paper import PaperReference
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.reporting.tables import markdown_summary
 from papa.spec import StudySpec
+from papa.storage.atomic import write_atomically
 from tests.reporting.studies import results, study
 
 FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "inside").touch()
     with pytest.raises(IsADirectoryError):
-        write_whole(tmp_path / "taken", "text")
+        write_atomically(tmp_path / "taken", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 

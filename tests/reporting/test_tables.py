@@ -13,8 +13,7 @@ from rich.console import Console
 from scipy import stats
 
 from papa.reporting.summary import SUMMARY_COLUMNS, read_summary, summarise
-from papa.reporting.tables import markdown_summary, markdown_table
-from papa.reporting.terminal import summary_table
+from papa.reporting.tables import markdown_summary, markdown_table, summary_table
 from tests.reporting.studies import FRACTIONS, results
 
 KINDS = ("average", "identity", "zeros")

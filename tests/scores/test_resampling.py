@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from papa.scores.resampling import over_examples
+from papa.scores.intervals import over_examples
 
 
 def hits(correct: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_the_same_examples_give_the_same_interval_however_few_are_drawn_at_once(
 ) -> None:
     examples = hits(np.random.default_rng(2).random((3, 90)) < 0.7)
     whole = over_examples("accuracy", [examples], 0)
-    monkeypatch.setattr("papa.scores.resampling._DRAWN_AT_ONCE", 700)
+    monkeypatch.setattr("papa.scores.intervals._DRAWN_AT_ONCE", 700)
     assert over_examples("accuracy", [examples], 0) == whole
 
 

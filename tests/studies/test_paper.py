@@ -10,7 +10,7 @@ import pytest
 
 from papa.reporting.paper import read_reference
 from papa.spec import StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from papa.spec import FilesSource, StudySpec
-from papa.study_file import load_study
+from papa.spec.file import load_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))

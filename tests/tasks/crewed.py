@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from papa.probes.joint import Tensors
-from papa.probes.parts import Part
+from papa.probes.minibatches import Part
 from papa.progress import Progress
-from papa.ranking.training import train_lambda
+from papa.ranking.learned import train_lambda
 from papa.workers.team import Team
 from tasks.rank import gradients, opened
 from tests.workers.parts import helpers_ready

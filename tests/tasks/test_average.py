@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.artifacts import reference
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import reference
 from papa.workers import WorkerPool
 from tasks.average import Average
-from tasks.session import Session
+from tasks.step import Session
 from tasks.store import Store
 from tasks.tokenise import Tokenise, tokenise
 from tests.flows.processes import descendants
@@ -118,7 +118,7 @@ def test_finished_shards_are_not_repeated(
     """A shard in place is taken as it is: a marked one shows in the average."""
     from safetensors.torch import save_file
 
-    from papa.artifacts import published
+    from papa.storage.artifacts import published
     from tasks.average import SUMS
 
     store = Store(tmp_path / "store")

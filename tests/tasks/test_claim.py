@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from papa.errors import PapaError
-from tasks.claim import claimed
+from tasks.locks import claimed
 from tasks.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from papa.artifacts import published, reference, remove
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
+from papa.storage.artifacts import published, reference, remove
+from tasks.mlflow_client import connect
+from tasks.mlflow_groups import RESULTS, Group, log_files
 from tasks.probe import SCORES, read_scores
 from tasks.rank import ORDERS, read_orders
-from tasks.tracking_client import connect
-from tasks.tracking_files import RESULTS, log_files
-from tasks.tracking_groups import Group
 from tests.reporting.studies import results, study
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.artifacts import reference
-from papa.attention.averager import AttentionAverager
+from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
-from tasks.inspect import Averaged, inspected
+from papa.storage.artifacts import reference
+from tasks.aggregate import Averaged, inspected
 from tests.tasks.test_keys import TEXT
 
 SLOTS, ENCODER = 32, EncoderReference("name", None, "/folder", "weights", "words", "bert", 1, 1, 12, 64)

@@ -21,22 +21,21 @@ import tasks.controls
 import tasks.probe
 import tasks.rank
 import tasks.tokenise
-import tasks.tracking  # noqa: F401
-from papa.artifacts import ArtifactReference
+import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, FeaturesSpec, FilesSource, LayoutSpec, RankingSpec, StudySpec, TaskSpec
-from tasks.aggregate import Aggregate, Point
+from papa.storage.artifacts import ArtifactReference
+from tasks.aggregate import Aggregate, Averaged, Point
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.inspect import Averaged
+from tasks.mlflow_groups import Group
 from tasks.probe import Probe
 from tasks.rank import Rank
 from tasks.step import Step
 from tasks.tokenise import Tokenise
-from tasks.tracking import Track
-from tasks.tracking_groups import Group
+from tasks.track import Track
 
 ENCODER = EncoderReference("name", "commit", "/folder", "weights", "words", "bert", 2, 3, 12, 64)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from papa.artifacts import published, stored_below
 from papa.errors import ArtifactError
-from papa.filesystem import filesystem
-from tasks.marker import MARKER, is_marked
-from tasks.store import Store
+from papa.storage.artifacts import published, stored_below
+from papa.storage.filesystem import filesystem
+from tasks.store import MARKER, Store, is_marked
 
 KEY = "0123456789abcdef" * 4
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.artifacts import read_metadata, reference
-from papa.attention.controls import toeplitz
+from papa.attention.constants import toeplitz
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import ArtifactError
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
-from papa.study_file import resolve_study
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import read_metadata, reference
 from papa.workers import WorkerPool
 from tasks.rank import LAMBDA, Rank, read_orders, read_stability
-from tasks.session import Session
+from tasks.step import Session
 from tasks.store import Store
 from tasks.tokenise import tokenise
 from tests.tasks.crewed import watched

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from papa.artifacts import ArtifactReference, published, reference
-from papa.scores.resampling import over_examples
+from papa.scores.intervals import over_examples
+from papa.storage.artifacts import ArtifactReference, published, reference
 from tasks.results import Point, results_table
 
 ROWS = 80

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from papa.artifacts import ArtifactReference
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import Columns, EmbeddedSource, FeaturesSpec, LayoutSpec, ProbeSpec, RankingSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.probe import Probe

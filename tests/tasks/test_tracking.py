@@ -24,12 +24,10 @@ from sqlalchemy import Engine, event
 
 from papa.errors import PapaError, TransientError
 from papa.reporting.summary import summarise
-from tasks.marker import MARKER
-from tasks.store import Store
-from tasks.tracking import run_links
-from tasks.tracking_client import check_tracking, connect
-from tasks.tracking_errors import TrackingError
-from tasks.tracking_results import logged_results
+from tasks.mlflow_client import TrackingError, check_tracking, connect
+from tasks.mlflow_results import logged_results
+from tasks.store import MARKER, Store
+from tasks.track import run_links
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.services import Service, mlflow_server
 from tests.reporting.studies import results
@@ -166,7 +164,7 @@ def test_what_a_killed_process_left_is_finished(tmp_path: Path, last: int, runs:
 def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None:
     killed_before_it_is_linked = (
         "import os, signal, sys\n"
-        "from tasks.tracking_client import connect\n"
+        "from tasks.mlflow_client import connect\n"
         "os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "connect(sys.argv[1])"
     )
@@ -314,7 +312,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_a_database_of_another_version(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    code = f"from tasks.tracking_client import connect; connect({address!r})"
+    code = f"from tasks.mlflow_client import connect; connect({address!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         (head,) = database.execute("select version_num from alembic_version").fetchone()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from papa.artifacts import complete_below, published, read_metadata, remove
-from papa.digests import sha256_of_json
-from papa.filesystem import filesystem
-from tasks.running import announced, running
+from papa.storage.artifacts import complete_below, published, read_metadata, remove
+from papa.storage.digests import sha256_of_json
+from papa.storage.filesystem import filesystem
+from tasks.locks import announced, running
 from tasks.store import Store
 from tasks.unused import Unused, delete, survey
 

@@ -13,16 +13,15 @@ from typing import Any
 
 import pandas
 
-from papa.artifacts import published, reference
 from papa.encoders.reference import EncoderReference
 from papa.progress import silent
 from papa.reporting.summary import summarise
+from papa.storage.artifacts import published, reference
+from tasks.mlflow_client import connect, tracking_errors
+from tasks.mlflow_groups import Group
+from tasks.mlflow_runs import RunLogger
 from tasks.results import Point
 from tasks.store import Store
-from tasks.tracking_client import connect
-from tasks.tracking_errors import explained
-from tasks.tracking_groups import Group
-from tasks.tracking_runs import RunLogger
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
@@ -66,7 +65,7 @@ def log_study(
     with published(folder, {}) as scratch:
         frame.to_parquet(scratch / "results.parquet", index=False)
         summarise(frame).to_csv(scratch / "summary.csv", index=False)
-    with explained(address):
+    with tracking_errors(address):
         client: Any = connect(address)
         logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder), points)
         return logger.log(groups, silent)

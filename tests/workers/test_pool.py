@@ -13,7 +13,7 @@ import pytest
 
 from papa.errors import ArtifactError
 from papa.workers import WorkerPool
-from papa.workers.local import remove_dead_sessions, session_folder
+from papa.workers.ray_session import remove_dead_sessions, session_folder
 from tasks.average import fold
 from tests.flows.processes import descendants
 from tests.workers.parts import own_process

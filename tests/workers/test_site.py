@@ -14,8 +14,8 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
-from papa.workers.cluster import ClusterError
-from papa.workers.site import Site, SiteError
+from papa.workers.machine import Site, SiteError
+from papa.workers.ray_session import ClusterError
 from tests.workers.parts import own_process
 
 

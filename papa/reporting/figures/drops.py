@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import MARKERS, styled
-from papa.reporting.labels import axis_label, fraction_label, joined, varying
+from papa.reporting.wording import axis_label, fraction_label, joined, varying
 
 _KEYS = ["model", "task", "constants", "order"]
 

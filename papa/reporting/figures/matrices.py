@@ -1,4 +1,4 @@
-"""Constant matrices of chosen heads as heat maps (paper, Figure 4)."""
+"""Constant matrices of chosen heads as heat maps, and which heads are worth showing (paper, Figure 4)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from papa.attention.patterns import HeadPatterns
 from papa.reporting.figures.canvas import styled
 
 
@@ -55,3 +58,36 @@ def matrices_figure(heads: Sequence[HeadMatrix]) -> Figure:
             empty.set_visible(False)
         figure.colorbar(image, ax=list(panels), shrink=0.8, label="attention weight")
     return figure
+
+
+def example_heads(
+    matrices: Float[Tensor, "layers heads slots slots"],
+    seen: Bool[Tensor, "slots slots"],
+    patterns: HeadPatterns,
+) -> list[HeadMatrix]:
+    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one.
+
+    A head that leads in two of them is shown once. Titles count layers and heads from 1.
+
+    Args:
+        matrices: C, not normalised.
+        seen: which pairs of slots the average met.
+        patterns: of the same matrices.
+    """
+    wanted = {
+        "diagonal": patterns.diagonal_mass,
+        "[CLS]": patterns.cls_mass,
+        "[SEP]": patterns.sep_mass,
+        "spread": -patterns.largest_entry,
+    }
+    heads: dict[tuple[int, int], str] = {}
+    for name, strength in wanted.items():
+        best = int(strength.argmax())
+        heads.setdefault(divmod(best, strength.shape[1]), name)
+    return [
+        HeadMatrix(
+            title=f"{name}: layer {layer + 1}, head {head + 1}",
+            matrix=matrices[layer, head].where(seen, torch.tensor(math.nan)).numpy(),
+        )
+        for (layer, head), name in heads.items()
+    ]

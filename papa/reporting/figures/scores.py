@@ -13,10 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import LINES, MARKERS, styled
-from papa.reporting.labels import axis_label, fixed_caption, fraction_headings, metric_label, present, varying
+from papa.reporting.wording import axis_label, fixed_caption, fraction_headings, metric_label, present, varying
 
 _PANEL = (4.4, 3.4)
-_PANELS_A_ROW = 3
+_PANELS_PER_ROW = 3
 _LEGEND_ROW = 0.2
 _LINE_AXES = ("model", "constants", "order", "study")
 
@@ -30,7 +30,7 @@ def scores_figure(summary: pandas.DataFrame) -> Figure:
         summary: as ``papa.reporting.tables.summarise`` returns it.
     """
     tasks = list(summary["task"].unique())
-    columns = min(len(tasks), _PANELS_A_ROW)
+    columns = min(len(tasks), _PANELS_PER_ROW)
     rows = math.ceil(len(tasks) / columns)
     with styled():
         size = (_PANEL[0] * columns + (1.8 if columns == 1 else 0), _PANEL[1] * rows + 0.9)

@@ -1,0 +1,112 @@
+"""What the smaller commands print: ``papa check``, ``papa compare``, ``papa models`` and ``papa tasks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from flows.check import Checked
+from flows.inputs import StudyInputs, named_texts
+from papa.corpora.preview import Preview
+from papa.errors import SpecError
+from papa.reporting.comparison import compared, write_comparison
+from papa.reporting.tables import summary_table
+from papa.spec import HubSource
+from papa.spec.file import registry
+from tasks.mlflow_results import logged_results
+
+
+def models_table() -> Table:
+    """The supported architectures, and the embedded encoder."""
+    from papa.encoders.reference import EMBEDDED
+    from papa.encoders.supported import FAMILIES
+
+    table = Table(
+        "Family", "Architectures", "Note", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+    )
+    for family in FAMILIES:
+        table.add_row(family.name, ", ".join(family.model_types), family.note)
+    return table
+
+
+def tasks_table() -> Table:
+    """The tasks known by name."""
+    table = Table("Task", "Kind", "Metric", "Slots", "Source", "Learning rate", "Batch", "Epochs")
+    for name, task in sorted(registry().items()):
+        source, probe = task["source"], task["probe"]
+        where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
+        table.add_row(
+            name,
+            task["kind"],
+            task["metric"],
+            str(task["slots"]),
+            where or source["kind"],
+            f"{probe['learning_rate']:g}",
+            str(probe["batch_size"]),
+            str(probe["epochs"]),
+        )
+    return table
+
+
+def compare_studies(studies: list[str], address: str, to: Path | None, console: Console) -> None:
+    """Print the table of some studies and write it, with its figure, to a folder.
+
+    Args:
+        studies: their names.
+        address: MLflow's tracking URI.
+        to: the folder; None writes nothing.
+        console: where to print.
+
+    Raises:
+        PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.
+    """
+    comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
+    console.print(summary_table(comparison))
+    if to is None:
+        return
+    try:
+        write_comparison(to, comparison)
+    except OSError as error:
+        raise SpecError(f"{to} cannot be written ({error.strerror}): give another folder with --to") from None
+    console.print(f"figure  {to}/compare.png, compare.svg", soft_wrap=True, highlight=False)
+    console.print(f"table   {to}/compare.csv", soft_wrap=True, highlight=False)
+
+
+_SHORT = 12
+"""Characters of a commit."""
+
+
+def show_checked(checked: Checked, console: Console) -> None:
+    """Print what was found, what was not looked at, and that the study is ready."""
+    console.print(_encoders_table(checked.inputs), _tasks_table(checked))
+    for note in checked.unseen:
+        console.print(f"not looked at: {note}", highlight=False, soft_wrap=True, markup=False)
+    console.print("ready" if checked.to_run else "ready: every step is cached", highlight=False)
+
+
+def _encoders_table(inputs: StudyInputs) -> Table:
+    table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
+    for encoder in inputs.encoders:
+        shape, commit = f"{encoder.layers} × {encoder.heads}", (encoder.revision or "local")[:_SHORT]
+        table.add_row(inputs.label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
+    return table
+
+
+def _tasks_table(checked: Checked) -> Table:
+    table = Table("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit")
+    for text in named_texts(checked.inputs.study):
+        look = checked.previews.get(text)
+        rows = [f"{count:,}" for count in look.rows] if look and look.rows else ["?", "?"]
+        commit = text.source.revision if isinstance(text.source, HubSource) else None
+        table.add_row(text.name, text.metric, *rows, _listed(look), (commit or "local")[:_SHORT])
+    return table
+
+
+def _listed(look: Preview | None) -> str:
+    """The labels, the first of them where there are many."""
+    names = look.label_names if look else None
+    if not names:
+        return ""
+    return ", ".join(names) if len(names) < 4 else f"{len(names)}: {', '.join(names[:3])}, …"

@@ -1,0 +1,161 @@
+"""The average of attention over unlabelled text (paper, Section 3.1), streamed and mergeable.
+
+C[i, j] = Σ A[i, j] / (number of inputs in which slots i and j both hold a token). Sums are float64. Every
+batch's sum is rounded to a multiple of 2^-32 before it is added: such sums are exact in float64 up to two million
+inputs, so additions commute, and shards merged in any grouping equal one pass bit for bit. The rounding (2e-10)
+is far below float32's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.batches import MicroBatch, micro_batches
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.encoder import Encoder, check_finite
+from papa.progress import Progress, silent
+
+GRID = 2.0**32
+
+
+@dataclass(frozen=True)
+class AttentionSums:
+    """What one pass over some inputs leaves.
+
+    Attributes:
+        sums: Σ A over the inputs; float64, multiples of 2^-32.
+        counts: inputs in which both slots hold a token; float64 whole numbers.
+    """
+
+    sums: Float[Tensor, "layers heads slots slots"]
+    counts: Float[Tensor, "slots slots"]
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors."""
+        save_file({"sums": self.sums, "counts": self.counts}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> AttentionSums:
+        """Read what ``save`` wrote."""
+        tensors = load_file(path)
+        return cls(sums=tensors["sums"], counts=tensors["counts"])
+
+
+class AttentionAverager:
+    """Streams attention into sums: ``update`` with every layer of a batch, ``merge`` shards, then ``result``."""
+
+    def __init__(self, layers: int, heads: int, slots: int, device: torch.device | str = "cpu") -> None:
+        self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
+        self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
+
+    def update(
+        self,
+        layer: int,
+        probabilities: Float[Tensor, "batch heads m m"],
+        slots: Int[Tensor, " m"],
+        attention_mask: Bool[Tensor, "batch m"],
+    ) -> None:
+        """Add one layer's attention over one batch; the first layer's call also counts the inputs.
+
+        Args:
+            layer: which layer.
+            probabilities: A; columns without a token are 0.
+            slots: the slots that the m columns stand for.
+            attention_mask: where inputs have tokens.
+        """
+        pairs = (slots[:, None] * len(self.counts) + slots).flatten()
+        if layer == 0:
+            real = attention_mask.double()
+            self.counts.view(-1).index_add_(0, pairs, (real.T @ real).flatten())
+        if not bool(attention_mask.all()):
+            # A row of an input without a token there adds nothing.
+            probabilities = probabilities * attention_mask[:, None, :, None]
+        total = probabilities.sum(dim=0).double().mul_(GRID).round_().div_(GRID)
+        # One flat index: with three index tensors this would take six times as long.
+        self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
+
+    def merge(self, other: AttentionSums) -> None:
+        """Add what another pass found."""
+        self.sums += other.sums.to(self.sums.device)
+        self.counts += other.counts.to(self.counts.device)
+
+    def sums_so_far(self) -> AttentionSums:
+        """The streamed sums, on the CPU."""
+        return AttentionSums(self.sums.cpu(), self.counts.cpu())
+
+    def result(self) -> ConstantMatrices:
+        """The average, entry by entry; entries never seen are 0."""
+        average = torch.empty(self.sums.shape)
+        for layer, sums in enumerate(self.sums):
+            average[layer] = sums / self.counts.clamp(min=1)
+        counts = self.counts.cpu()
+        return ConstantMatrices(matrices=average, seen=counts > 0, kind="average", counts=counts)
+
+
+@dataclass(frozen=True)
+class _Averaging:
+    """The rule of one layer while averaging: watch A, put out A·V."""
+
+    averager: AttentionAverager
+    layer: int
+    last: bool
+    dependent_heads: None = None
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        probabilities = own.probabilities()
+        self.averager.update(self.layer, probabilities, batch.slots, batch.attention_mask)
+        if self.last:
+            raise StopForward
+        return torch.matmul(probabilities, value)
+
+
+@contextmanager
+def averaging(encoder: Encoder, slots: int) -> Iterator[AttentionAverager]:
+    """Inside the block, every batch given to ``encoder.observe`` is added to the averager."""
+    averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
+    last = encoder.layers - 1
+    rules = {layer: _Averaging(averager, layer, layer == last) for layer in range(encoder.layers)}
+    with encoder.ruled(rules):
+        yield averager
+
+
+@torch.inference_mode()
+def average_split(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    *,
+    slots: int,
+    batch_tokens: int,
+    progress: Progress = silent,
+) -> AttentionSums:
+    """One pass over a split (or a shard of one); memory does not grow with the number of rows.
+
+    Args:
+        encoder: the encoder whose attention is averaged.
+        split: the inputs.
+        slots: S.
+        batch_tokens: tokens in a batch.
+        progress: told (rows done, rows).
+
+    Raises:
+        SpecError: attention exceeds what float16 can hold.
+    """
+    done = 0
+    with averaging(encoder, slots) as averager:
+        for batch in micro_batches(split, None, batch_tokens):
+            encoder.observe(batch)
+            done += len(batch.rows)
+            progress(done, len(split))
+    if encoder.precision == "float16":
+        check_finite(averager.sums)
+    return averager.sums_so_far()

@@ -1,0 +1,239 @@
+"""Local files as tables: JSON Lines, CSV, TSV, Parquet, plain text and CoNLL columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from papa.corpora.table import SourceTable, memory_mapped
+from papa.errors import DataError
+
+FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
+
+_FORMATS: dict[str, FileFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".raw": "text",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+}
+_BLOCK = 64 * 1024 * 1024
+"""Bytes parsed at once where the whole file has to be; no single row may be longer."""
+_SMALL_BLOCK = 256 * 1024
+"""Bytes parsed at once, as a rule."""
+_BATCH_ROWS = 32_768
+_POOL = pa.system_memory_pool()
+"""Gives freed blocks back, where Arrow's own pool keeps several times what a file's blocks need."""
+
+
+def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
+    """The rows of a local file.
+
+    Plain text gives one row a line in column ``text``; blank lines are skipped, every other line is kept,
+    headings such as ``= Robert Boulter =`` included, as they are text of the corpus. CoNLL files give one
+    row a sentence, with columns "0", "1", … of words or tags. Columns of csv and tsv are strings; tsv knows
+    no quotes, as in GLUE.
+
+    Args:
+        path: the file, UTF-8 unless Parquet.
+        format: how it is written; None takes it from the suffix.
+        header: whether csv and tsv start with column names; without them columns are "0", "1", …
+
+    Raises:
+        DataError: the file is missing, empty or not what its format says.
+    """
+    if not path.is_file():
+        raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
+    chosen = format or format_of(path)
+    if chosen is None:
+        raise DataError(
+            f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one of "
+            f"{', '.join(sorted(set(_FORMATS.values())))}"
+        )
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty: give a file with at least one row")
+    readers: dict[str, Callable[[], pa.Table]] = {
+        "jsonl": lambda: _jsonl(path),
+        "csv": lambda: _separated(path, ",", header=header),
+        "tsv": lambda: _separated(path, "\t", header=header),
+        "parquet": lambda: _parquet(path),
+        "text": lambda: _text(path),
+        "conll": lambda: _conll(path),
+    }
+    table = readers[chosen]()
+    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema))
+
+
+def format_of(path: PurePath) -> FileFormat | None:
+    """The format that a file's suffix names."""
+    return _FORMATS.get(path.suffix.lower())
+
+
+def _jsonl(path: Path) -> pa.Table:
+    try:
+        return _streamed_jsonl(path)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # What follows the first block may hold other types, or a row longer than a block; or the file is damaged.
+        return _whole_jsonl(path)
+
+
+def _streamed_jsonl(path: Path) -> pa.Table:
+    read = pa.json.ReadOptions(block_size=_SMALL_BLOCK)
+    with pa.json.open_json(path, read_options=read, memory_pool=_POOL) as reader:
+        schema = pa.schema([(field.name, _as_text(field.type)) for field in reader.schema])
+        if schema == reader.schema:
+            return memory_mapped(reader, schema)
+    # Arrow reads text that looks like dates as dates.
+    parse = pa.json.ParseOptions(explicit_schema=schema)
+    with pa.json.open_json(path, read_options=read, parse_options=parse, memory_pool=_POOL) as reader:
+        return memory_mapped(reader, schema)
+
+
+def _whole_jsonl(path: Path) -> pa.Table:
+    read = pa.json.ReadOptions(block_size=_BLOCK)
+    try:
+        table = pa.json.read_json(path, read_options=read)
+        dates = {field.name: _as_text(field.type) for field in table.schema if _as_text(field.type) != field.type}
+        if dates:
+            parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
+            table = pa.json.read_json(path, read_options=read, parse_options=parse)
+        table.validate(full=True)  # Arrow takes any bytes for text until asked.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(_what_is_wrong_with_jsonl(path, error)) from None
+    return table
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_as_text(kind.value_type))
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as problem:
+            return f"{path}: line {number} is not JSON ({problem}): write one JSON object a line"
+        if not isinstance(value, dict):
+            kind = type(value).__name__
+            return f"{path}: line {number} holds a {kind}, not an object: write one JSON object a line"
+    return f"{path}: its lines do not fit one another ({error}): give each column one type in all rows"
+
+
+def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
+    read = pa.csv.ReadOptions(use_threads=False, block_size=_SMALL_BLOCK, autogenerate_column_names=not header)
+    quoted = delimiter == ","
+    parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
+    try:
+        with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
+            names = reader.schema.names
+        convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        streamed = {"read_options": read, "parse_options": parse, "convert_options": convert, "memory_pool": _POOL}
+        with pa.csv.open_csv(path, **streamed) as reader:
+            table = memory_mapped(reader, reader.schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{path} cannot be read as {'csv' if quoted else 'tsv'} ({error}): mend the file or set source.format"
+        ) from None
+    return table if header else table.rename_columns([str(index) for index in range(table.num_columns)])
+
+
+def _parquet(path: Path) -> pa.Table:
+    try:
+        with pa.parquet.ParquetFile(path) as file, suppress(pa.ArrowInvalid):
+            # Dictionaries may change from group to group, which a mapped table cannot follow.
+            return memory_mapped(file.iter_batches(_BATCH_ROWS), file.schema_arrow)
+        table = pa.parquet.read_table(path)
+        table.validate(full=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet ({error}): mend the file or set source.format") from None
+    return table
+
+
+def _text(path: Path) -> pa.Table:
+    try:
+        return memory_mapped(_batches_of_lines(path), pa.schema([("text", pa.large_string())]))
+    except UnicodeDecodeError:
+        _lines(path)  # Says where.
+        raise
+
+
+def _batches_of_lines(path: Path) -> Iterator[pa.RecordBatch]:
+    with path.open(encoding="utf-8-sig") as file:
+        lines = filter(None, map(str.strip, file))
+        while batch := list(islice(lines, _BATCH_ROWS)):
+            yield pa.record_batch({"text": pa.array(batch, pa.large_string())})
+
+
+def _conll(path: Path) -> pa.Table:
+    sentences: list[list[list[str]]] = []
+    sentence: list[list[str]] = []
+    width: int | None = None
+    for number, line in enumerate(_lines(path), start=1):
+        fields = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or fields[0] == "-DOCSTART-":
+            if sentence:
+                sentences.append(sentence)
+            sentence = []
+            continue
+        fields = [field.strip() for field in fields]
+        width = width or len(fields)
+        if len(fields) != width:
+            raise DataError(
+                f"{path}: line {number} has {len(fields)} columns where the lines before have {width}: "
+                "write each word on a line of its own with the same columns"
+            )
+        sentence.append(fields)
+    if sentence:
+        sentences.append(sentence)
+    columns = {
+        str(index): pa.array([[word[index] for word in words] for words in sentences], pa.list_(pa.string()))
+        for index in range(width or 0)
+    }
+    return pa.table(columns)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 (byte {error.start}): convert it") from None
+
+
+def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """The class names that the ``datasets`` library leaves in the files it writes."""
+    if b"huggingface" not in (schema.metadata or {}):
+        return {}
+    from datasets import Features
+
+    return names_of_classes(Features.from_arrow_schema(schema))
+
+
+def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
+    """Column → class names, for each column of a ``datasets.Features`` of classes or lists of classes."""
+    from datasets import ClassLabel
+
+    named = {}
+    for column, feature in dict(features).items():  # type: ignore[call-overload]
+        inner = getattr(feature, "feature", feature)
+        if isinstance(inner, ClassLabel) and inner.names:
+            named[column] = tuple(inner.names)
+    return named

@@ -1,0 +1,120 @@
+"""What a task's source holds, before anything is computed: its columns, its labels and how many rows it has.
+
+Local files are read, and small ones of the hub, which a run needs anyway. Of large ones on the hub only the ends are
+fetched: what they say of columns and classes is checked, single labels are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from papa.corpora.hub import HubSplit, split_of
+from papa.corpora.rows import labelled, rows_of
+from papa.corpora.sources import SPLITS, Split, read_source
+from papa.corpora.table import SourceTable
+from papa.errors import DataError, nearest_first
+from papa.spec import HubSource, TaskSpec
+
+SMALL_BYTES = 8_000_000
+"""What a look at a task downloads at most."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What was found.
+
+    Attributes:
+        rows: of the training and the validation split, as many as the task takes; None where nothing says how many.
+        label_names: the classes; None for regression, masked language models, and where only the rows have them.
+        unseen: what was not looked at; None where all was.
+    """
+
+    rows: tuple[int, int] | None
+    label_names: tuple[str, ...] | None
+    unseen: str | None = None
+
+
+def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
+    """Look at a task's source: what was found, None where it is not fit for use, and all that is wrong with it.
+
+    Raises:
+        HubUnreachableError: the source is not on this machine and the hub does not answer.
+    """
+    problems: list[DataError] = []
+    tables: dict[Split, SourceTable] = {}
+    counts: dict[Split, int] = {}
+    unseen: list[str] = []
+    far = _far(task, problems)
+    if problems:
+        return None, problems
+    for split in SPLITS:
+        try:
+            if split not in far:
+                tables[split] = read_source(task, split)
+                counts[split] = tables[split].rows.num_rows
+            elif (found := far[split].look()) is not None:
+                tables[split], counts[split] = found
+        except DataError as error:
+            problems.append(error)
+    if far:
+        size = sum(split.bytes_to_fetch for split in far.values()) / 1e6
+        unseen.append(f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not downloaded yet)")
+    for name in _columns(task):
+        problems += _missing(name, [table for table in tables.values() if name not in table.rows.column_names])
+    if problems or len(tables) < len(SPLITS):
+        return (None, problems) if problems else (Preview(None, task.labels, unseen[0]), [])
+    try:
+        if far:
+            names = _of_columns(task, tables["train"], tables["validation"])
+            limits = (task.train_rows, task.validation_rows)
+            rows = tuple(min(counts[split], most or counts[split]) for split, most in zip(SPLITS, limits, strict=True))
+            return Preview((rows[0], rows[1]), names, unseen[0]), []
+        found_rows = rows_of(task, tables["train"], tables["validation"])
+    except DataError as error:
+        return None, [error]
+    return Preview((found_rows.train.num_rows, found_rows.validation.num_rows), found_rows.label_names), []
+
+
+def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
+    """The splits on the hub, where they are too large for a look."""
+    source = task.source
+    if not isinstance(source, HubSource):
+        return {}
+    splits: dict[Split, HubSplit] = {}
+    for split, name in (("train", source.train), ("validation", source.validation)):
+        try:
+            splits[split] = split_of(source, name)  # type: ignore[index]
+        except DataError as error:
+            if str(error) not in map(str, problems):
+                problems.append(error)
+    large = sum(split.bytes_to_fetch for split in splits.values()) > SMALL_BYTES
+    return splits if large else {}
+
+
+def _columns(task: TaskSpec) -> list[str]:
+    return [name for name in task.columns.model_dump().values() if name is not None]
+
+
+def _missing(name: str, tables: list[SourceTable]) -> list[DataError]:
+    """One problem for a column that is in neither split."""
+    if not tables:
+        return []
+    where = " and ".join(table.origin for table in tables)
+    found = nearest_first(name, tables[0].rows.column_names)
+    return [DataError(f"{where}: no column '{name}' (found: {found}): set the task's columns to fit it")]
+
+
+def _of_columns(task: TaskSpec, train: SourceTable, validation: SourceTable) -> tuple[str, ...] | None:
+    """The classes, from columns without rows.
+
+    Raises:
+        DataError: a column is of another kind than the task needs, or the task names fewer classes than there are.
+    """
+    given = train.class_names.get(task.columns.label or "", ())
+    if task.labels and len(given) > len(task.labels):
+        raise DataError(
+            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes ({', '.join(given)}) where the "
+            f"task names {len(task.labels)} labels ({', '.join(task.labels)}): name all of them in the task's labels"
+        )
+    names = labelled(task, train, validation)[1]
+    return names or None

