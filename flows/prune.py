@@ -11,9 +11,10 @@ from rich.text import Text
 from flows.processes import Process
 from flows.progress import duration
 from papa.errors import ArtifactError
+from papa.storage.artifacts import remove
 from tasks.locks import running
 from tasks.store import MARKER, Store, is_marked
-from tasks.unused import Unused, delete, survey
+from tasks.unused import Unused, survey
 
 
 def prune(store: Store, console: Console, *, really: bool) -> None:
@@ -51,7 +52,7 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
     if users:
         raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
     for one in found:
-        delete(one)
+        remove(one.address)
     _say(console, f"{everything}: deleted.")
 
 

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +24,7 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
+from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from tasks.locks import claimed
 from tasks.rank import read_stability
@@ -116,18 +115,16 @@ def specification(study: StudySpec) -> str:
 
 def replace_folder(target: Path, source: Path) -> None:
     """Put a copy of the artifact ``source`` at ``target``; whatever lay there goes, in one rename each."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mark = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
-    fresh, old = target.parent / f".{target.name}.{mark}", target.parent / f".{target.name}.{mark}.old"
-    try:
-        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA))
+    with scratch_beside(target) as fresh:
+        old = fresh.with_name(f"{fresh.name}.old")
+        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
         shutil.copy2(source / METADATA, fresh / METADATA)
-        if target.exists():
-            target.rename(old)
-        fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        try:
+            if target.exists():
+                target.rename(old)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from papa.errors import PapaError
-from papa.storage.artifacts import stored_below
-from papa.storage.filesystem import filesystem, storage_errors
+from papa.storage.artifacts import remove
 from tasks.store import Store
 
 _POLL_SECONDS = 0.5
@@ -64,33 +62,21 @@ def announced(store: Store, process: str) -> Iterator[Callable[[], None]]:
         TransientError: it does not answer.
     """
 
-    def say() -> None:
-        if not store.is_remote:
-            Path(store.runs).mkdir(parents=True, exist_ok=True)
-        with storage_errors(store.runs):
-            files.pipe_file(f"{root}/{process}", b"")
-
     def again() -> None:
         with suppress(PapaError):
-            say()
+            store.backend.touch(f"runs/{process}")
 
-    files, root = filesystem(store.runs)
-    say()
+    store.backend.touch(f"runs/{process}")
     try:
         yield again
     finally:
-        withdraw(store, process)
-
-
-def withdraw(store: Store, process: str) -> None:
-    """Say no more that ``process`` uses the store; a store that does not answer is left as it is."""
-    with suppress(PapaError), storage_errors(store.runs):
-        files, root = filesystem(store.runs)
-        files.rm_file(f"{root}/{process}")
+        # A store that does not answer is left as it is.
+        with suppress(PapaError):
+            remove(f"{store.runs}/{process}")
 
 
 def running(store: Store) -> dict[str, float]:
     """The processes that use the store, and the seconds since each last said so; not those silent for a day."""
     now = time.time()
-    ages = {file.path: now - file.modified for file in stored_below(store.runs)}
+    ages = {file.path: now - file.modified for file in store.backend.files("runs")}
     return {process: age for process, age in ages.items() if age < SILENT_SECONDS}

@@ -20,23 +20,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from papa.errors import ArtifactError
-from papa.storage.artifacts import (
-    Address,
-    ArtifactReference,
-    is_complete,
-    metadata_below,
-    reference,
-    sha256_of_json,
-    stored_below,
-)
-from papa.storage.cache import cache_folder, local_name
-from papa.storage.filesystem import check, filesystem, is_uri, read, storage_errors
+from papa.storage.artifacts import ArtifactReference, is_complete, metadata_below, reference, sha256_of_json
+from papa.storage.atomic import MARK
+from papa.storage.metadata import DIGEST
+from papa.storage.store import Address, store_at
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:
@@ -57,6 +49,7 @@ class Store:
 
     Attributes:
         address: the folder or URI.
+        backend: what lies there.
         root: the store's folder on this machine.
 
     Raises:
@@ -64,21 +57,16 @@ class Store:
     """
 
     def __init__(self, address: Address) -> None:
-        text = str(address).removeprefix("file://")
-        if re.match(r"[a-z][a-z0-9+.-]+:(?!//)", text):
-            raise ArtifactError(
-                f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix"
-            )
-        self.address = text.rstrip("/") if is_uri(text) else os.path.abspath(Path(text).expanduser())
-        self.root = cache_folder() / "stores" / local_name(self.address) if self.is_remote else Path(self.address)
+        self.backend = store_at(address)
+        self.address, self.root = self.backend.address, self.backend.machine_folder
 
     def __repr__(self) -> str:
         return f"Store({self.address!r})"
 
     @property
     def is_remote(self) -> bool:
-        """Whether its artifacts lie behind a URI."""
-        return is_uri(self.address)
+        """Whether its artifacts lie elsewhere than in its folder on this machine."""
+        return str(self.root) != self.address
 
     @property
     def artifacts(self) -> str:
@@ -141,8 +129,7 @@ class Store:
             ArtifactError: they cannot.
             TransientError: the store does not answer.
         """
-        if self.is_remote:
-            check(self.address, write=False)
+        self.backend.check(write=False)
 
     def make(self) -> None:
         """Make the store and its folder on this machine; check that artifacts can be written.
@@ -153,8 +140,8 @@ class Store:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            if not self.is_remote:
-                mark(self.address)
+            self.backend.check(write=True)
+            mark(self.address)
             self.scratch.mkdir(parents=True, exist_ok=True)
             probe = self.scratch / f".writable.{os.getpid()}"
             probe.touch()
@@ -162,16 +149,13 @@ class Store:
         except OSError as error:
             what = "set PAPA_CACHE to another folder" if self.is_remote else "give another folder with --store"
             raise ArtifactError(f"the store {self.root} cannot be written ({error.strerror}): {what}") from None
-        if self.is_remote:
-            check(self.address, write=True)
-            mark(self.address)
 
 
 MARKER = "papa-store.json"
 FORMAT = 1
 STAGE = r"[a-z]+(?:-[a-z]+)*"
-KEY = r"[0-9a-f]{64}"
-_BEFORE = re.compile(r"\.papa-[0-9a-f]{32}|\.?mlflow\.db.*|mlartifacts")
+KEY = DIGEST
+_BEFORE = re.compile(rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts")
 """What may lie in the root before the marker does: what another run puts for a moment (a marker not yet renamed, a
 question whether it may write), and MLflow's runs, as ``papa compare`` and ``mlflow`` make their database, too."""
 
@@ -182,9 +166,7 @@ def is_marked(address: str) -> bool:
     Raises:
         ArtifactError: its marker is damaged, or is of another format.
     """
-    files, root = filesystem(address)
-    with storage_errors(address):
-        data = read(files, f"{root}/{MARKER}")
+    data = store_at(address).read(MARKER)
     if data is None:
         return False
     try:
@@ -215,33 +197,20 @@ def mark(address: str) -> None:
             "give a new or empty folder, or another prefix, with --store"
         )
     content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
-    if is_uri(address):
-        files, root = filesystem(address)
-        with storage_errors(address):
-            files.pipe_file(f"{root}/{MARKER}", content)
-    else:
-        aside = Path(address) / f".papa-{uuid.uuid4().hex}"
-        aside.write_bytes(content)
-        aside.replace(Path(address) / MARKER)
+    store_at(address).write(MARKER, content)
 
 
 def _is_empty(address: str) -> bool:
-    if is_uri(address):
-        paths = (file.path for file in stored_below(address))
-    else:
-        # One after the other: the first file is enough to know, however many follow.
-        places = (place for place in Path(address).rglob("*") if place.is_symlink() or not place.is_dir())
-        paths = (place.relative_to(address).as_posix() for place in places)
-    return all(_BEFORE.fullmatch(path.partition("/")[0]) for path in paths)
+    # One after the other: the first file is enough to know, however many follow.
+    return all(_BEFORE.fullmatch(file.path.partition("/")[0]) for file in store_at(address).files())
 
 
 def _shows_a_store(address: str) -> bool:
     """Whether a finished artifact lies where a store keeps it."""
-    artifacts = f"{address}/artifacts"
-    stages = {file.path.partition("/")[0] for file in stored_below(artifacts)}
+    stages = {file.path.partition("/")[0] for file in store_at(address).files("artifacts")}
     return any(
         re.fullmatch(KEY, name)
         for stage in sorted(stages)
         if re.fullmatch(STAGE, stage)
-        for name in metadata_below(f"{artifacts}/{stage}")
+        for name in metadata_below(f"{address}/artifacts/{stage}")
     )

@@ -14,24 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.storage.artifacts import metadata_below, remove, stored_below
-from papa.storage.cache import cache_folder
-from papa.storage.filesystem import is_uri
-from papa.storage.remote import StoredFile
+from papa.storage.artifacts import metadata_below
+from papa.storage.atomic import MARK
+from papa.storage.store import StoredFile, store_at
 from tasks.store import KEY, STAGE, Store
 
 _RESULTS = ("aggregate", "track")
 _SHARDS = "average-shards"
-_MARK = r"\d+\.[0-9a-f]{8}"
-"""What ends the name of a scratch folder: by which process, a random mark."""
 _ARTIFACT = re.compile(f"{STAGE}/{KEY}")
-_ASIDE = re.compile(rf"{STAGE}/\.+{KEY}(\.{_MARK})+")
-"""Written or removed by a process that was killed; so is what a prune was removing."""
-_STUDY = re.compile(rf"\..+\.{_MARK}(\.old)?")
+_STUDY = re.compile(rf"\..+\.{MARK}(\.old)?")
 _SCRATCH = re.compile(
-    rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\d+(-\w+)?|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{_MARK})*"
+    rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\d+(-\w+)?|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{MARK})*"
 )
-_ON_THE_WAY = re.compile(rf".+\.{_MARK}")
+_ON_THE_WAY = re.compile(rf".+\.{MARK}")
 _LOCK = re.compile(rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock")
 _KILLED = "left by a run that was killed"
 
@@ -94,22 +89,9 @@ def survey(store: Store) -> Findings:
     return found
 
 
-def delete(one: Unused) -> None:
-    """Remove it.
-
-    Raises:
-        ArtifactError: the store cannot be used.
-        TransientError: it does not answer.
-    """
-    if is_uri(one.address) or Path(one.address).is_dir():
-        remove(one.address)
-    else:
-        Path(one.address).unlink(missing_ok=True)
-
-
 def _artifacts(store: Store, found: Findings) -> set[str]:
     """Sort what lies below ``artifacts``; returns what stays, each as stage/key."""
-    groups = _grouped(stored_below(store.artifacts), lambda path: "/".join(path.split("/")[:2]))
+    groups = _grouped(store.backend.files("artifacts"), lambda path: "/".join(path.split("/")[:2]))
     whole = {place for place, files in groups.items() if _ARTIFACT.fullmatch(place) and _is_folder(place, files)}
     stages = {place.partition("/")[0] for place in whole}
     known = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})}
@@ -119,9 +101,9 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         address, (stage, _, key) = f"{store.artifacts}/{place}", place.partition("/")
         document = known.get(stage, {}).get(key)
         if place not in whole:
-            if not store.is_remote and _ASIDE.fullmatch(place) and _is_folder(place, files):
-                found.unused.append(_unused(address, stage, _KILLED, files))
-            else:
+            left = _left_by_writers(store, stage, files)
+            found.unused.extend(left)
+            if not left:
                 foreign.add(address if stage in stages else f"{store.artifacts}/{stage}")
         elif stage == _SHARDS:
             found.unused.append(_unused(address, stage, "an average that was not finished", files))
@@ -132,8 +114,7 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
             found.unused.append(_unused(address, name, "nothing refers to it", files))
         else:
             kept.add(place)
-            if store.is_remote:
-                found.unused.extend(_superseded(address, stage, document["digest"], files))
+            found.unused.extend(_left_by_writers(store, stage, files, f"{key}/{document['digest']}"))
     found.foreign.extend(sorted(foreign))
     return kept
 
@@ -161,20 +142,27 @@ def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     return reached
 
 
-def _superseded(address: str, stage: str, digest: str, files: Iterable[StoredFile]) -> list[Unused]:
-    """Data beside the published ones: of a writer that was killed, or that came second and was."""
-    groups = _grouped(files, lambda path: path.split("/")[2])
+def _left_by_writers(store: Store, stage: str, files: Iterable[StoredFile], data: str | None = None) -> list[Unused]:
+    """What killed writers left, among it what came second; ``data`` is that of the artifact in place."""
+    if not re.fullmatch(STAGE, stage):
+        return []
+
+    def part(path: str) -> str:
+        match = store.backend.killed.fullmatch(path.removeprefix(f"{stage}/"))
+        return match[1] if match else ""
+
+    groups = _grouped(files, part)
     return [
-        _unused(f"{address}/{name}", stage, _KILLED, group)
+        _unused(f"{store.artifacts}/{stage}/{name}", stage, _KILLED, group)
         for name, group in groups.items()
-        if name != digest and re.fullmatch(KEY, name)
+        if name not in ("", data)
     ]
 
 
 def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:
     """Folders beside the store's own scratch in which killed runs leave something, and by which names."""
-    studies = [(store.root / "studies", _STUDY)]
-    return [*studies, (cache_folder() / "scratch", _ON_THE_WAY)] if store.is_remote else studies
+    on_the_way = store.backend.machine_scratch
+    return [(store.root / "studies", _STUDY), *([(on_the_way, _ON_THE_WAY)] if on_the_way else [])]
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -190,7 +178,7 @@ def _grouped(files: Iterable[StoredFile], key: Callable[[str], str]) -> dict[str
 
 def _on_disk(place: Path, name: str, reason: str) -> Unused:
     status = place.lstat()
-    files = stored_below(place) or [StoredFile(place.name, status.st_size, status.st_mtime)]
+    files = list(store_at(place).files()) or [StoredFile(place.name, status.st_size, status.st_mtime)]
     return _unused(str(place), name, reason, files)
 
 

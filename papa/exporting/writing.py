@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +32,7 @@ from papa.exporting.placement import InputLayout
 from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, silent
+from papa.storage.atomic import scratch_beside
 
 TOLERANCE = 1e-4
 """By how much hidden states may differ from the study's, relative to the largest of them."""
@@ -194,18 +194,15 @@ def _check_same(
 def _written_aside(folder: Path) -> Iterator[Path]:
     """A scratch folder that is renamed to ``folder`` on success and removed on an error."""
     folder = Path(os.path.abspath(folder))
-    scratch = folder.parent / f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
     try:
-        scratch.mkdir(parents=True)
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written ({error.strerror}): give another folder with --to") from None
-    try:
-        yield scratch
-        check_free(folder)
-        scratch.rename(folder)
+        with scratch_beside(folder) as scratch:
+            yield scratch
+            check_free(folder)
+            scratch.rename(folder)
     except (OSError, SafetensorError) as error:
         if isinstance(error, OSError) and error.errno is None:
             raise
-        raise ArtifactError(f"{folder} cannot be written ({error}): free the disk or give another --to") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or error
+        raise ArtifactError(
+            f"{folder} cannot be written ({reason}): free the disk or give another folder with --to"
+        ) from None

@@ -1,37 +1,42 @@
 """Artifacts: directories that are complete or absent, and that know what they hold.
 
-An artifact is a directory of data files plus ``metadata.json``. It is written aside and renamed into place, so it is
-complete if and only if its metadata is there. The metadata carries the SHA-256 of every data file; reading verifies.
+An artifact is a directory of data files plus ``metadata.json``. It appears whole, so it is complete if and only if its
+metadata is there. The metadata carries the SHA-256 of every data file; reading verifies.
 
-Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>`` (``papa.storage.remote``). What
+Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>`` (``papa.storage.store``). What
 lies behind a URI is fetched into this machine's cache before it is read.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import shutil
-import stat
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from papa.errors import ArtifactError, PapaError
-from papa.storage import remote
-from papa.storage.cache import copies_of, copy_of, scratch_folder
-from papa.storage.digests import sha256_of_file, sha256_of_json
-from papa.storage.filesystem import is_uri
-from papa.storage.metadata import METADATA, parse_metadata
-from papa.storage.remote import RemoteArtifact, StoredFile
+from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
+from papa.storage.store import Address, store_at
 
-Address = str | Path
+__all__ = [
+    "Address",
+    "ArtifactReference",
+    "borrowed",
+    "complete_below",
+    "fetched",
+    "is_complete",
+    "metadata_below",
+    "published",
+    "read_metadata",
+    "reference",
+    "remove",
+    "sha256_of_file",
+    "sha256_of_json",
+    "verify",
+]
 
 
 @dataclass(frozen=True)
@@ -62,27 +67,10 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
     Raises:
         ArtifactError: the disk is full.
     """
-    if is_uri(address):
-        with scratch_folder() as scratch, _full_disk_errors(scratch.parent):
-            yield scratch
-            RemoteArtifact(str(address)).publish(scratch, _described(scratch, metadata))
-        return
-    folder = Path(address)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = _beside(folder)
-    scratch.mkdir()
-    try:
-        with _full_disk_errors(folder.parent):
-            yield scratch
-            document = _described(scratch, metadata)
-            (scratch / METADATA).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        try:
-            scratch.rename(folder)
-        except OSError:
-            if not is_complete(folder):
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    store = store_at(address)
+    with store.scratch() as scratch, _full_disk_errors(scratch.parent):
+        yield scratch
+        store.publish(scratch, describe(scratch, metadata))
 
 
 @contextmanager
@@ -102,9 +90,7 @@ def _full_disk_errors(folder: Path) -> Iterator[None]:
 
 def is_complete(address: Address) -> bool:
     """Whether a whole artifact lies at ``address``."""
-    if is_uri(address):
-        return RemoteArtifact(str(address)).metadata() is not None
-    return (Path(address) / METADATA).is_file()
+    return store_at(address).read(METADATA) is not None
 
 
 def read_metadata(address: Address) -> dict[str, Any]:
@@ -113,7 +99,7 @@ def read_metadata(address: Address) -> dict[str, Any]:
     Raises:
         ArtifactError: there is no artifact, or its metadata is damaged.
     """
-    return _metadata(address)[1]
+    return parse_metadata(store_at(address).read(METADATA), address)
 
 
 def reference(address: Address) -> ArtifactReference:
@@ -132,9 +118,7 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
         ArtifactError: a file is missing or its bytes changed.
     """
     folder = fetched(address)
-    metadata = read_metadata(folder)
-    _check_files(metadata, folder, folder, needed)
-    return metadata
+    return check_files(folder, folder, needed)
 
 
 def fetched(address: Address, digest: str | None = None) -> Path:
@@ -149,17 +133,7 @@ def fetched(address: Address, digest: str | None = None) -> Path:
     Raises:
         ArtifactError: it is not there, holds something else or is damaged, or the store cannot be used.
     """
-    if not is_uri(address):
-        return Path(address)
-    address = str(address)
-    copy = copy_of(address, digest or read_metadata(address)["digest"])
-    if not is_complete(copy):
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(copy.with_suffix(".lock")):
-            if not is_complete(copy):
-                with _downloaded(address, digest) as scratch:
-                    scratch.rename(copy)
-    return copy
+    return store_at(address).fetch(digest)
 
 
 @contextmanager
@@ -173,125 +147,27 @@ def borrowed(address: Address, *needed: str) -> Iterator[Path]:
     Raises:
         ArtifactError: it is not there or damaged, or the store cannot be used.
     """
-    if is_uri(address):
-        with _downloaded(str(address), None, needed) as scratch:
-            yield scratch
-    else:
-        verify(address, *needed)
-        yield Path(address)
+    with store_at(address).borrow(needed) as folder:
+        yield folder
 
 
 def complete_below(address: Address) -> list[str]:
     """The names of the complete artifacts directly below ``address``, sorted."""
-    if is_uri(address):
-        return remote.published_below(str(address))
-    return sorted(path.parent.name for path in Path(address).glob(f"*/{METADATA}") if path.parent.name[0] != ".")
+    return store_at(address).complete()
 
 
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
     """The metadata of every complete artifact directly below ``address``, by name; damaged ones are left out."""
-    if is_uri(address):
-        texts = remote.metadata_below(str(address))
-    else:
-        texts = {name: (Path(address) / name / METADATA).read_bytes() for name in complete_below(address)}
     documents = {}
-    for name, text in texts.items():
+    for name, data in store_at(address).metadata_below().items():
         with suppress(ArtifactError):
-            documents[name] = parse_metadata(text, f"{address}/{name}")
+            documents[name] = parse_metadata(data, f"{address}/{name}")
     return documents
 
 
-def stored_below(address: Address) -> list[StoredFile]:
-    """Every file below ``address``; a symbolic link counts as a file and is not followed."""
-    if is_uri(address):
-        return remote.stored_below(str(address))
-    root = Path(address)
-    found = []
-    for path in () if root.is_symlink() else root.rglob("*"):
-        with suppress(FileNotFoundError):
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode):
-                found.append(StoredFile(str(path.relative_to(root)), status.st_size, status.st_mtime))
-    return found
-
-
 def remove(address: Address) -> None:
-    """Remove an artifact, or a folder of artifacts, with this machine's copies; nothing where there is none.
+    """Remove an artifact, a folder of artifacts or a file, with this machine's copies; nothing where there is none.
 
-    It disappears at once: nobody sees a part of it.
+    An artifact disappears at once: nobody sees a part of it.
     """
-    if is_uri(address):
-        RemoteArtifact(str(address)).remove()
-        shutil.rmtree(copies_of(str(address)), ignore_errors=True)
-        return
-    folder = Path(address)
-    aside = _beside(folder)
-    try:
-        folder.rename(aside)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def _downloaded(address: str, digest: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
-    """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
-    data, metadata = _metadata(address)
-    if digest is not None and metadata["digest"] != digest:
-        raise ArtifactError(
-            f"{address} holds {metadata['digest'][:12]}, expected {digest[:12]}: it was made again meanwhile, run again"
-        )
-    with scratch_folder() as scratch:
-        RemoteArtifact(address).download(metadata, scratch)
-        _check_files(metadata, scratch, address, needed)
-        (scratch / METADATA).write_bytes(data)
-        yield scratch
-
-
-def _metadata(address: Address) -> tuple[bytes, dict[str, Any]]:
-    """An artifact's metadata, as stored and as a document.
-
-    Raises:
-        ArtifactError: there is no artifact, or its metadata is damaged.
-    """
-    try:
-        found = RemoteArtifact(str(address)).metadata() if is_uri(address) else (Path(address) / METADATA).read_bytes()
-    except FileNotFoundError:
-        found = None
-    if found is None:
-        raise ArtifactError(
-            f"{address} holds no complete artifact ({METADATA} is missing): rerun the stage that makes it"
-        )
-    return found, parse_metadata(found, address)
-
-
-def _described(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with the digests of every file in ``folder``."""
-    files = {
-        path.relative_to(folder).as_posix(): sha256_of_file(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    return {**metadata, "files": files, "digest": sha256_of_json(files)}
-
-
-def _check_files(metadata: Mapping[str, Any], folder: Path, address: Address, needed: Iterable[str]) -> None:
-    """Check the files in ``folder`` against the metadata; ``address`` is what messages name."""
-    for name in needed:
-        if name not in metadata["files"]:
-            raise ArtifactError(f"{address}/{METADATA} names no {name}: delete {address} and run again")
-    for name, expected in metadata["files"].items():
-        path = folder / name
-        if not path.is_file():
-            raise ArtifactError(f"{address}/{name} is missing from its artifact: delete {address} and run again")
-        found = sha256_of_file(path)
-        if found != expected:
-            raise ArtifactError(
-                f"{address}/{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]}): "
-                f"delete {address} and run again"
-            )
-
-
-def _beside(folder: Path) -> Path:
-    """A name for a scratch folder on the same disk."""
-    return folder.parent / f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    store_at(address).remove()

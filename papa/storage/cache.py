@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import socket
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from papa.storage.atomic import scratch_beside
 
 _DIGITS = 16
 
@@ -59,9 +59,5 @@ def copy_of(address: str, digest: str) -> Path:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """An empty folder on the cache's own disk; it is gone when the block ends, unless it was renamed."""
-    folder = cache_folder() / "scratch" / f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-    folder.mkdir(parents=True)
-    try:
+    with scratch_beside(cache_folder() / "scratch" / socket.gethostname()) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

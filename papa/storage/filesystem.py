@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
 
 from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.cache import endpoint
 
 _S3 = {"config_kwargs": {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}}
-_ANSWER_SECONDS = 15.0
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _PASSING = {"InternalError", "ServiceUnavailable", "SlowDown", "500", "503"}
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 
 
-def is_uri(address: str | Path) -> bool:
-    """Whether an address names another place than a folder of this machine."""
-    return "://" in str(address)
-
-
-def filesystem(uri: str) -> tuple[Any, str]:
+def filesystem(uri: str) -> tuple[AbstractFileSystem, str]:
     """The filesystem of a URI and the path in it.
 
     Raises:
         ArtifactError: no filesystem of fsspec takes such URIs, or its package is not installed.
     """
-    from fsspec.core import url_to_fs
-
     protocol = uri.partition("://")[0]
     try:
         return url_to_fs(uri, use_listings_cache=False, **(_S3 if protocol in ("s3", "s3a") else {}))
@@ -44,7 +36,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
         ) from None
 
 
-def read(files: Any, path: str) -> bytes | None:
+def read(files: AbstractFileSystem, path: str) -> bytes | None:
     """The bytes of a small object; None where there is none."""
     try:
         # A range spares s3fs its question for the size, and tells more when it is refused.
@@ -53,9 +45,14 @@ def read(files: Any, path: str) -> bytes | None:
         if without_bucket(error):
             raise
         return None
+    except OSError as error:
+        # An empty object has no first byte.
+        if _code(error) == "InvalidRange":
+            return b""
+        raise
 
 
-def put_new(files: Any, path: str, data: bytes) -> bool:
+def put_new(files: AbstractFileSystem, path: str, data: bytes) -> bool:
     """Put an object where there is none; False where there is one.
 
     On S3 the server decides, by ``If-None-Match: *``: of two writers one wins.
@@ -69,27 +66,6 @@ def put_new(files: Any, path: str, data: bytes) -> bool:
             return False
         raise
     return True
-
-
-def check(uri: str, *, write: bool) -> None:
-    """Ask the store for an object below a URI; with ``write`` put one and remove it.
-
-    Raises:
-        ArtifactError: the store refuses.
-        TransientError: it does not answer within seconds.
-    """
-    files, root = filesystem(uri)
-    probe = f"{root}/.papa-{uuid.uuid4().hex}"
-
-    def ask() -> None:
-        if write:
-            files.pipe_file(probe, b"papa")
-            files.rm_file(probe)
-        else:
-            read(files, probe)
-
-    with storage_errors(uri):
-        _within(_ANSWER_SECONDS, ask)
 
 
 def without_bucket(error: FileNotFoundError) -> bool:
@@ -138,7 +114,7 @@ def _code(error: BaseException) -> str:
     return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
 
 
-def _within(seconds: float, action: Callable[[], object]) -> None:
+def within(seconds: float, action: Callable[[], object]) -> None:
     """Run an action in a thread: not every wait of every filesystem has an end of its own.
 
     Raises:

@@ -6,137 +6,171 @@
     <address>/metadata.json     put last, and only where there is none; names the digest that counts
 
 So an artifact is complete if and only if its metadata is there. Two writers of one address never mix: each writes
-under its own digest, the store lets one of them put the metadata, and the other adopts what is in place.
+under its own digest, the store lets one of them put the metadata, and the other adopts what is in place. What is read
+is fetched into this machine's cache first.
 """
 
 from __future__ import annotations
 
-import json
+import re
+import shutil
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+from fsspec import AbstractFileSystem
+
 from papa.errors import ArtifactError
-from papa.storage.filesystem import filesystem, put_new, read, storage_errors, without_bucket
-from papa.storage.metadata import METADATA, parse_metadata
+from papa.storage.cache import cache_folder, copies_of, copy_of, local_name, scratch_folder
+from papa.storage.filesystem import filesystem, put_new, read, storage_errors, within, without_bucket
+from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes, parse_metadata
+from papa.storage.store import ArtifactStore, StoredFile
+
+_ANSWER_SECONDS = 15.0
 
 
-class RemoteArtifact:
-    """The artifact at ``address``, published or not.
+class RemoteStore(ArtifactStore):
+    """What lies behind a URI that fsspec knows."""
 
-    Args:
-        address: its URI.
+    killed = re.compile(rf"({DIGEST}/{DIGEST})/.+")
 
-    Raises:
-        ArtifactError: here and in every method: the store cannot be used; the message says why and what to do.
-        TransientError: likewise: the store does not answer.
-    """
+    @property
+    def machine_folder(self) -> Path:
+        return cache_folder() / "stores" / local_name(self.address)
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._files, self._root = filesystem(address)
+    @property
+    def machine_scratch(self) -> Path:
+        return cache_folder() / "scratch"
 
-    def metadata(self) -> bytes | None:
-        """The bytes of its metadata; None where it is not published."""
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[AbstractFileSystem, str]]:
+        """The filesystem and the path of this address; whatever it raises inside becomes one sentence."""
+        files, root = filesystem(self.address)
         with storage_errors(self.address):
-            return read(self._files, f"{self._root}/{METADATA}")
+            yield files, root
 
-    def publish(self, folder: Path, metadata: Mapping[str, Any]) -> None:
-        """Put the files that ``metadata`` lists, from ``folder``, then the metadata; adopt what another put first."""
+    def check(self, *, write: bool) -> None:
+        """Ask for an object that is not there; with ``write`` put one and remove it."""
+        name = f".papa-{uuid.uuid4().hex}"
+        with self._opened() as (files, root):
+
+            def ask() -> None:
+                if write:
+                    files.pipe_file(f"{root}/{name}", b"papa")
+                    files.rm_file(f"{root}/{name}")
+                else:
+                    read(files, f"{root}/{name}")
+
+            within(_ANSWER_SECONDS, ask)
+
+    def read(self, name: str) -> bytes | None:
+        with self._opened() as (files, root):
+            return read(files, f"{root}/{name}")
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._opened() as (files, root):
+            files.pipe_file(f"{root}/{name}", data)
+
+    def touch(self, name: str) -> None:
+        self.write(name, b"")
+
+    def files(self, below: str = "") -> list[StoredFile]:
+        with self._opened() as (files, root):
+            folder = f"{root}/{below}".rstrip("/")
+            found = files.find(folder, detail=True)
+        return [
+            StoredFile(path.removeprefix(f"{folder}/"), entry["size"], _modified(entry))
+            for path, entry in found.items()
+            if path.startswith(f"{folder}/") and entry["type"] == "file"
+        ]
+
+    def complete(self) -> list[str]:
+        found = (file.path.rpartition("/") for file in self.files())
+        return sorted(folder for folder, _, name in found if name == METADATA and folder and "/" not in folder)
+
+    def metadata_below(self) -> dict[str, bytes]:
+        names = self.complete()
+        with self._opened() as (files, root):
+            paths = {f"{root}/{name}/{METADATA}": name for name in names}
+            # All at once; one that is removed meanwhile is left out.
+            found = files.cat(list(paths), on_error="omit") if paths else {}
+        return {paths[path]: data for path, data in found.items()}
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        with scratch_folder() as scratch:
+            yield scratch
+
+    def publish(self, scratch: Path, metadata: Mapping[str, Any]) -> None:
+        """Put the data, then the metadata; adopt what another put first."""
         names, digest = list(metadata["files"]), metadata["digest"]
-        with storage_errors(self.address):
-            self._files.put([str(folder / name) for name in names], [self._data(digest, name) for name in names])
-            if not put_new(self._files, f"{self._root}/{METADATA}", _as_json(metadata)):
+        with self._opened() as (files, root):
+            files.put([str(scratch / name) for name in names], [f"{root}/{digest}/{name}" for name in names])
+            if not put_new(files, f"{root}/{METADATA}", metadata_bytes(metadata)):
                 self._withdraw(digest)
-
-    def download(self, metadata: Mapping[str, Any], folder: Path) -> None:
-        """Get the files that ``metadata`` lists into ``folder``.
-
-        Raises:
-            ArtifactError: one is missing.
-        """
-        names, digest = list(metadata["files"]), metadata["digest"]
-        with storage_errors(self.address):
-            try:
-                self._files.get([self._data(digest, name) for name in names], [str(folder / name) for name in names])
-            except FileNotFoundError as error:
-                if without_bucket(error):
-                    raise
-                raise ArtifactError(
-                    f"{self.address} is damaged ({METADATA} is there, a file under {digest[:12]}… is missing): "
-                    f"delete {self.address} and run again"
-                ) from None
-
-    def remove(self) -> None:
-        """Remove the metadata first, so that nobody takes it for complete, then all data."""
-        with storage_errors(self.address):
-            for path in (f"{self._root}/{METADATA}", self._root):
-                with suppress(FileNotFoundError):
-                    self._files.rm(path, recursive=True)
-
-    def _data(self, digest: str, name: str) -> str:
-        return f"{self._root}/{digest}/{name}"
 
     def _withdraw(self, digest: str) -> None:
         """Remove this writer's data, unless they are what the winner put, too."""
-        winner = self.metadata()
+        winner = self.read(METADATA)
         if winner is not None and parse_metadata(winner, self.address)["digest"] != digest:
-            with suppress(FileNotFoundError):
-                self._files.rm(f"{self._root}/{digest}", recursive=True)
+            with self._opened() as (files, root), suppress(FileNotFoundError):
+                files.rm(f"{root}/{digest}", recursive=True)
 
+    def fetch(self, digest: str | None) -> Path:
+        """A copy of this content, downloaded and checked once a machine."""
+        copy = copy_of(self.address, digest or self._metadata()["digest"])
+        if not (copy / METADATA).is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(copy.with_suffix(".lock")):
+                if not (copy / METADATA).is_file():
+                    with self._downloaded(digest) as scratch:
+                        scratch.rename(copy)
+        return copy
 
-@dataclass(frozen=True)
-class StoredFile:
-    """A file in a store.
+    @contextmanager
+    def borrow(self, needed: Iterable[str]) -> Iterator[Path]:
+        with self._downloaded(None, needed) as scratch:
+            yield scratch
 
-    Attributes:
-        path: below the address that was asked, with slashes.
-        size: in bytes.
-        modified: when it was written, in seconds since 1970.
-    """
+    @contextmanager
+    def _downloaded(self, expected: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
+        """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
+        metadata = self._metadata()
+        names, digest = list(metadata["files"]), metadata["digest"]
+        if expected is not None and digest != expected:
+            raise ArtifactError(
+                f"{self.address} holds {digest[:12]}, expected {expected[:12]}: it was made again meanwhile, run again"
+            )
+        with scratch_folder() as scratch:
+            with self._opened() as (files, root):
+                try:
+                    files.get([f"{root}/{digest}/{name}" for name in names], [str(scratch / name) for name in names])
+                except FileNotFoundError as error:
+                    if without_bucket(error):
+                        raise
+                    raise ArtifactError(
+                        f"{self.address} is damaged ({METADATA} is there, a file under {digest[:12]}… is missing): "
+                        f"delete {self.address} and run again"
+                    ) from None
+            (scratch / METADATA).write_bytes(metadata_bytes(metadata))
+            check_files(scratch, self.address, needed)
+            yield scratch
 
-    path: str
-    size: int
-    modified: float
+    def _metadata(self) -> dict[str, Any]:
+        return parse_metadata(self.read(METADATA), self.address)
 
-
-def stored_below(uri: str) -> list[StoredFile]:
-    """Every object below a URI, in one flat listing."""
-    files, root = filesystem(uri)
-    with storage_errors(uri):
-        found = files.find(root, detail=True)
-    return [
-        StoredFile(path.removeprefix(f"{root}/"), entry["size"], _modified(entry))
-        for path, entry in found.items()
-        if path.startswith(f"{root}/") and entry["type"] == "file"
-    ]
-
-
-def published_below(uri: str) -> list[str]:
-    """The names of the complete artifacts directly below a URI, sorted."""
-    return sorted(
-        folder
-        for folder, _, name in (file.path.rpartition("/") for file in stored_below(uri))
-        if name == METADATA and folder and "/" not in folder
-    )
-
-
-def metadata_below(uri: str) -> dict[str, bytes]:
-    """The bytes of the metadata of every complete artifact directly below a URI, by name."""
-    files, root = filesystem(uri)
-    paths = {f"{root}/{name}/{METADATA}": name for name in published_below(uri)}
-    with storage_errors(uri):
-        # All at once; one that is removed meanwhile is left out.
-        found = files.cat(list(paths), on_error="omit") if paths else {}
-    return {paths[path]: data for path, data in found.items()}
-
-
-def _as_json(document: Mapping[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    def remove(self) -> None:
+        """Remove the metadata first, so that nobody takes it for complete, then all data and this machine's copies."""
+        with self._opened() as (files, root):
+            for path in (f"{root}/{METADATA}", root):
+                with suppress(FileNotFoundError):
+                    files.rm(path, recursive=True)
+        shutil.rmtree(copies_of(self.address), ignore_errors=True)
 
 
 def _modified(entry: Mapping[str, Any]) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.storage.artifacts import published, stored_below
+from papa.storage.artifacts import published
 from papa.storage.filesystem import filesystem
 from tasks.store import MARKER, Store, is_marked
 
@@ -28,7 +28,7 @@ def put(store: Store, name: str, data: bytes = b"mine") -> None:
 
 
 def names(store: Store) -> set[str]:
-    return {file.path for file in stored_below(store.address)}
+    return {file.path for file in store.backend.files()}
 
 
 def finish_a_step(store: Store, key: str = KEY) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from papa.storage.artifacts import complete_below, published, read_metadata, remove
-from papa.storage.digests import sha256_of_json
+from papa.storage.artifacts import complete_below, published, read_metadata, remove, sha256_of_json
 from papa.storage.filesystem import filesystem
 from tasks.locks import announced, running
 from tasks.store import Store
-from tasks.unused import Unused, delete, survey
+from tasks.unused import Unused, survey
 
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 
@@ -76,7 +75,7 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     # A store may keep whole seconds.
     assert all(begun - 1 <= one.modified <= time.time() + 1 for one in found.values())
     for one in found.values():
-        delete(one)
+        remove(one.address)
     assert complete(store) == KEPT
     assert unused(store) == []
 
@@ -85,7 +84,7 @@ def test_without_results_nothing_is_used(store: Store) -> None:
     """The control: the same artifacts are unused once the results that reach them are gone."""
     fill(store)
     for one in unused(store):
-        delete(one)
+        remove(one.address)
     for stage in ("aggregate", "track"):
         remove(store.folder(stage, USED))
     assert len(unused(store)) == len(KEPT) - 2
@@ -102,7 +101,7 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
     left = "left by a run that was killed"
     assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
     for one in unused(store):
-        delete(one)
+        remove(one.address)
     assert complete(store) == KEPT
     assert read_metadata(store.folder("probe", USED))
 
@@ -121,7 +120,7 @@ def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
     (store.root / "studies" / "demo").mkdir()
     before = len(KEPT)
     for one in unused(store):
-        delete(one)
+        remove(one.address)
     assert not any(place.parent.exists() for place in places)
     assert (store.root / "studies" / "demo").is_dir()
     assert len(complete(store)) == before
@@ -160,7 +159,7 @@ def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
     named = {Path(address).relative_to(folder.root).as_posix() for address in findings.foreign}
     assert all(any(name.startswith(one) for one in named) for name in OWN)
     for one in findings.unused:
-        delete(one)
+        remove(one.address)
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert complete(folder) == KEPT
 
@@ -174,7 +173,7 @@ def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
     for name in own:
         files.pipe_file(f"{root}/{name}", b"mine")
     for one in unused(store):
-        delete(one)
+        remove(one.address)
     assert [files.cat_file(f"{root}/{name}") for name in own] == [b"mine"] * len(own)
     assert complete(store) == KEPT
 
@@ -191,7 +190,7 @@ def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) ->
         (target / "data").write_text("mine")
         (folder.root / name).symlink_to(target.parent)
     for one in unused(folder):
-        delete(one)
+        remove(one.address)
     assert all((folder.root / name).is_symlink() for name in names)
     assert [path.read_text() for path in other.rglob("data")] == ["mine"] * len(names)
 
@@ -210,7 +209,7 @@ def test_locks_go_with_what_they_were_for(folder: Store) -> None:
     for name in (*stay, *go):
         (folder.locks / f"{name}.lock").touch()
     for one in unused(folder):
-        delete(one)
+        remove(one.address)
     assert sorted(path.stem for path in folder.locks.iterdir()) == sorted(stay)
 
 

@@ -1,0 +1,125 @@
+"""Metadata that somebody else wrote: whatever it says, nothing is read or written outside the artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from papa.errors import ArtifactError
+from papa.storage.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
+from papa.storage.metadata import sha256_of_json
+from tests.storage.laws import StoreLaws, UriLaws, in_cache, put
+
+NAMES = [
+    "../escaped.txt",
+    "../../../../../escaped.txt",
+    "inner/../../escaped.txt",
+    "../outside/secret.txt",
+    "{outside}/escaped.txt",
+    "//escaped.txt",
+    "./file.txt",
+    "inner//file.txt",
+    "inner/",
+    "",
+    "..",
+    "..\\escaped.txt",
+    "C:escaped.txt",
+    "file\0.txt",
+    "file\x1b[2J.txt",
+    "metadata.json",
+]
+SECRET = "what lies outside"
+CONTENTS = [b"evil", SECRET.encode()]
+"""The second is known to lie outside."""
+
+
+def document(name: str, content: bytes) -> bytes:
+    """Metadata that fit the data in every respect but the file's name."""
+    files = {name: sha256(content).hexdigest()}
+    return json.dumps({"stage": "test", "files": files, "digest": sha256_of_json(files)}).encode()
+
+
+def borrow(address: str) -> Path:
+    return borrowed(address).__enter__()
+
+
+def without(key: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda sound: {name: value for name, value in sound.items() if name != key}
+
+
+class HostileLaws(StoreLaws):
+    """Of every kind of store."""
+
+    readers: tuple[Callable[[str], object], ...] = (verify, read_metadata, borrow)
+
+    def plant(self, address: str, name: str, content: bytes) -> None:
+        """What a hostile writer would: metadata that name data outside."""
+        put(address, "metadata.json", document(name, content))
+
+    @pytest.mark.parametrize("content", CONTENTS)
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_hostile_name_leads_nowhere(
+        self, place: str, tmp_path: Path, outside: Path, name: str, content: bytes
+    ) -> None:
+        self.plant(f"{place}/a", name.format(outside=outside), content)
+        for read in self.readers:
+            with pytest.raises(ArtifactError, match=r"is no plain relative path inside the artifact.*delete") as raised:
+                read(f"{place}/a")
+            assert len(str(raised.value).splitlines()) == 1
+        assert metadata_below(place) == {}
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": SECRET}
+        assert not list(tmp_path.rglob("*escaped*"))
+        assert not in_cache()
+
+    def test_the_same_with_a_plain_name_is_read(self, place: str) -> None:
+        """The control: only the name was wrong."""
+        self.plant(f"{place}/a", "inner/file.txt", b"evil")
+        put(f"{place}/a", self.data(f"{place}/a", "inner/file.txt"), b"evil")
+        for read in self.readers:
+            read(f"{place}/a")
+        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "evil"
+
+    @pytest.mark.parametrize(
+        ("change", "fault"),
+        [
+            (lambda _: [], "not a mapping"),
+            (lambda _: "text", "not a mapping"),
+            (without("files"), "'files' is not a mapping"),
+            (lambda sound: {**sound, "files": ["file.txt"]}, "'files' is not a mapping"),
+            (lambda sound: {**sound, "files": {"file.txt": 7}}, "7 is no SHA-256 of 'file.txt'"),
+            (lambda sound: {**sound, "files": {"file.txt": "AB" * 32}}, "is no SHA-256 of 'file.txt'"),
+            (lambda sound: {**sound, "files": {"file.txt": "../" * 21 + "x"}}, "is no SHA-256 of 'file.txt'"),
+            (without("digest"), "'digest' is not that of 'files'"),
+            (lambda sound: {**sound, "digest": "../../../escaped"}, "'digest' is not that of 'files'"),
+            (lambda sound: {**sound, "digest": "0" * 64}, "'digest' is not that of 'files'"),
+        ],
+    )
+    def test_what_is_no_metadata_is_one_sentence(
+        self, place: str, change: Callable[[dict[str, Any]], Any], fault: str
+    ) -> None:
+        put(f"{place}/a", "file.txt", b"data")
+        put(f"{place}/a", "metadata.json", json.dumps(change(json.loads(document("file.txt", b"data")))).encode())
+        for read in self.readers:
+            with pytest.raises(ArtifactError) as raised:
+                read(f"{place}/a")
+            assert str(raised.value).startswith(f"{place}/a/metadata.json is damaged (")
+            assert fault in str(raised.value)
+        assert not in_cache()
+
+
+class HostileUriLaws(HostileLaws, UriLaws):
+    """Behind a URI data lie where a reader would ask for them, and a reader writes what it fetches."""
+
+    readers = (*HostileLaws.readers, fetched)
+
+    def plant(self, address: str, name: str, content: bytes) -> None:
+        # SeaweedFS refuses some of these keys itself; others take them.
+        with suppress(OSError):
+            put(address, f"{json.loads(document(name, content))['digest']}/{name}", content)
+        super().plant(address, name, content)

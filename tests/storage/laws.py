@@ -1,0 +1,337 @@
+"""What holds of artifacts wherever they lie: written once, inherited by a class of tests for each kind of store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from papa.errors import ArtifactError
+from papa.storage.artifacts import (
+    borrowed,
+    complete_below,
+    fetched,
+    is_complete,
+    metadata_below,
+    published,
+    read_metadata,
+    reference,
+    remove,
+    verify,
+)
+from papa.storage.cache import cache_folder, copies_of
+from papa.storage.filesystem import filesystem
+from papa.storage.metadata import METADATA
+from papa.storage.store import store_at
+
+MEGABYTE = 2**20
+
+
+def publish(address: str, text: str = "data") -> None:
+    with published(address, {"stage": "test"}) as scratch:
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "file.txt").write_text(text)
+
+
+def put(address: str, name: str, data: bytes) -> None:
+    """Write a file past the store, as somebody else would."""
+    files, root = filesystem(address)
+    files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+    files.pipe_file(f"{root}/{name}", data)
+
+
+def drop(address: str, name: str) -> None:
+    """Remove a file past the store."""
+    files, root = filesystem(address)
+    files.rm_file(f"{root}/{name}")
+
+
+def names(address: str) -> list[str]:
+    return sorted(file.path for file in store_at(address).files())
+
+
+def in_cache() -> dict[str, str]:
+    """What this machine's cache holds."""
+    return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}
+
+
+def tensors(folder: Path, size: int) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(size // 4)}, folder / "a.safetensors")
+
+
+def table(folder: Path, size: int) -> None:
+    import pyarrow as pa
+
+    batch = pa.record_batch({"a": pa.array([0] * (size // 8))})
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def text(folder: Path, size: int) -> None:
+    (folder / "a.json").write_text("0" * size)
+
+
+class StoreLaws:
+    """A kind of store gives the fixture ``place`` and says where it keeps data."""
+
+    @pytest.fixture
+    def place(self) -> str:
+        """An address with nothing below it; the cache is this test's own."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def data(self, address: str, name: str) -> str:
+        """Where below its address a published artifact's file lies."""
+
+    @abstractmethod
+    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+        """An address whose artifacts are written on this disk first."""
+
+    def test_an_artifact_is_published_whole_with_digests(self, place: str) -> None:
+        assert not is_complete(f"{place}/a")
+        publish(f"{place}/a")
+        assert is_complete(f"{place}/a")
+        assert verify(f"{place}/a")["stage"] == "test"
+        assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
+        assert names(place) == sorted([f"a/{self.data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"])
+        assert (reference(f"{place}/a").folder / "inner" / "file.txt").read_text() == "data"
+
+    def test_an_error_leaves_nothing(self, place: str) -> None:
+        with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
+            (scratch / "file.txt").write_text("half")
+            raise RuntimeError
+        assert names(place) == []
+        assert not scratch.exists()
+        assert not in_cache()
+
+    def test_the_first_to_publish_stays_and_the_other_leaves_nothing(self, place: str) -> None:
+        with published(f"{place}/a", {"stage": "late"}) as scratch:
+            (scratch / "file.txt").write_text("late")
+            publish(f"{place}/a", "early")
+        assert names(f"{place}/a") == sorted([self.data(f"{place}/a", "inner/file.txt"), METADATA])
+        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "early"
+        assert not scratch.exists()
+
+    def test_the_same_content_twice_stays_whole(self, place: str) -> None:
+        publish(f"{place}/a")
+        publish(f"{place}/a")
+        assert verify(f"{place}/a")
+
+    def test_of_many_writers_one_wins_and_nothing_mixes(self, place: str) -> None:
+        def write(number: int) -> None:
+            with published(f"{place}/a", {"writer": number}) as scratch:
+                for name in ("one", "two", "three"):
+                    (scratch / name).write_text(f"{number}" * 1000)
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(write, range(8)))
+        winner = read_metadata(f"{place}/a")["writer"]
+        folder = fetched(f"{place}/a")
+        assert {(folder / name).read_text() for name in ("one", "two", "three")} == {f"{winner}" * 1000}
+        assert len(names(place)) == 4, "the others withdrew their data"
+
+    def test_the_digest_is_of_the_content(self, place: str) -> None:
+        for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
+            publish(f"{place}/{name}", content)
+        digests = [reference(f"{place}/{name}").digest for name in "abc"]
+        assert digests[0] == digests[1] != digests[2]
+
+    def test_metadata_is_readable_json(self, place: str) -> None:
+        publish(f"{place}/a")
+        data = store_at(f"{place}/a").read(METADATA)
+        assert data is not None
+        assert data.endswith(b"}\n")
+        assert json.loads(data)["digest"] == reference(f"{place}/a").digest
+
+    def test_data_without_metadata_are_no_artifact(self, place: str) -> None:
+        put(f"{place}/a", "0123/inner/file.txt", b"half")
+        assert not is_complete(f"{place}/a")
+        assert complete_below(place) == []
+        for read in (read_metadata, reference, verify, lambda address: borrowed(address).__enter__()):
+            with pytest.raises(ArtifactError, match=rf"{place}/a holds no complete artifact .*rerun the stage"):
+                read(f"{place}/a")
+
+    def test_damage_is_found(self, place: str) -> None:
+        publish(f"{place}/a")
+        file = self.data(f"{place}/a", "inner/file.txt")
+        put(f"{place}/a", file, b"dat4")
+        self.is_refused(f"{place}/a", rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run again")
+        drop(f"{place}/a", file)
+        self.is_refused(f"{place}/a", rf"{place}/a.* is missing.*delete {place}/a and run again")
+        for metadata in (b"{", b""):
+            put(f"{place}/a", METADATA, metadata)
+            self.is_refused(f"{place}/a", rf"{place}/a/{METADATA} is damaged \(not JSON\)")
+
+    def is_refused(self, address: str, sentence: str) -> None:
+        for read in (verify, lambda address: borrowed(address).__enter__()):
+            with pytest.raises(ArtifactError, match=sentence):
+                read(address)
+
+    def test_a_file_that_no_digest_covers_is_not_read(self, place: str) -> None:
+        publish(f"{place}/a")
+        put(f"{place}/a", self.data(f"{place}/a", "scores.json"), b"{}")
+        assert verify(f"{place}/a", "inner/file.txt")
+        for read in (verify, lambda *asked: borrowed(*asked).__enter__()):
+            with pytest.raises(ArtifactError, match=rf"{METADATA} names no scores.json: delete"):
+                read(f"{place}/a", "scores.json")
+
+    def test_borrowed_leaves_no_copy(self, place: str) -> None:
+        publish(f"{place}/a")
+        before = names(place)
+        with borrowed(f"{place}/a", "inner/file.txt") as folder:
+            assert (folder / "inner" / "file.txt").read_text() == "data"
+        assert names(place) == before
+        assert not in_cache()
+
+    def test_metadata_of_many(self, place: str) -> None:
+        for name in ("b", "a"):
+            publish(f"{place}/stage/{name}")
+        publish(f"{place}/stage/deeper/c")
+        put(f"{place}/stage/damaged", METADATA, b"{")
+        assert complete_below(f"{place}/stage") == ["a", "b", "damaged"]
+        found = {name: document["stage"] for name, document in metadata_below(f"{place}/stage").items()}
+        assert found == {"a": "test", "b": "test"}
+        assert complete_below(f"{place}/none") == []
+        assert metadata_below(f"{place}/none") == {}
+
+    def test_removed_is_gone(self, place: str) -> None:
+        for name in ("a", "ab", "group/c"):
+            publish(f"{place}/{name}")
+            fetched(f"{place}/{name}")
+        for name in ("a", "a", "group"):
+            remove(f"{place}/{name}")
+        assert complete_below(place) == ["ab"]
+        assert {name.partition("/")[0] for name in names(place)} == {"ab"}
+        publish(f"{place}/a", "again")
+        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "again"
+
+    def test_small_files_are_read_and_written(self, place: str) -> None:
+        store = store_at(place)
+        assert store.read("notes") is None
+        for content in (b"one", b"", b"three"):
+            store.write("notes", content)
+            assert store.read("notes") == content
+        assert names(place) == ["notes"], "nothing that it was written to first is left"
+        store.touch("runs/one")
+        store.touch("runs/one")
+        assert store.read("runs/one") == b""
+        remove(f"{place}/runs/one")
+        remove(f"{place}/runs/one")
+        assert names(place) == ["notes"]
+
+    def test_files_are_listed_with_size_and_time(self, place: str) -> None:
+        begun = time.time()
+        for name in ("a/b/one", "a/two", "ab/three"):
+            put(place, name, b"12345")
+        found = {file.path: file for file in store_at(place).files("a")}
+        assert set(found) == {"b/one", "two"}
+        assert {file.size for file in found.values()} == {5}
+        # A store may keep whole seconds.
+        assert all(begun - 1 <= file.modified <= time.time() + 1 for file in found.values())
+        assert list(store_at(place).files("none")) == list(store_at(f"{place}/none").files()) == []
+        assert names(f"{place}/a") == sorted(found)
+
+    def test_a_sound_store_may_be_used(self, place: str) -> None:
+        for write in (False, True):
+            store_at(place).check(write=write)
+        assert names(place) == []
+
+    @pytest.mark.server
+    @pytest.mark.parametrize("write", [tensors, table, text])
+    def test_an_artifact_on_a_full_disk(
+        self, write: Callable[[Path, int], None], disk: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place = self.place_on(disk, place, monkeypatch)
+        with published(f"{place}/first", {}) as folder:
+            write(folder, 2 * MEGABYTE)
+        before = names(place)
+        sentence = rf"the disk under {disk}/.* is full: free some space and run again"
+        with pytest.raises(ArtifactError, match=sentence), published(f"{place}/second", {}) as folder:
+            write(folder, 5 * MEGABYTE)
+        assert is_complete(f"{place}/first")
+        assert names(place) == before
+        assert not folder.exists()
+        with published(f"{place}/second", {}) as folder:
+            write(folder, MEGABYTE)
+        assert is_complete(f"{place}/second")
+
+
+class UriLaws(StoreLaws):
+    """What holds of artifacts behind a URI: they are fetched into the machine's cache."""
+
+    def data(self, address: str, name: str) -> str:
+        return f"{read_metadata(address)['digest']}/{name}"
+
+    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv("PAPA_CACHE", str(disk / "cache"))
+        return place
+
+    def test_a_copy_needs_no_store(self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        publish(f"{place}/a")
+        found = reference(f"{place}/a")
+        folder = found.folder
+        assert (folder / "inner" / "file.txt").read_text() == "data"
+        with monkeypatch.context() as patch:
+            patch.setenv("PAPA_CACHE", str(tmp_path / "another machine"))
+            assert found.folder != folder
+            assert (found.folder / "inner" / "file.txt").read_text() == "data"
+        drop(f"{place}/a", METADATA)
+        drop(f"{place}/a", f"{found.digest}/inner/file.txt")
+        assert found.folder == folder
+        with pytest.raises(ArtifactError, match="no complete artifact"):
+            read_metadata(found.path)
+
+    def test_what_a_killed_writer_left_is_no_hindrance(self, place: str) -> None:
+        """Killed between the data and the metadata."""
+        put(f"{place}/a", "0123/inner/file.txt", b"half")
+        publish(f"{place}/a")
+        assert complete_below(place) == ["a"]
+        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "data"
+
+    def test_nothing_damaged_is_kept(self, place: str) -> None:
+        publish(f"{place}/a")
+        found = reference(f"{place}/a")
+        put(f"{place}/a", f"{found.digest}/inner/file.txt", b"dat4")
+        with pytest.raises(ArtifactError, match=rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run"):
+            _ = found.folder
+        assert not any(one.is_dir() for one in copies_of(found.path).iterdir())
+        drop(f"{place}/a", f"{found.digest}/inner/file.txt")
+        with pytest.raises(ArtifactError, match=r"metadata.json is there, a file under .* is missing"):
+            _ = found.folder
+
+    def test_a_damaged_copy_says_which(self, place: str) -> None:
+        publish(f"{place}/a")
+        (fetched(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
+        with pytest.raises(ArtifactError, match=rf"{copies_of(f'{place}/a')}.* is damaged"):
+            verify(f"{place}/a")
+        shutil.rmtree(fetched(f"{place}/a"))
+        assert verify(f"{place}/a")
+
+    def test_made_again_meanwhile_is_said(self, place: str) -> None:
+        publish(f"{place}/a", "one")
+        found = reference(f"{place}/a")
+        remove(f"{place}/a")
+        publish(f"{place}/a", "two")
+        with pytest.raises(ArtifactError, match="made again meanwhile"):
+            _ = found.folder
+
+    def test_copies_go_with_what_is_removed_or_borrowed(self, place: str) -> None:
+        publish(f"{place}/a")
+        with borrowed(f"{place}/a") as folder:
+            assert folder.is_dir()
+        assert not folder.exists()
+        assert not copies_of(f"{place}/a").exists()
+        fetched(f"{place}/a")
+        assert copies_of(f"{place}/a").exists()
+        remove(f"{place}/a")
+        assert not copies_of(f"{place}/a").exists()
