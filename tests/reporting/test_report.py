@@ -16,7 +16,6 @@ from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.reporting.tables import markdown_summary
 from papa.spec import StudySpec
-from papa.storage.atomic import write_atomically
 from tests.reporting.studies import results, study
 
 FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
@@ -156,14 +155,6 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path, frame: pandas.DataFr
         write_report(tmp_path / name, study(frame), frame, summarise(frame))
     for name in FILES:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-
-
-def test_a_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "inside").touch()
-    with pytest.raises(IsADirectoryError):
-        write_atomically(tmp_path / "taken", "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_what_was_found_in_a_corpus_is_told_under_the_answer(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.files import MEGABYTE
 from tests.storage.hostile import SECRET
-from tests.storage.laws import MEGABYTE
 
 
 @pytest.fixture

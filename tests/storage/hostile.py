@@ -14,7 +14,9 @@ import pytest
 from papa.errors import ArtifactError
 from papa.storage.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
 from papa.storage.metadata import sha256_of_json
-from tests.storage.laws import StoreLaws, UriLaws, in_cache, put
+from tests.storage.files import in_cache, put
+from tests.storage.laws import StoreLaws
+from tests.storage.uri_laws import UriLaws
 
 NAMES = [
     "../escaped.txt",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -26,59 +25,9 @@ from papa.storage.artifacts import (
     remove,
     verify,
 )
-from papa.storage.cache import cache_folder, copies_of
-from papa.storage.filesystem import filesystem
 from papa.storage.metadata import METADATA
 from papa.storage.store import store_at
-
-MEGABYTE = 2**20
-
-
-def publish(address: str, text: str = "data") -> None:
-    with published(address, {"stage": "test"}) as scratch:
-        (scratch / "inner").mkdir()
-        (scratch / "inner" / "file.txt").write_text(text)
-
-
-def put(address: str, name: str, data: bytes) -> None:
-    """Write a file past the store, as somebody else would."""
-    files, root = filesystem(address)
-    files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-    files.pipe_file(f"{root}/{name}", data)
-
-
-def drop(address: str, name: str) -> None:
-    """Remove a file past the store."""
-    files, root = filesystem(address)
-    files.rm_file(f"{root}/{name}")
-
-
-def names(address: str) -> list[str]:
-    return sorted(file.path for file in store_at(address).files())
-
-
-def in_cache() -> dict[str, str]:
-    """What this machine's cache holds."""
-    return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}
-
-
-def tensors(folder: Path, size: int) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    save_file({"a": torch.zeros(size // 4)}, folder / "a.safetensors")
-
-
-def table(folder: Path, size: int) -> None:
-    import pyarrow as pa
-
-    batch = pa.record_batch({"a": pa.array([0] * (size // 8))})
-    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
-def text(folder: Path, size: int) -> None:
-    (folder / "a.json").write_text("0" * size)
+from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors, text
 
 
 class StoreLaws:
@@ -97,6 +46,10 @@ class StoreLaws:
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
         """An address whose artifacts are written on this disk first."""
 
+    @abstractmethod
+    def kill_removals(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on whoever removes something is killed after the first step."""
+
     def test_an_artifact_is_published_whole_with_digests(self, place: str) -> None:
         assert not is_complete(f"{place}/a")
         publish(f"{place}/a")
@@ -109,6 +62,8 @@ class StoreLaws:
     def test_an_error_leaves_nothing(self, place: str) -> None:
         with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
             (scratch / "file.txt").write_text("half")
+            assert not is_complete(f"{place}/a")
+            assert complete_below(place) == []
             raise RuntimeError
         assert names(place) == []
         assert not scratch.exists()
@@ -215,6 +170,20 @@ class StoreLaws:
         publish(f"{place}/a", "again")
         assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "again"
 
+    def test_who_is_killed_removing_leaves_no_part_of_an_artifact(
+        self, place: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(f"{place}/a")
+        with monkeypatch.context() as patch:
+            self.kill_removals(place, patch)
+            with pytest.raises(KeyboardInterrupt):
+                remove(f"{place}/a")
+        assert names(place), "its data are left"
+        assert not is_complete(f"{place}/a")
+        assert complete_below(place) == []
+        publish(f"{place}/a", "again")
+        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "again"
+
     def test_small_files_are_read_and_written(self, place: str) -> None:
         store = store_at(place)
         assert store.read("notes") is None
@@ -264,74 +233,3 @@ class StoreLaws:
         with published(f"{place}/second", {}) as folder:
             write(folder, MEGABYTE)
         assert is_complete(f"{place}/second")
-
-
-class UriLaws(StoreLaws):
-    """What holds of artifacts behind a URI: they are fetched into the machine's cache."""
-
-    def data(self, address: str, name: str) -> str:
-        return f"{read_metadata(address)['digest']}/{name}"
-
-    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
-        monkeypatch.setenv("PAPA_CACHE", str(disk / "cache"))
-        return place
-
-    def test_a_copy_needs_no_store(self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        publish(f"{place}/a")
-        found = reference(f"{place}/a")
-        folder = found.folder
-        assert (folder / "inner" / "file.txt").read_text() == "data"
-        with monkeypatch.context() as patch:
-            patch.setenv("PAPA_CACHE", str(tmp_path / "another machine"))
-            assert found.folder != folder
-            assert (found.folder / "inner" / "file.txt").read_text() == "data"
-        drop(f"{place}/a", METADATA)
-        drop(f"{place}/a", f"{found.digest}/inner/file.txt")
-        assert found.folder == folder
-        with pytest.raises(ArtifactError, match="no complete artifact"):
-            read_metadata(found.path)
-
-    def test_what_a_killed_writer_left_is_no_hindrance(self, place: str) -> None:
-        """Killed between the data and the metadata."""
-        put(f"{place}/a", "0123/inner/file.txt", b"half")
-        publish(f"{place}/a")
-        assert complete_below(place) == ["a"]
-        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "data"
-
-    def test_nothing_damaged_is_kept(self, place: str) -> None:
-        publish(f"{place}/a")
-        found = reference(f"{place}/a")
-        put(f"{place}/a", f"{found.digest}/inner/file.txt", b"dat4")
-        with pytest.raises(ArtifactError, match=rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run"):
-            _ = found.folder
-        assert not any(one.is_dir() for one in copies_of(found.path).iterdir())
-        drop(f"{place}/a", f"{found.digest}/inner/file.txt")
-        with pytest.raises(ArtifactError, match=r"metadata.json is there, a file under .* is missing"):
-            _ = found.folder
-
-    def test_a_damaged_copy_says_which(self, place: str) -> None:
-        publish(f"{place}/a")
-        (fetched(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
-        with pytest.raises(ArtifactError, match=rf"{copies_of(f'{place}/a')}.* is damaged"):
-            verify(f"{place}/a")
-        shutil.rmtree(fetched(f"{place}/a"))
-        assert verify(f"{place}/a")
-
-    def test_made_again_meanwhile_is_said(self, place: str) -> None:
-        publish(f"{place}/a", "one")
-        found = reference(f"{place}/a")
-        remove(f"{place}/a")
-        publish(f"{place}/a", "two")
-        with pytest.raises(ArtifactError, match="made again meanwhile"):
-            _ = found.folder
-
-    def test_copies_go_with_what_is_removed_or_borrowed(self, place: str) -> None:
-        publish(f"{place}/a")
-        with borrowed(f"{place}/a") as folder:
-            assert folder.is_dir()
-        assert not folder.exists()
-        assert not copies_of(f"{place}/a").exists()
-        fetched(f"{place}/a")
-        assert copies_of(f"{place}/a").exists()
-        remove(f"{place}/a")
-        assert not copies_of(f"{place}/a").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from papa.probes.features import DiskSpaceError, reserved
-from tests.storage.laws import MEGABYTE
+from tests.storage.files import MEGABYTE
 
 pytestmark = pytest.mark.server
 

@@ -9,8 +9,8 @@ import pytest
 from papa.errors import ArtifactError
 from papa.storage.artifacts import complete_below, remove, verify
 from papa.storage.store import store_at
+from tests.storage.files import names, publish
 from tests.storage.hostile import HostileLaws
-from tests.storage.laws import names, publish
 
 
 class TestLocalStore(HostileLaws):
@@ -24,6 +24,12 @@ class TestLocalStore(HostileLaws):
 
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
         return str(disk / "store")
+
+    def kill_removals(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("papa.storage.local.shutil.rmtree", killed)
 
     def test_links_are_listed_and_not_followed(self, place: str, tmp_path: Path) -> None:
         publish(str(tmp_path / "other"))

@@ -12,7 +12,7 @@ from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.artifacts import verify
 from papa.storage.store import store_at
 from tests.integration.s3 import S3Server
-from tests.storage.laws import publish
+from tests.storage.files import publish
 
 pytestmark = pytest.mark.server
 

@@ -10,8 +10,8 @@ import pytest
 from papa.storage.artifacts import ArtifactReference, reference
 from papa.storage.cache import copies_of
 from tests.flows.processes import PATIENCE_SECONDS
+from tests.storage.files import publish
 from tests.storage.hostile import HostileUriLaws
-from tests.storage.laws import publish
 
 
 def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:

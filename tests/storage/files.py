@@ -1,0 +1,59 @@
+"""Files that tests of stores write, through the store and past it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from papa.storage.artifacts import published
+from papa.storage.cache import cache_folder
+from papa.storage.filesystem import filesystem
+from papa.storage.store import store_at
+
+MEGABYTE = 2**20
+
+
+def publish(address: str, text: str = "data") -> None:
+    with published(address, {"stage": "test"}) as scratch:
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "file.txt").write_text(text)
+
+
+def put(address: str, name: str, data: bytes) -> None:
+    """Write a file past the store, as somebody else would."""
+    files, root = filesystem(address)
+    files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+    files.pipe_file(f"{root}/{name}", data)
+
+
+def drop(address: str, name: str) -> None:
+    """Remove a file past the store."""
+    files, root = filesystem(address)
+    files.rm_file(f"{root}/{name}")
+
+
+def names(address: str) -> list[str]:
+    return sorted(file.path for file in store_at(address).files())
+
+
+def in_cache() -> dict[str, str]:
+    """What this machine's cache holds."""
+    return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}
+
+
+def tensors(folder: Path, size: int) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(size // 4)}, folder / "a.safetensors")
+
+
+def table(folder: Path, size: int) -> None:
+    import pyarrow as pa
+
+    batch = pa.record_batch({"a": pa.array([0] * (size // 8))})
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def text(folder: Path, size: int) -> None:
+    (folder / "a.json").write_text("0" * size)
