@@ -90,6 +90,7 @@ class Aggregate(Step):
         from papa.reporting.summary import summarise
 
         folder = self.folder(session.store)
+        # The artifact may be complete while the copy of it for people is not.
         if not is_complete(folder):
             results = results_table(self.points, self.baselines)
             extras = Extras(
