@@ -1,4 +1,4 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report, with what its average matrices look like
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its average matrices
 (paper, Section 5.1, Figure 4).
 """
 
@@ -42,7 +42,7 @@ class Aggregate(Step):
     Attributes:
         study: the resolved specification.
         points: every combination.
-        baselines: what scores are worth, by model and task.
+        baselines: the scores of baselines, by (model, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
         rankings: the rankings by λ, by (model, task).
@@ -90,7 +90,7 @@ class Aggregate(Step):
         from papa.reporting.summary import summarise
 
         folder = self.folder(session.store)
-        # The artifact may be complete while the copy of it for people is not.
+        # The artifact may be complete while its copy among the studies is not.
         if not is_complete(folder):
             results = results_table(self.points, self.baselines)
             extras = Extras(
@@ -116,7 +116,7 @@ def specification(study: StudySpec) -> str:
 
 
 def replace_folder(target: Path, source: Path) -> None:
-    """Put a copy of the artifact ``source`` at ``target``; whatever lay there goes, in one rename each."""
+    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
     fresh, old = target.parent / f".{target.name}.{mark}", target.parent / f".{target.name}.{mark}.old"
@@ -148,7 +148,7 @@ class Averaged:
     constants: ArtifactReference
 
     def read(self) -> dict[str, Any]:
-        """What of it, besides the artifact, decides what is found."""
+        """The part of it, besides the artifact, that decides the report."""
         task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
         return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 
