@@ -42,7 +42,7 @@ def averaged(inputs: int) -> None:
     with torch.inference_mode(), averaging(encoder, slots) as averager:
         for _ in range(inputs // size):
             encoder.observe(full_batch(size, slots))
-        averager.result()
+        averager.result().average()
 
 
 def text(rows: int, folder: Path) -> Setting:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Measured, in_turn, seconds
 from benchmarks.setting import Setting, encoder, model_inputs, padded_batches, plain_model
-from papa.attention.average import AttentionAverager, average_split
+from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
 from papa.encoders.bert import BERT
@@ -31,10 +31,7 @@ FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 def average(setting: Setting) -> ConstantMatrices:
     """Our average over the training text."""
     model, slots = encoder(), setting.task.slots
-    averager = AttentionAverager(model.layers, model.heads, slots)
-    split = setting.corpus.split("train")
-    averager.merge(average_split(model, split, slots=slots, batch_tokens=BATCH_TOKENS))
-    return averager.result()
+    return average_split(model, setting.corpus.split("train"), slots=slots, batch_tokens=BATCH_TOKENS).average()
 
 
 @torch.inference_mode()

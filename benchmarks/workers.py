@@ -15,10 +15,12 @@ from papa.attention.constants import toeplitz
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress
-from papa.spec import EncoderSpec, RankingSpec
+from papa.spec import EncoderSpec, ExecutionSpec, RankingSpec
 from papa.storage.artifacts import reference
 from papa.workers import WorkerPool
-from tasks.rank import rank
+from tasks.rank import Rank
+from tasks.step import compute_step
+from tasks.store import Store
 
 SHARDS, URGENCY = 8, 1
 
@@ -47,16 +49,11 @@ def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measure
         pool.run(one_shard, encoder=encoder, arguments={"folder": short.corpus.folder, "index": index}, urgency=URGENCY)
 
     def train_lambda(pool: WorkerPool) -> None:
-        arguments = {
-            "reference": encoder,
-            "corpus": reference(long.corpus.folder),
-            "constants": reference(place),
-            "task": long.task,
-            "ranking": RankingSpec(epochs=1),
-            "folder": folder / f"lambda-{next(numbers)}",
-            "metadata": {},
-        }
-        pool.run(rank, encoder=encoder, arguments=arguments, urgency=URGENCY, with_team=True)
+        corpus, constants = reference(long.corpus.folder), reference(place)
+        step = Rank("λ", 0.0, encoder, corpus, constants, long.task, RankingSpec(epochs=1))
+        store = Store(folder / f"store-{next(numbers)}")
+        arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
+        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, with_team=True)
 
     def all_shards(pool: WorkerPool) -> None:
         with ThreadPoolExecutor(SHARDS) as threads:

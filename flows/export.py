@@ -144,7 +144,7 @@ def _export(
     from papa.exporting.card import score_kept
 
     scores = read_scores(step.folder(store))
-    before = [] if original is None else read_scores(original.folder(store))["scores"]
+    before = () if original is None else read_scores(original.folder(store)).scores
     if step.constants is None or not step.heads:
         raise SpecError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
     task = step.task
@@ -165,9 +165,9 @@ def _export(
         },
         score=score_kept(
             task.metric,
-            [one["score"] for one in before],
-            [one["score"] for one in scores["scores"]],
-            scores["coverage"],
+            [one.score for one in before],
+            [one.score for one in scores.scores],
+            scores.unseen_share,
         ),
         device=_device(study.execution.device),
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),

@@ -1,4 +1,4 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report, with what its average matrices look like
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its average matrices
 (paper, Section 5.1, Figure 4).
 """
 
@@ -41,7 +41,7 @@ class Aggregate(Step):
     Attributes:
         study: the resolved specification.
         points: every combination.
-        baselines: what scores are worth, by model and task.
+        baselines: the scores of baselines, by (model, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
         rankings: the rankings by λ, by (model, task).
@@ -89,6 +89,7 @@ class Aggregate(Step):
         from papa.reporting.summary import summarise
 
         folder = self.folder(session.store)
+        # The artifact may be complete while its copy among the studies is not.
         if not is_complete(folder):
             results = results_table(self.points, self.baselines)
             extras = Extras(
@@ -114,7 +115,7 @@ def specification(study: StudySpec) -> str:
 
 
 def replace_folder(target: Path, source: Path) -> None:
-    """Put a copy of the artifact ``source`` at ``target``; whatever lay there goes, in one rename each."""
+    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
     with scratch_beside(target) as fresh:
         old = fresh.with_name(f"{fresh.name}.old")
         shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
@@ -144,7 +145,7 @@ class Averaged:
     constants: ArtifactReference
 
     def read(self) -> dict[str, Any]:
-        """What of it, besides the artifact, decides what is found."""
+        """The part of it, besides the artifact, that decides the report."""
         task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
         return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 

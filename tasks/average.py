@@ -1,9 +1,9 @@
 """Stage ``average``: the average attention over a corpus, shard by shard.
 
-Every shard's sums are an artifact of their own as soon as they are known, so a killed study repeats no
-finished shard, and workers need share no disk. They are folded, in shard order, into running sums whenever enough of
-them are complete, which bounds the space they take. Another run may work on the same shards at the same time: what it
-finished is taken, and what it folded or removed meanwhile is no error.
+Every shard's sums are an artifact of their own, so a killed study repeats no finished shard, and workers need share
+no disk. They are folded, in shard order, into running sums whenever enough of them are complete, which bounds the
+space they take. Behind a URI a run on another machine may work on the same shards, as locks are local to a machine:
+what it finished is used, and what it folded or removed meanwhile is no error.
 """
 
 from __future__ import annotations
@@ -19,20 +19,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
-from papa.storage.artifacts import (
-    ArtifactReference,
-    borrowed,
-    complete_below,
-    is_complete,
-    published,
-    read_metadata,
-    remove,
-)
+from papa.storage.artifacts import ArtifactReference, borrowed, complete_below, published, read_metadata, remove
 from tasks.step import Session, Step, identity
+from tasks.store import Store
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.average import AttentionSums
+    from papa.encoders.encoder import Encoder
 
 SUMS = "sums.safetensors"
 _FOLDED_AT_ONCE = 16
@@ -68,17 +62,40 @@ class Average(Step):
         shards.compute()
         if not self.is_complete(session.store):
             arguments = {
-                "encoder_reference": self.encoder,
-                "sums": shards.place(f"first-{shards.count}"),
-                "folder": self.folder(session.store),
+                "sums": shards.address(f"first-{shards.count}"),
+                "store": session.store,
                 "metadata": {**self.metadata(), "seconds": time.monotonic() - started},
             }
             try:
-                session.pool.run(finish, arguments=arguments, urgency=_URGENCY)
+                session.pool.run(self.finish, arguments=arguments, urgency=_URGENCY)
             except ArtifactError:
                 if not self.is_complete(session.store):
                     raise
         remove(shards.folder)
+
+    def shards(self, store: Store) -> str:
+        """The address of the folder of shards."""
+        return store.folder("average-shards", self.key)
+
+    def compute_shard(
+        self, *, encoder: Encoder, index: int, store: Store, batch_tokens: int | None, progress: Progress
+    ) -> None:
+        """Publish the attention sums of one shard; runs on a worker."""
+        from papa.attention.average import average_split
+
+        # While this call waited for a worker, a run on another machine may have made the rest superfluous.
+        if _is_done(index, complete_below(self.shards(store))) or self.is_complete(store):
+            return
+        shard = open_corpus(self.corpus.folder, self.corpus.digest).split("train").shard(index)
+        tokens = encoder.tokens_per_batch(batch_tokens)
+        sums = average_split(encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress)
+        metadata = {"stage": "average-shards", "average": self.key, "shard": index}
+        with published(f"{self.shards(store)}/shard-{index}", metadata) as folder:
+            sums.save(folder / SUMS)
+
+    def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
+        """Publish the constant matrices that the sums over all shards give; runs on a worker."""
+        _read_sums(sums).average().save(self.folder(store), self.encoder, metadata)
 
 
 class _Shards:
@@ -88,12 +105,12 @@ class _Shards:
         self._step = step
         self._session = session
         self._progress = progress
-        self.folder = session.store.folder("average-shards", step.key)
-        self._rows = _shard_rows(step.corpus)
+        self.folder = step.shards(session.store)
+        self._rows = [shard["rows"] for shard in read_metadata(step.corpus.path)["shards"]["train"]]
         self.count = len(self._rows)
-        self._told = [0] * self.count
+        self._rows_done = [0] * self.count
 
-    def place(self, name: str) -> str:
+    def address(self, name: str) -> str:
         """The address of a shard or of folded sums."""
         return f"{self.folder}/{name}"
 
@@ -102,7 +119,7 @@ class _Shards:
         there = complete_below(self.folder)
         todo = [index for index in range(self.count) if not _is_done(index, there)]
         for index in set(range(self.count)) - set(todo):
-            self._told[index] = self._rows[index]
+            self._rows_done[index] = self._rows[index]
         with ThreadPoolExecutor(max_workers=self._session.pool.size) as executor:
             pending: set[Future[None]] = {executor.submit(self._compute, index) for index in todo}
             try:
@@ -118,30 +135,22 @@ class _Shards:
             if self._step.is_complete(self._session.store):
                 return
             if f"shard-{folded}" not in complete_below(self.folder) and self._folded() == folded:
-                raise TransientError(f"{self.place(f'shard-{folded}')} was removed while it was needed: run again")
+                raise TransientError(f"{self.address(f'shard-{folded}')} was removed while it was needed: run again")
 
     def _compute(self, index: int) -> None:
-        step = self._step
+        store, execution = self._session.store, self._session.execution
         self._session.pool.run(
-            average_shard,
-            encoder=step.encoder,
-            arguments={
-                "corpus": step.corpus,
-                "index": index,
-                "slots": step.slots,
-                "batch_tokens": self._session.execution.batch_tokens,
-                "shards": self.folder,
-                "average": step.folder(self._session.store),
-                "metadata": {"stage": "average-shards", "average": step.key, "shard": index},
-            },
-            progress=partial(self._tell, index),
+            self._step.compute_shard,
+            encoder=self._step.encoder,
+            arguments={"index": index, "store": store, "batch_tokens": execution.batch_tokens},
+            progress=partial(self._advance, index),
             urgency=_URGENCY,
         )
-        self._tell(index, 1, 1)
+        self._advance(index, 1, 1)
 
-    def _tell(self, index: int, done: int, total: int) -> None:
-        self._told[index] = self._rows[index] * done // max(total, 1)
-        self._progress(sum(self._told), sum(self._rows))
+    def _advance(self, index: int, done: int, total: int) -> None:
+        self._rows_done[index] = self._rows[index] * done // max(total, 1)
+        self._progress(sum(self._rows_done), sum(self._rows))
 
     def _fold(self, at_least: int) -> int:
         """Fold the complete shards that follow the last fold, if there are enough; returns how many are folded."""
@@ -151,12 +160,12 @@ class _Shards:
             stop += 1
         if stop - first < at_least:
             return first
-        parts = [self.place(f"shard-{index}") for index in range(first, stop)]
+        parts = [self.address(f"shard-{index}") for index in range(first, stop)]
         if first:
-            parts.insert(0, self.place(f"first-{first}"))
+            parts.insert(0, self.address(f"first-{first}"))
         arguments = {
             "parts": parts,
-            "folder": self.place(f"first-{stop}"),
+            "folder": self.address(f"first-{stop}"),
             "metadata": {"stage": "average-shards", "average": self._step.key, "shards": stop},
         }
         try:
@@ -174,11 +183,6 @@ class _Shards:
         return _folded(complete_below(self.folder))
 
 
-def _shard_rows(corpus: ArtifactReference) -> list[int]:
-    """Rows of each shard of a tokenised corpus's training text."""
-    return [shard["rows"] for shard in read_metadata(corpus.path)["shards"]["train"]]
-
-
 def _folded(there: Iterable[str]) -> int:
     """How many shards the longest of the folded sums holds."""
     return max((int(name[1]) for one in there if (name := re.fullmatch(r"first-(\d+)", one))), default=0)
@@ -188,72 +192,19 @@ def _is_done(index: int, there: Sequence[str]) -> bool:
     return f"shard-{index}" in there or index < _folded(there)
 
 
-def average_shard(
-    *,
-    encoder: Any,
-    corpus: ArtifactReference,
-    index: int,
-    slots: int,
-    batch_tokens: int | None,
-    shards: str,
-    average: str,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-) -> None:
-    """Publish the attention sums of one shard below ``shards``, unless they or the whole average are there by now."""
-    from papa.attention.average import average_split
-
-    if _is_done(index, complete_below(shards)) or is_complete(average):
-        return
-    tokenised = open_corpus(corpus.folder, corpus.digest)
-    sums = average_split(
-        encoder,
-        tokenised.split("train").shard(index),
-        slots=slots,
-        batch_tokens=encoder.tokens_per_batch(batch_tokens),
-        progress=progress,
-    )
-    with published(f"{shards}/shard-{index}", metadata) as scratch:
-        sums.save(scratch / SUMS)
-
-
 def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], progress: Progress) -> None:
-    """Publish the sum of ``parts``, added in their order, at ``folder``."""
-    from papa.attention.average import AttentionAverager
-
-    averager: AttentionAverager | None = None
-    for number, part in enumerate(parts):
-        sums = _read_sums(part)
-        if averager is None:
-            layers, heads, slots, _ = sums.sums.shape
-            averager = AttentionAverager(layers, heads, slots)
-        averager.merge(sums)
-        progress(number + 1, len(parts))
-    assert averager is not None
+    """Publish the sum of ``parts``, added in their order, at ``folder``; runs on a worker."""
+    first, *others = parts
+    total = _read_sums(first)
+    for number, part in enumerate(others, 1):
+        total.merge(_read_sums(part))
+        progress(number, len(others))
     with published(folder, metadata) as scratch:
-        averager.sums_so_far().save(scratch / SUMS)
-
-
-def finish(
-    *,
-    encoder_reference: EncoderReference,
-    sums: str,
-    folder: str,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-) -> None:
-    """Publish the constant matrices that the sums over all shards give."""
-    from papa.attention.average import AttentionAverager
-
-    total = _read_sums(sums)
-    layers, heads, slots, _ = total.sums.shape
-    averager = AttentionAverager(layers, heads, slots)
-    averager.merge(total)
-    averager.result().save(folder, encoder_reference, metadata)
+        total.save(scratch / SUMS)
 
 
 def _read_sums(address: str) -> AttentionSums:
-    """Verified sums.
+    """The sums at ``address``, verified.
 
     Raises:
         ArtifactError: they are damaged, or were removed.

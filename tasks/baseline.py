@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.progress import Progress
-from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
-from tasks.probe import features_folder, scores_of
-from tasks.step import Session, Step, identity
+from papa.spec import FeaturesSpec, TaskSpec
+from papa.storage.artifacts import Address, ArtifactReference, fetched, verify
+from tasks.probe import ScoredSeed, ScoringStep
+from tasks.step import Context
 from tasks.tokenise import open_corpus
+
+if TYPE_CHECKING:
+    from papa.encoders.encoder import Encoder
+    from papa.scores.baselines import ConstantAnswer
 
 BASELINE = "baseline.json"
 
 
 @dataclass(frozen=True)
-class Baseline(Step):
+class Baseline(ScoringStep):
     """Score always giving one answer, and the task's probe on the encoder's word embeddings alone.
 
     Attributes:
@@ -41,88 +42,50 @@ class Baseline(Step):
     seeds: tuple[int, ...]
     features: FeaturesSpec
 
-    def spec(self) -> dict[str, Any]:
-        return {
-            "encoder": identity(self.encoder),
-            "task": self.task.model_dump(
-                mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
-            ),
-            "seeds": list(self.seeds),
-            "features": self.features.model_dump(mode="json"),
-        }
-
     def upstream(self) -> dict[str, str | None]:
         return {"encoder": self.encoder.digest, "corpus": self.corpus.digest}
 
-    def run(self, session: Session, progress: Progress) -> None:
-        scratch = session.store.scratch / f"features-{self.key[:16]}"
-        session.pool.run(
-            baseline,
-            encoder=self.encoder,
-            arguments={
-                "corpus": self.corpus,
-                "task": self.task,
-                "seeds": self.seeds,
-                "features": self.features,
-                "execution": session.execution,
-                "scratch": None if session.store.is_remote else scratch,
-                "folder": self.folder(session.store),
-                "metadata": self.metadata(),
-            },
-            progress=progress,
-        )
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from papa.probes.evaluate import evaluate_cell
+        from papa.probes.features import WordEmbeddings
+        from papa.scores.baselines import best_constant_answer
+
+        corpus = open_corpus(self.corpus.folder, self.corpus.digest)
+        constant = best_constant_answer(corpus, self.task, len(encoder.word_embeddings))
+        scores = self.scores(partial(evaluate_cell, WordEmbeddings(encoder)), corpus, context)
+        found = BaselineScores(constant, ScoredSeed.of(scores), context.seconds)
+        with context.published() as folder:
+            (folder / BASELINE).write_text(json.dumps(asdict(found), indent=1) + "\n")
 
 
-def baseline(
-    *,
-    encoder: Any,
-    corpus: ArtifactReference,
-    task: TaskSpec,
-    seeds: Sequence[int],
-    features: FeaturesSpec,
-    execution: ExecutionSpec,
-    scratch: Path | None,
-    folder: Address,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-) -> None:
-    """Publish the baselines of one encoder on one task at ``folder``, unless they are there by now."""
-    if is_complete(folder):
-        return
-    from papa.probes.evaluate import evaluate_cell
-    from papa.probes.features import WordEmbeddings
-    from papa.scores.baselines import best_constant_answer
+@dataclass(frozen=True)
+class BaselineScores:
+    """What the stage found: the file ``baseline.json``.
 
-    started = time.monotonic()
-    tokenised = open_corpus(corpus.folder, corpus.digest)
-    constant = best_constant_answer(tokenised, task, len(encoder.word_embeddings))
-    with features_folder(scratch) as place:
-        scores = evaluate_cell(
-            WordEmbeddings(encoder),
-            tokenised,
-            task,
-            seeds,
-            features=features,
-            execution=execution,
-            scratch=place,
-            progress=progress,
-        )
-    seconds = time.monotonic() - started
-    document = {
-        "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": scores_of(scores),
-        "seconds": seconds,
-    }
-    with published(folder, {**metadata, "seconds": seconds}) as published_folder:
-        (published_folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+    Attributes:
+        always_one_answer: the best score that one answer for every example gets.
+        word_embeddings: the probe's scores on word embeddings, one a seed.
+        seconds: that the step took.
+    """
+
+    always_one_answer: ConstantAnswer
+    word_embeddings: tuple[ScoredSeed, ...]
+    seconds: float
 
 
-def read_baseline(address: Address) -> dict[str, Any]:
-    """What ``baseline`` published: always_one_answer (score, answer), word_embeddings (seed, score, seconds), seconds.
+def read_baseline(address: Address) -> BaselineScores:
+    """The scores of a finished baseline.
 
     Raises:
         ArtifactError: the artifact is damaged.
     """
+    from papa.scores.baselines import ConstantAnswer
+
     folder = fetched(address)
     verify(folder)
-    return json.loads((folder / BASELINE).read_text())
+    document = json.loads((folder / BASELINE).read_text())
+    return BaselineScores(
+        always_one_answer=ConstantAnswer(**document["always_one_answer"]),
+        word_embeddings=ScoredSeed.read(document["word_embeddings"]),
+        seconds=document["seconds"],
+    )

@@ -1,19 +1,17 @@
-"""Stage ``controls``: constant matrices that know nothing of any text."""
+"""Stage ``controls``: constant matrices that depend on no text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.storage.artifacts import Address
-from tasks.step import Session, Step, identity
+from tasks.step import Context, Session, WorkerStep, identity
 
 
 @dataclass(frozen=True)
-class Controls(Step):
+class Controls(WorkerStep):
     """Identity, Toeplitz or zeros, for every head of an encoder.
 
     Attributes:
@@ -36,32 +34,12 @@ class Controls(Step):
         return {"encoder": self.encoder.digest}
 
     def run(self, session: Session, progress: Progress) -> None:
-        session.pool.run(
-            control,
-            arguments={
-                "encoder_reference": self.encoder,
-                "kind": self.kind,
-                "slots": self.slots,
-                "folder": self.folder(session.store),
-                "metadata": {**self.metadata(), "shape": identity(self.encoder)},
-            },
-            progress=progress,
-            urgency=3,
-        )
+        self.run_on_worker(session, progress, urgency=3)
 
+    def compute(self, encoder: None, context: Context) -> None:
+        from papa.attention.constants import CONTROLS
 
-def control(
-    *,
-    encoder_reference: EncoderReference,
-    kind: str,
-    slots: int,
-    folder: Address,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-) -> None:
-    """Publish one kind of control matrices at ``folder``."""
-    from papa.attention.constants import CONTROLS
-
-    matrices = CONTROLS[kind](encoder_reference.layers, encoder_reference.heads, slots)
-    matrices.save(folder, encoder_reference, metadata)
-    progress(1, 1)
+        matrices = CONTROLS[self.kind](self.encoder.layers, self.encoder.heads, self.slots)
+        metadata = {**self.metadata(), "shape": identity(self.encoder)}
+        matrices.save(self.folder(context.store), self.encoder, metadata)
+        context.progress(1, 1)

@@ -16,7 +16,7 @@ from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, sha256_of_json
 from tasks.mlflow_client import database_of
 from tasks.mlflow_groups import BEATS_BASELINE, Group, log_files, worth_of
-from tasks.probe import read_scores
+from tasks.probe import ScoredSeed, read_scores
 from tasks.results import Point
 from tasks.store import Store
 
@@ -152,13 +152,13 @@ class RunLogger:
         verdict = self.worth[group.model, group.task.name].verdict
         step = round(point.fraction * FRACTION_STEPS)
         created = {}
-        for one in document["scores"]:
+        for one in document.scores:
             cell = {
                 "constants": point.constants,
                 "order": point.order,
                 "fraction": point.fraction,
-                "constant_heads": len(document["constant_heads"]),
-                "seed": one["seed"],
+                "constant_heads": len(document.constant_heads),
+                "seed": one.seed,
             }
             known = {"group": sha256_of_json(params), **cell, "scores": point.scores.digest, "verdict": verdict}
             key = sha256_of_json(known)
@@ -166,15 +166,15 @@ class RunLogger:
             if run is not None and run.info.status == "FINISHED":
                 continue
             if run is None:
-                name = f"{point.constants} · {point.order} · {point.fraction:g} · seed {one['seed']}"
+                name = f"{point.constants} · {point.order} · {point.fraction:g} · seed {one.seed}"
                 run = created[key] = self._create(name, key, **{PARENT: parent, BEATS_BASELINE: verdict})
             metrics = {
                 "fraction": point.fraction,
-                "share_of_heads": 1 - len(document["constant_heads"]) / document["heads"],
-                "score": one["score"],
-                "seconds": one["seconds"],
-                "cell_seconds": document["seconds"],
-                "coverage": document["coverage"],
+                "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+                "score": one.score,
+                "seconds": one.seconds,
+                "cell_seconds": document.seconds,
+                "coverage": document.unseen_share,
                 "relative_drop": _relative_drop(originals, one),
             }
             # The run's own time: whoever logs the same once more adds nothing.
@@ -195,7 +195,7 @@ class RunLogger:
         for number in group.points:
             point = self.points[number]
             if point.fraction == 1:
-                return {one["seed"]: one["score"] for one in read_scores(point.scores.folder)["scores"]}
+                return {one.seed: one.score for one in read_scores(point.scores.folder).scores}
         return {}
 
     def _log_curves(self, parent: str, group: Group) -> None:
@@ -212,7 +212,7 @@ class RunLogger:
             place = f"score/{point.constants.replace(':', '.')}/{point.order}", round(point.fraction * FRACTION_STEPS)
             # A combination has several points where each seed has its own constant heads.
             scores = curves.setdefault(place, [])
-            scores += [one["score"] for one in read_scores(point.scores.folder)["scores"]]
+            scores += [one.score for one in read_scores(point.scores.folder).scores]
         metrics = [Metric(name, sum(scores) / len(scores), now, step) for (name, step), scores in curves.items()]
         fractions = sorted({self.points[number].fraction for number in group.points})
         metrics += [Metric("fraction", share, now, round(share * FRACTION_STEPS)) for share in fractions]
@@ -243,9 +243,9 @@ def _settled(write: Callable[[], None]) -> None:
         write()
 
 
-def _relative_drop(originals: Mapping[int, float], one: Mapping[str, Any]) -> float | None:
+def _relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:
     """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
-    if one["seed"] not in originals:
+    if one.seed not in originals:
         return None
     size = abs(sum(originals.values()) / len(originals))
-    return (originals[one["seed"]] - one["score"]) / size if size else None
+    return (originals[one.seed] - one.score) / size if size else None

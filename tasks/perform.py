@@ -36,13 +36,13 @@ def _cache_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
     retry_delay_seconds=_RETRY_SECONDS,
 )
 def perform(step: Step, session: Session) -> dict[str, str]:
-    """Run a step unless its artifact is there; say under which stage, key and digest the artifact lies."""
-    if not step.is_complete(session.store):
-        what = f"{step.stage}-{step.key}"
-        with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
-            if not step.is_complete(session.store):
-                with session.reporter.running(step.name, step.flops) as progress:
-                    step.run(session, progress)
+    """Run a step unless its artifact is complete; returns the artifact's stage, key and digest."""
+    what = f"{step.stage}-{step.key}"
+    with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
+        # Asked under the lock, as another run may have finished the step since ``submit`` asked.
+        if not step.is_complete(session.store):
+            with session.reporter.running(step.name, step.flops) as progress:
+                step.run(session, progress)
     reference = session.store.reference(step.stage, step.key)
     return {"stage": step.stage, "key": step.key, "digest": reference.digest}
 
@@ -67,6 +67,7 @@ def submit(step: Step, session: Session, after: list[PrefectFuture[Any]]) -> Pre
 
     task_of_stage = perform.with_options(
         name=step.stage,
+        # Prefect's record of a finished step outlives its artifact.
         refresh_cache=not step.is_complete(session.store),
         retry_condition_fn=retry,
     )

@@ -1,34 +1,74 @@
-"""Stage ``probe``: the scores of one point of a study, all seeds."""
+"""Stage ``probe``: the scores of one cell of a study, all seeds."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.errors import SpecError
 from papa.progress import Progress
-from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, fetched, is_complete, published, verify
-from papa.storage.cache import scratch_folder
-from tasks.step import Session, Step, identity
+from papa.spec import FeaturesSpec, TaskSpec
+from papa.storage.artifacts import Address, ArtifactReference, fetched, verify
+from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
+
+if TYPE_CHECKING:
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.corpus import TokenisedCorpus
+    from papa.encoders.encoder import Encoder
+    from papa.probes.training import SeedScore
 
 SCORES = "scores.json"
 EXAMPLES = "examples.safetensors"
 
 
+class ScoringStep(WorkerStep):
+    """A step that trains and scores the task's probe for every seed: ``Probe`` and ``Baseline``."""
+
+    encoder: EncoderReference
+    corpus: ArtifactReference
+    task: TaskSpec
+    seeds: tuple[int, ...]
+    features: FeaturesSpec
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": identity(self.encoder),
+            "task": self.task.model_dump(
+                mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
+            ),
+            "seeds": list(self.seeds),
+            "features": self.features.model_dump(mode="json"),
+        }
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress, encoder=self.encoder)
+
+    def scores(
+        self, evaluate: Callable[..., list[SeedScore]], corpus: TokenisedCorpus, context: Context
+    ) -> list[SeedScore]:
+        """What ``evaluate`` (``evaluate_cell`` or ``evaluate_trained_cell`` on an encoder) gives for this step."""
+        with context.scratch() as scratch:
+            return evaluate(
+                corpus=corpus,
+                task=self.task,
+                seeds=self.seeds,
+                features=self.features,
+                execution=context.execution,
+                scratch=scratch,
+                progress=context.progress,
+            )
+
+
 @dataclass(frozen=True)
-class Probe(Step):
+class Probe(ScoringStep):
     """Train and score the task's probe while ``heads`` are constant.
 
-    The key is on the set of constant heads, so combinations that meet in one point share it: with none,
+    The key is on the set of constant heads, so combinations with the same heads share it: with none,
     neither constants nor order matter; with all, the order does not.
 
     Attributes:
@@ -58,14 +98,9 @@ class Probe(Step):
 
     def spec(self) -> dict[str, Any]:
         return {
-            "encoder": identity(self.encoder),
-            "task": self.task.model_dump(
-                mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
-            ),
+            **super().spec(),
             "heads": sorted(map(list, self.heads)),
             "trained": self.trained and bool(self.heads),
-            "seeds": list(self.seeds),
-            "features": self.features.model_dump(mode="json"),
         }
 
     def upstream(self) -> dict[str, str | None]:
@@ -78,118 +113,113 @@ class Probe(Step):
     def origins(self) -> tuple[str, ...]:
         return (self.ranking.digest,) if self.ranking else ()
 
-    def run(self, session: Session, progress: Progress) -> None:
-        session.pool.run(
-            probe,
-            encoder=self.encoder,
-            arguments={
-                "reference": self.encoder,
-                "corpus": self.corpus,
-                "constants": self.constants,
-                "task": self.task,
-                "heads": sorted(self.heads),
-                "trained": self.trained and bool(self.heads),
-                "seeds": self.seeds,
-                "features": self.features,
-                "execution": session.execution,
-                "scratch": None if session.store.is_remote else session.store.scratch / f"features-{self.key[:16]}",
-                "folder": self.folder(session.store),
-                "metadata": self.metadata(),
-            },
-            progress=progress,
-        )
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        import numpy as np
+        from safetensors.numpy import save_file
 
+        from papa.attention.replacement import replaced
+        from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
+        from papa.scores.metrics import positive_name
 
-def probe(
-    *,
-    encoder: Any,
-    reference: EncoderReference,
-    corpus: ArtifactReference,
-    constants: ArtifactReference | None,
-    task: TaskSpec,
-    heads: Sequence[tuple[int, int]],
-    trained: bool,
-    seeds: Sequence[int],
-    features: FeaturesSpec,
-    execution: ExecutionSpec,
-    scratch: Path | None,
-    folder: Address,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-) -> None:
-    """Publish the scores of one point at ``folder``, unless they are there by now."""
-    if is_complete(folder):
-        return
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    from papa.attention.constants import ConstantMatrices
-    from papa.attention.replacement import replaced
-    from papa.probes.evaluate import evaluate_cell
-    from papa.scores.metrics import positive_name
-
-    started = time.monotonic()
-    tokenised = open_corpus(corpus.folder, corpus.digest)
-    unseen: float | None = None
-    with features_folder(scratch) as place:
-        options: dict[str, Any] = {
-            "features": features,
-            "execution": execution,
-            "scratch": place,
-            "progress": progress,
-        }
+        corpus = open_corpus(self.corpus.folder, self.corpus.digest)
+        heads, unseen_share = sorted(self.heads), None
         if not heads:
-            scores = evaluate_cell(encoder, tokenised, task, seeds, **options)
+            scores = self.scores(partial(evaluate_cell, encoder), corpus, context)
+        elif self.trained:
+            scores = self.scores(partial(evaluate_trained_cell, encoder, self._matrices(), heads), corpus, context)
         else:
-            assert constants is not None
-            matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
-            if trained:
-                scores = _trained_cell()(encoder, matrices, heads, tokenised, task, seeds, **options)
-            else:
-                with replaced(encoder, matrices, heads) as coverage:
-                    scores = evaluate_cell(encoder, tokenised, task, seeds, **options)
-                unseen = coverage.unseen_share
-    seconds = time.monotonic() - started
-    document = {
-        "scores": scores_of(scores),
-        "positive": positive_name(task, tokenised.label_names),
-        "coverage": unseen,
-        "constant_heads": [list(head) for head in heads],
-        "heads": encoder.layers * encoder.heads,
-        "seconds": seconds,
-        "device": str(encoder.device),
-    }
-    with published(folder, {**metadata, "seconds": seconds}) as published_folder:
-        (published_folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
-        save_file({"examples": np.stack([one.examples for one in scores])}, published_folder / EXAMPLES)
+            with replaced(encoder, self._matrices(), heads) as coverage:
+                scores = self.scores(partial(evaluate_cell, encoder), corpus, context)
+            unseen_share = coverage.unseen_share
+        found = ProbeScores(
+            scores=ScoredSeed.of(scores),
+            positive=positive_name(self.task, corpus.label_names),
+            unseen_share=unseen_share,
+            constant_heads=tuple(heads),
+            heads=encoder.layers * encoder.heads,
+            seconds=context.seconds,
+            device=str(encoder.device),
+        )
+        with context.published() as folder:
+            found.save(folder)
+            save_file({"examples": np.stack([one.examples for one in scores])}, folder / EXAMPLES)
+
+    def _matrices(self) -> ConstantMatrices:
+        from papa.attention.constants import ConstantMatrices
+
+        assert self.constants is not None
+        return ConstantMatrices.load(self.constants.folder, encoder=self.encoder, slots=self.task.slots)
 
 
-@contextmanager
-def features_folder(place: Path | None) -> Iterator[Path]:
-    """Where a cell keeps features while it runs: at ``place``, or in this machine's cache."""
-    if place is None:
-        with scratch_folder() as folder:
-            yield folder
-        return
-    # A killed call may have left its features there.
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+@dataclass(frozen=True)
+class ScoredSeed:
+    """The score of one seed.
+
+    Attributes:
+        seed: of the probe.
+        score: on the validation split.
+        seconds: its share of training and scoring.
+    """
+
+    seed: int
+    score: float
+    seconds: float
+
+    @classmethod
+    def of(cls, scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
+        """Of every seed, without its examples."""
+        return tuple(cls(one.seed, one.score, one.seconds) for one in scores)
+
+    @classmethod
+    def read(cls, seeds: Sequence[Mapping[str, Any]]) -> tuple[ScoredSeed, ...]:
+        """Of every seed, from JSON."""
+        return tuple(cls(**one) for one in seeds)
 
 
-def read_scores(address: Address) -> dict[str, Any]:
-    """What ``probe`` published.
+@dataclass(frozen=True)
+class ProbeScores:
+    """What the stage found: the file ``scores.json``.
 
-    Its keys: scores (seed, score, seconds), positive, coverage, constant_heads, heads, seconds, device.
+    Attributes:
+        scores: one a seed.
+        positive: the class that F1 is of; None for other metrics.
+        unseen_share: the share of the entries of C asked for that the average never saw; None without replacement.
+            The file names it "coverage".
+        constant_heads: as (layer, head), sorted.
+        heads: the encoder's number of heads.
+        seconds: that the step took.
+        device: that it ran on.
+    """
+
+    scores: tuple[ScoredSeed, ...]
+    positive: str | None
+    unseen_share: float | None
+    constant_heads: tuple[tuple[int, int], ...]
+    heads: int
+    seconds: float
+    device: str
+
+    def save(self, folder: Path) -> None:
+        """Write it into an artifact."""
+        document = {"coverage" if name == "unseen_share" else name: value for name, value in asdict(self).items()}
+        (folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read_scores(address: Address) -> ProbeScores:
+    """The scores of a finished probing.
 
     Raises:
         ArtifactError: the artifact is damaged.
     """
     folder = fetched(address)
     verify(folder, SCORES)
-    return json.loads((folder / SCORES).read_text())
+    document = json.loads((folder / SCORES).read_text())
+    return ProbeScores(
+        unseen_share=document.pop("coverage"),
+        scores=ScoredSeed.read(document.pop("scores")),
+        constant_heads=tuple((layer, head) for layer, head in document.pop("constant_heads")),
+        **document,
+    )
 
 
 def read_examples(address: Address) -> Any:
@@ -203,18 +233,3 @@ def read_examples(address: Address) -> Any:
     folder = fetched(address)
     verify(folder)
     return load_file(folder / EXAMPLES)["examples"]
-
-
-def scores_of(scores: Sequence[Any]) -> list[dict[str, Any]]:
-    """What ``evaluate_cell`` returns, as JSON."""
-    return [{"seed": one.seed, "score": one.score, "seconds": one.seconds} for one in scores]
-
-
-def _trained_cell() -> Any:
-    try:
-        from papa.probes.evaluate import evaluate_trained_cell
-    except ImportError:
-        raise SpecError(
-            "constants of kind 'trained' are not available yet: use average, identity, toeplitz or zeros"
-        ) from None
-    return evaluate_trained_cell

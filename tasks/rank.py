@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,15 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
-from papa.workers.team import Alone, Crew, Team
-from tasks.step import Session, Step, identity
+from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from papa.workers.team import Alone, Crew
+from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
+    from papa.encoders.encoder import Encoder
     from papa.probes.joint import JointGradients, PartGradient, Tensors
     from papa.probes.minibatches import Part
     from papa.ranking.stability import Stability
@@ -30,11 +30,11 @@ LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
 BY_LAMBDA: tuple[Order, ...] = ("lambda", "lambda_reversed")
 _FEEDS_A_TEAM = 1.25
-"""Parts' worth of tokens in a minibatch from which on a second worker saves more time than it could elsewhere."""
+"""Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
 
 
 @dataclass(frozen=True)
-class Rank(Step):
+class Rank(WorkerStep):
     """Train λ on a task's training text.
 
     Attributes:
@@ -77,97 +77,59 @@ class Rank(Step):
         }
 
     def run(self, session: Session, progress: Progress) -> None:
-        session.pool.run(
-            rank,
-            encoder=self.encoder,
-            arguments={
-                "reference": self.encoder,
-                "corpus": self.corpus,
-                "constants": self.constants,
-                "task": self.task,
-                "ranking": self.ranking,
-                "sets": self.sets,
-                "folder": self.folder(session.store),
-                "metadata": self.metadata(),
-            },
-            progress=progress,
-            urgency=1,
-            with_team=self.feeds_a_team(session.pool.on_gpu),
-        )
+        with_team = self.feeds_a_team(session.pool.on_gpu)
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, with_team=with_team)
 
     def feeds_a_team(self, on_gpu: bool) -> bool:
-        """Whether minibatches have work for more than one worker; others are better off with other steps."""
+        """Whether minibatches have work for more than one worker; others finish more with other steps."""
         from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.path)
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
         return tokens > _FEEDS_A_TEAM * part_tokens(on_gpu)
 
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from safetensors.torch import save_file
 
-def rank(
-    *,
-    encoder: Any,
-    reference: EncoderReference,
-    corpus: ArtifactReference,
-    constants: ArtifactReference,
-    task: TaskSpec,
-    ranking: RankingSpec,
-    sets: Sequence[tuple[Order, int]],
-    folder: Address,
-    metadata: Mapping[str, Any],
-    progress: Progress,
-    team: Team | None = None,
-) -> None:
-    """Publish λ and the head orders by λ at ``folder``, unless they are there by now."""
-    if is_complete(folder):
-        return
-    from safetensors.torch import save_file
+        from papa.ranking.learned import train_lambda
+        from papa.ranking.stability import stability
 
-    from papa.ranking.learned import train_lambda
-    from papa.ranking.stability import stability
+        corpus, constants = self.opened()
+        with (context.team or Alone(encoder)).crew(self.gradients, {}) as crew:
+            lambdas = train_lambda(
+                encoder,
+                constants,
+                corpus,
+                self.task,
+                self.ranking,
+                sets=self.sets,
+                each=partial(_gradients_by, crew),
+                progress=context.progress,
+            )
+        seed = self.ranking.seed
+        orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, seed) for name in BY_LAMBDA}
+        with context.published(epochs=len(lambdas), kendall_tau=stability(lambdas, ()).kendall_tau) as folder:
+            save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+            (folder / ORDERS).write_text(json.dumps(orders) + "\n")
 
-    started = time.monotonic()
-    tokenised, matrices = opened(reference, corpus, constants, task)
-    shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
-    with (team or Alone(encoder)).crew(gradients, shared) as crew:
-        lambdas = train_lambda(
-            encoder, matrices, tokenised, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
-        )
-    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
-    found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}
-    with published(folder, {**metadata, **found, "seconds": time.monotonic() - started}) as scratch:
-        save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, scratch / LAMBDA)
-        (scratch / ORDERS).write_text(json.dumps(orders) + "\n")
+    def gradients(self, *, encoder: Encoder) -> JointGradients:
+        """The gradients of λ and probe on one member of a crew, which opens the inputs itself."""
+        from papa.ranking.learned import lambda_gradients
+
+        corpus, constants = self.opened()
+        seed = self.ranking.seed
+        return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=seed)
+
+    def opened(self) -> tuple[TokenisedCorpus, ConstantMatrices]:
+        """The text and the constant matrices that λ is trained on, verified."""
+        from papa.attention.constants import ConstantMatrices
+
+        constants = ConstantMatrices.load(self.constants.folder, encoder=self.encoder, slots=self.task.slots)
+        return open_corpus(self.corpus.folder, self.corpus.digest), constants
 
 
 def _gradients_by(crew: Crew, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
     return crew.each("gradient", values, parts, [part.tokens for part in parts])
-
-
-def gradients(
-    *,
-    encoder: Any,
-    reference: EncoderReference,
-    corpus: ArtifactReference,
-    constants: ArtifactReference,
-    task: TaskSpec,
-    seed: int,
-) -> JointGradients:
-    """What finds gradients on one member of a crew, which opens everything for itself."""
-    from papa.ranking.learned import lambda_gradients
-
-    tokenised, matrices = opened(reference, corpus, constants, task)
-    return lambda_gradients(encoder=encoder, constants=matrices, corpus=tokenised, task=task, seed=seed)
-
-
-def opened(
-    reference: EncoderReference, corpus: ArtifactReference, constants: ArtifactReference, task: TaskSpec
-) -> tuple[TokenisedCorpus, ConstantMatrices]:
-    """What λ is trained on: the text and the constant matrices, verified."""
-    from papa.attention.constants import ConstantMatrices
-
-    matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
-    return open_corpus(corpus.folder, corpus.digest), matrices
 
 
 def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
@@ -182,7 +144,7 @@ def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
 
 
 def read_stability(folder: Path, fractions: Sequence[float]) -> Stability:
-    """How many epochs a finished ranking took, and what the last of them changed.
+    """How many epochs a finished ranking took, and what the last epoch changed.
 
     Args:
         folder: the artifact.

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from papa.spec import Metric
 from papa.storage.artifacts import ArtifactReference
@@ -14,6 +15,7 @@ from tasks.baseline import read_baseline
 from tasks.probe import read_examples, read_scores
 
 _FETCHED_AT_ONCE = 16
+_Document = TypeVar("_Document")
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,14 @@ def results_table(points: tuple[Point, ...], baselines: Mapping[tuple[str, str],
     rows = []
     for (model, task), found in baselines.items():
         reference = references[found]
-        constant = reference["always_one_answer"]
-        embeddings = {one["seed"]: one["score"] for one in reference["word_embeddings"]}
+        constant = reference.always_one_answer
+        embeddings = {one.seed: one.score for one in reference.word_embeddings}
         own = [point for point in points if (point.model, point.task) == (model, task)]
         over = _over_examples(own)
         for point in own:
             document, intervals = documents[point.scores], over[_place(point)]
-            unseen = document["coverage"]
-            for one in document["scores"]:
+            unseen = document.unseen_share
+            for one in document.scores:
                 rows.append(
                     {
                         "model": model,
@@ -75,17 +77,17 @@ def results_table(points: tuple[Point, ...], baselines: Mapping[tuple[str, str],
                         "constants": point.constants,
                         "order": point.order,
                         "fraction": point.fraction,
-                        "constant_heads": len(document["constant_heads"]),
-                        "seed": one["seed"],
+                        "constant_heads": len(document.constant_heads),
+                        "seed": one.seed,
                         "metric": point.metric,
-                        "score": one["score"],
-                        "seconds": one["seconds"],
+                        "score": one.score,
+                        "seconds": one.seconds,
                         "coverage": math.nan if unseen is None else unseen,
-                        "heads": document["heads"],
-                        "positive": document["positive"] or "",
-                        "always_one_answer": constant["score"],
-                        "one_answer": constant["answer"] or "",
-                        "word_embeddings": embeddings[one["seed"]],
+                        "heads": document.heads,
+                        "positive": document.positive or "",
+                        "always_one_answer": constant.score,
+                        "one_answer": constant.answer or "",
+                        "word_embeddings": embeddings[one.seed],
                         "score_examples_low": intervals.score[0],
                         "score_examples_high": intervals.score[1],
                         "drop_examples_low": intervals.drop[0],
@@ -121,7 +123,9 @@ def _place(point: Point) -> tuple[Any, ...]:
     return point.constants, point.order, point.fraction
 
 
-def _read(read: Callable[[Any], Any], references: Iterable[ArtifactReference]) -> dict[ArtifactReference, Any]:
+def _read(
+    read: Callable[[Path], _Document], references: Iterable[ArtifactReference]
+) -> dict[ArtifactReference, _Document]:
     """What artifacts hold, each read once."""
     distinct = list(dict.fromkeys(references))
     with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
+from papa.storage.artifacts import published
+from papa.storage.cache import scratch_folder
 from papa.workers import WorkerPool
+from papa.workers.team import Team
 from tasks.store import Store, cache_key
 
 
@@ -20,8 +27,8 @@ class Step(ABC):
     """One stage on known inputs.
 
     Attributes:
-        name: what people call it, such as ``average · all-MiniLM-L6-v2 · reviews``.
-        flops: about how many floating point operations it takes, for plans; never part of its key.
+        name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
+        flops: the approximate number of floating point operations, for plans; never part of its key.
     """
 
     stage: ClassVar[str]
@@ -40,12 +47,12 @@ class Step(ABC):
         """The digests of what it builds on, by name."""
 
     def origins(self) -> tuple[str, ...]:
-        """Digests of further artifacts it came from, where the key holds what they led to instead."""
+        """Digests of further artifacts it derives from, whose effect on the result is already in the key."""
         return ()
 
     @abstractmethod
     def run(self, session: Session, progress: Progress) -> None:
-        """Make the artifact at ``folder(session.store)``.
+        """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it is not complete.
 
         Raises:
             PapaError: its inputs do not fit.
@@ -65,7 +72,7 @@ class Step(ABC):
         return store.holds(self.stage, self.key)
 
     def metadata(self) -> dict[str, Any]:
-        """What every artifact says about where it comes from."""
+        """The provenance that every artifact records."""
         return {
             "stage": self.stage,
             "stage_version": self.version,
@@ -78,8 +85,95 @@ class Step(ABC):
         }
 
 
+class WorkerStep(Step):
+    """A step that one worker computes.
+
+    The step itself goes to the worker: it holds references and specifications, no data.
+    """
+
+    @abstractmethod
+    def compute(self, encoder: Any, context: Context) -> None:
+        """Open the inputs, compute, and publish the artifact; runs on the worker.
+
+        Args:
+            encoder: the loaded encoder; None where ``run`` asked for none.
+            context: what else it may use.
+        """
+
+    def run_on_worker(
+        self, session: Session, progress: Progress, *, encoder: EncoderReference | None = None, **options: Any
+    ) -> None:
+        """Have the next free worker call ``compute``; for ``options`` see ``WorkerPool.run``."""
+        arguments = {"step": self, "store": session.store, "execution": session.execution}
+        session.pool.run(compute_step, encoder=encoder, arguments=arguments, progress=progress, **options)
+
+
+def compute_step(
+    *,
+    step: WorkerStep,
+    store: Store,
+    execution: ExecutionSpec,
+    progress: Progress,
+    encoder: Any = None,
+    team: Team | None = None,
+) -> None:
+    """Compute a step and publish its artifact; the function that workers are given."""
+    step.compute(encoder, Context(step, store, execution, progress, team))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a step may use on the worker that computes it.
+
+    Attributes:
+        step: the step.
+        store: where its artifact goes.
+        execution: settings that change speed and never results.
+        progress: called with (done, total).
+        team: the workers that may help; None where none were asked for.
+    """
+
+    step: Step
+    store: Store
+    execution: ExecutionSpec
+    progress: Progress
+    team: Team | None = None
+    _started: float = field(default_factory=time.monotonic)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Seconds from the start to the first use of this value, so that a result and its metadata agree."""
+        return time.monotonic() - self._started
+
+    @contextmanager
+    def published(self, **found: Any) -> Iterator[Path]:
+        """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found`` and the seconds.
+
+        Raises:
+            ArtifactError: the disk is full.
+        """
+        metadata = {**self.step.metadata(), **found, "seconds": self.seconds}
+        with published(self.step.folder(self.store), metadata) as folder:
+            yield folder
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for features while the block runs: in the store, or in this machine's cache where that is remote."""
+        if self.store.is_remote:
+            with scratch_folder() as folder:
+                yield folder
+            return
+        folder = self.store.scratch / f"features-{self.step.key[:16]}"
+        # A killed call may have left its features there.
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def identity(encoder: EncoderReference) -> dict[str, Any]:
-    """What of an encoder enters a cache key: its weights, shape and precision, not where it lies."""
+    """The part of an encoder that enters a cache key: its weights, shape and precision, not its folder."""
     return {
         "digest": encoder.digest,
         "model_type": encoder.model_type,
@@ -91,20 +185,20 @@ def identity(encoder: EncoderReference) -> dict[str, Any]:
 
 
 class Reporter(Protocol):
-    """Who is told how far the work is."""
+    """Receives the state of steps."""
 
     def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
-        """While the block runs, the work ``name`` is in progress; yields where to tell how far it is."""
+        """The step ``name`` runs while the block does; yields the callback for its progress."""
 
     def waits(self, name: str) -> None:
-        """Another run works on ``name``; its result is waited for."""
+        """The step ``name`` waits for another run that computes it."""
 
     def again(self, name: str, reason: str) -> None:
-        """The work ``name`` failed and will be tried again."""
+        """The step ``name`` failed and will be tried again."""
 
 
 class Session:
-    """What steps share while a study runs. No step reads another's data through it."""
+    """What the steps of a run share; no step reads another's data through it."""
 
     def __init__(self, store: Store, pool: WorkerPool, execution: ExecutionSpec, reporter: Reporter) -> None:
         self.store = store

@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
-from papa.storage.artifacts import Address, is_complete
-from tasks.step import Session, Step
+from tasks.step import Context, Session, WorkerStep
 
 if TYPE_CHECKING:
     from papa.corpora.corpus import TokenisedCorpus
 
 
 @dataclass(frozen=True)
-class Tokenise(Step):
+class Tokenise(WorkerStep):
     """Tokenise both splits of a task.
 
     Attributes:
         encoder: whose tokenizer.
         task: whose text.
-        layout: where the paper and its authors' code part ways.
-        fingerprint: what the source holds.
+        layout: the switches of the layout.
+        fingerprint: the digest of the source's content.
     """
 
     stage: ClassVar[str] = "tokenise"
@@ -50,23 +49,26 @@ class Tokenise(Step):
         return {"source": self.fingerprint, "tokenizer": self.encoder.tokenizer_digest}
 
     def run(self, session: Session, progress: Progress) -> None:
-        session.pool.run(
-            tokenise,
-            arguments={
-                "encoder_reference": self.encoder,
-                "task": self.task,
-                "layout": self.layout,
-                "folder": self.folder(session.store),
-                "shard_rows": session.execution.shard_rows,
-            },
-            progress=progress,
-            urgency=3,
-            at_driver=True,
+        # The source may lie on this machine alone.
+        self.run_on_worker(session, progress, urgency=3, at_driver=True)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        from papa.corpora.corpus import tokenise_corpus
+        from papa.encoders.reference import load_tokenizer
+
+        tokenise_corpus(
+            self.task,
+            self.layout,
+            load_tokenizer(self.encoder),
+            self.encoder,
+            self.folder(context.store),
+            shard_rows=context.execution.shard_rows,
+            progress=context.progress,
         )
 
 
 def corpus_part(task: TaskSpec) -> dict[str, Any]:
-    """What of a task decides its tokenised text; the source enters by its fingerprint."""
+    """The part of a task that decides its tokenised text; its source enters the key by its fingerprint."""
     part = {"kind", "columns", "labels", "slots", "train_rows", "validation_rows", "sample_seed"}
     if task.kind == "mlm":
         part = part | {"mask_seed"}
@@ -77,35 +79,9 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
     }
 
 
-def tokenise(
-    *,
-    encoder_reference: EncoderReference,
-    task: TaskSpec,
-    layout: LayoutSpec,
-    folder: Address,
-    shard_rows: int,
-    progress: Progress,
-) -> None:
-    """Publish the tokenised corpus at ``folder``, unless it is there by now."""
-    if is_complete(folder):
-        return
-    from papa.corpora.corpus import tokenise_corpus
-    from papa.encoders.reference import load_tokenizer
-
-    tokenise_corpus(
-        task,
-        layout,
-        load_tokenizer(encoder_reference),
-        encoder_reference,
-        folder,
-        shard_rows=shard_rows,
-        progress=progress,
-    )
-
-
 @lru_cache(maxsize=8)
 def open_corpus(folder: Path, digest: str) -> TokenisedCorpus:
-    """The tokenised corpus at ``folder``, verified once a process for each content."""
+    """The tokenised corpus at ``folder``; a process verifies each content once."""
     from papa.corpora.corpus import load_corpus
 
     return load_corpus(folder)

@@ -30,7 +30,7 @@ GRID = 2.0**32
 
 @dataclass(frozen=True)
 class AttentionSums:
-    """What one pass over some inputs leaves.
+    """Attention summed over some inputs.
 
     Attributes:
         sums: Σ A over the inputs; float64, multiples of 2^-32.
@@ -39,6 +39,19 @@ class AttentionSums:
 
     sums: Float[Tensor, "layers heads slots slots"]
     counts: Float[Tensor, "slots slots"]
+
+    @torch.inference_mode()
+    def merge(self, other: AttentionSums) -> None:
+        """Add the sums over other inputs, in place: a third copy would be too large for a worker's memory."""
+        self.sums.add_(other.sums)
+        self.counts.add_(other.counts)
+
+    def average(self) -> ConstantMatrices:
+        """The average, entry by entry; entries never seen are 0."""
+        average = torch.empty(self.sums.shape)
+        for layer, sums in enumerate(self.sums):
+            average[layer] = sums / self.counts.clamp(min=1)
+        return ConstantMatrices(matrices=average, seen=self.counts > 0, kind="average", counts=self.counts)
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
@@ -52,7 +65,7 @@ class AttentionSums:
 
 
 class AttentionAverager:
-    """Streams attention into sums: ``update`` with every layer of a batch, ``merge`` shards, then ``result``."""
+    """Streams attention into sums: ``update`` with every layer of a batch, then ``result``."""
 
     def __init__(self, layers: int, heads: int, slots: int, device: torch.device | str = "cpu") -> None:
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
@@ -70,7 +83,7 @@ class AttentionAverager:
         Args:
             layer: which layer.
             probabilities: A; columns without a token are 0.
-            slots: the slots that the m columns stand for.
+            slots: the slots of the m columns.
             attention_mask: where inputs have tokens.
         """
         pairs = (slots[:, None] * len(self.counts) + slots).flatten()
@@ -84,27 +97,14 @@ class AttentionAverager:
         # One flat index: with three index tensors this would take six times as long.
         self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
 
-    def merge(self, other: AttentionSums) -> None:
-        """Add what another pass found."""
-        self.sums += other.sums.to(self.sums.device)
-        self.counts += other.counts.to(self.counts.device)
-
-    def sums_so_far(self) -> AttentionSums:
-        """The streamed sums, on the CPU."""
+    def result(self) -> AttentionSums:
+        """The sums so far, on the CPU."""
         return AttentionSums(self.sums.cpu(), self.counts.cpu())
-
-    def result(self) -> ConstantMatrices:
-        """The average, entry by entry; entries never seen are 0."""
-        average = torch.empty(self.sums.shape)
-        for layer, sums in enumerate(self.sums):
-            average[layer] = sums / self.counts.clamp(min=1)
-        counts = self.counts.cpu()
-        return ConstantMatrices(matrices=average, seen=counts > 0, kind="average", counts=counts)
 
 
 @dataclass(frozen=True)
 class _Averaging:
-    """The rule of one layer while averaging: watch A, put out A·V."""
+    """The rule of one layer while averaging: add A to the sums, return A·V."""
 
     averager: AttentionAverager
     layer: int
@@ -145,7 +145,7 @@ def average_split(
         split: the inputs.
         slots: S.
         batch_tokens: tokens in a batch.
-        progress: told (rows done, rows).
+        progress: called with (rows done, rows).
 
     Raises:
         SpecError: attention exceeds what float16 can hold.
@@ -158,4 +158,4 @@ def average_split(
             progress(done, len(split))
     if encoder.precision == "float16":
         check_finite(averager.sums)
-    return averager.sums_so_far()
+    return averager.result()

@@ -154,7 +154,7 @@ class WorkerPool:
                 except self._ray.exceptions.RayActorError:
                     worker.lost = True
         raise WorkerError(
-            f"a worker was lost four times while it ran {function.__name__}: "
+            "a worker was lost four times while it ran this step: "
             "it may lack memory, use fewer workers or lower execution.batch_tokens"
         )
 

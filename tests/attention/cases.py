@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from papa.attention.average import AttentionAverager, averaging
+from papa.attention.average import AttentionSums, averaging
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -58,11 +58,11 @@ class Case:
     def modules(self):
         return self.encoder.family.attentions(self.plain)
 
-    def average(self, *batches: Inputs) -> AttentionAverager:
+    def average(self, *batches: Inputs) -> AttentionSums:
         with averaging(self.encoder, SLOTS) as averager:
             for batch in batches:
                 self.encoder.observe(batch.compact())
-        return averager
+        return averager.result()
 
 
 def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:

@@ -133,7 +133,7 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
 
 def test_coverage_counts_what_the_average_never_saw(case: Case) -> None:
     short, long = case.inputs(1, (3, 4)), case.inputs(2, (9,))
-    constants = case.average(short).result()
+    constants = case.average(short).average()
     with replaced(case.encoder, constants, HALF) as coverage:
         case.encoder.hidden_states(short.compact())
         assert coverage.unseen_share == 0.0

@@ -117,6 +117,6 @@ def test_average(golden: Golden, minilm: Encoder) -> None:
         for rows in by_length.split(50):
             minilm.observe(corpus[rows].compact())
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
-    found = averager.result().matrices
+    found = averager.result().average().matrices
     assert float((found - golden.tensors["average_attention"]).abs().max()) < 2e-6
     assert float((found[:, 0] - golden.tensors["average_attention"][:, 1]).abs().max()) > 0.1

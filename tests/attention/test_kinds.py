@@ -46,7 +46,7 @@ def constants_of(kind: str, encoder: Encoder, sentences: Inputs) -> ConstantMatr
         return CONTROLS[kind](encoder.layers, encoder.heads, SLOTS)
     with torch.inference_mode(), averaging(encoder, SLOTS) as averager:
         encoder.observe(sentences[8:48].compact())
-    return averager.result()
+    return averager.result().average()
 
 
 def plain_states(plain, inputs: Inputs, constants: ConstantMatrices, heads: list[tuple[int, int]]) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.attention.average import AttentionAverager, averaging
+from papa.attention.average import AttentionSums, averaging
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder, check_finite, load_encoder
@@ -36,11 +36,11 @@ class Pair:
         segments = max(getattr(config, "type_vocab_size", 0), 1)
         return some_inputs(seed, lengths, pad=config.pad_token_id, segments=segments)
 
-    def average(self, *batches: Inputs) -> AttentionAverager:
+    def average(self, *batches: Inputs) -> AttentionSums:
         with averaging(self.half, SLOTS) as averager:
             for batch in batches:
                 self.half.observe(batch.compact())
-        return averager
+        return averager.result()
 
 
 def paired(variant: str, precision: Precision) -> Pair:
@@ -75,7 +75,7 @@ def test_half_precision_is_near_full_precision(pair: Pair) -> None:
 
 def test_lambda_one_is_the_unmodified_encoder(pair: Pair) -> None:
     inputs = pair.inputs(1)
-    constants = pair.average(pair.inputs(3)).result()
+    constants = pair.average(pair.inputs(3)).average()
     expected = pair.half.hidden_states(inputs.compact())
     theta = torch.full((3, 4), 40.0)
     with mixed(pair.half, constants, theta):
@@ -87,14 +87,14 @@ def test_lambda_one_is_the_unmodified_encoder(pair: Pair) -> None:
 def test_constants_of_one_input_reproduce_its_forward_pass(pair: Pair) -> None:
     one, other = pair.inputs(1, (9,)), pair.inputs(2, (9,))
     expected = pair.half.hidden_states(one.compact())
-    with replaced(pair.half, pair.average(one).result(), HEADS):
+    with replaced(pair.half, pair.average(one).average(), HEADS):
         difference = distance(pair.half, one, expected)
-    with replaced(pair.half, pair.average(other).result(), HEADS):
+    with replaced(pair.half, pair.average(other).average(), HEADS):
         assert difference < 2 * WITHIN * distance(pair.half, one, expected)
 
 
 def test_some_heads_replaced_are_near_full_precision(pair: Pair) -> None:
-    inputs, constants = pair.inputs(1), pair.average(pair.inputs(3)).result()
+    inputs, constants = pair.inputs(1), pair.average(pair.inputs(3)).average()
     with replaced(pair.full, constants, HEADS[:5]):
         expected = pair.full.hidden_states(inputs.compact())
     with replaced(pair.half, constants, HEADS[:5]):
@@ -106,10 +106,10 @@ def test_sums_are_exact_in_half_precision_too(pair: Pair) -> None:
     """Attention is summed in float64 on the same grid, so shards merge bit for bit; rows still sum to 1."""
     batches = [pair.inputs(seed) for seed in range(3)]
     whole, left, right = pair.average(*batches), pair.average(batches[0]), pair.average(*batches[1:])
-    left.merge(right.sums_so_far())
+    left.merge(right)
     assert whole.sums.dtype == torch.float64
     assert torch.equal(left.sums, whole.sums)
-    matrices = pair.average(pair.inputs(1, (9,))).result().matrices
+    matrices = pair.average(pair.inputs(1, (9,))).average().matrices
     sums = matrices.sum(-1)[..., :9]
     assert float((sums - 1).abs().max()) < 1e-5
 

@@ -32,7 +32,7 @@ import sys
 from pathlib import Path
 import torch
 from benchmarks.memory import own_memory
-from papa.attention.average import AttentionAverager, average_split
+from papa.attention.average import AttentionSums, average_split
 from papa.attention.constants import toeplitz
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import load_corpus
@@ -49,10 +49,10 @@ with own_memory() as peak:
     encoder = load_encoder(resolve_encoder(EncoderSpec(name=folder)))
     constants = toeplitz(encoder.layers, encoder.heads, task.slots)
     if stage == "average":
-        total = AttentionAverager(encoder.layers, encoder.heads, task.slots)
-        train = corpus.split("train")
-        total.merge(average_split(encoder, train, slots=task.slots, batch_tokens=512))
-        total.result()
+        sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=512)
+        total = AttentionSums(torch.zeros_like(sums.sums), torch.zeros_like(sums.counts))
+        total.merge(sums)
+        total.average()
     elif stage == "rank":
         train_lambda(encoder, constants, corpus, task, study.ranking)
     else:

@@ -191,7 +191,10 @@ def test_half_precision_on_a_cpu_is_told_with_the_rest(tmp_path: Path) -> None:
 
 def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.inputs import check_inputs
-    from tasks.tokenise import Tokenise, tokenise
+    from papa.progress import silent
+    from papa.spec import ExecutionSpec
+    from tasks.step import compute_step
+    from tasks.tokenise import Tokenise
 
     spec, store = study(tmp_path), Store(tmp_path / "store")
     inputs = check_inputs(spec)
@@ -202,14 +205,7 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("papa.corpora.preview.read_source", lambda *of: read.append(of[1]) or real(*of))
     before = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
-    tokenise(
-        encoder_reference=encoder,
-        task=text,
-        layout=spec.layout,
-        folder=step.folder(store),
-        shard_rows=64,
-        progress=lambda *_: None,
-    )
+    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent)
     after = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     assert after.previews == before.previews

@@ -11,10 +11,11 @@ import pytest
 
 from flows.inputs import check_inputs
 from papa.progress import silent
-from papa.spec import StudySpec
+from papa.spec import ExecutionSpec, StudySpec
 from papa.spec.file import load_study
+from tasks.step import compute_step
 from tasks.store import Store, mark
-from tasks.tokenise import Tokenise, tokenise
+from tasks.tokenise import Tokenise
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs
 from tests.flows.processes import PATIENCE_SECONDS
@@ -53,16 +54,8 @@ def tokenised(study: StudySpec, store: Path) -> Path:
     inputs, task = check_inputs(study), study.tasks[-1]
     (encoder,) = inputs.encoders
     step = Tokenise("", 0.0, encoder, task, study.layout, inputs.fingerprint(task))
-    folder = step.folder(Store(store))
-    tokenise(
-        encoder_reference=encoder,
-        task=task,
-        layout=study.layout,
-        folder=folder,
-        shard_rows=1024,
-        progress=silent,
-    )
-    return Path(folder)
+    compute_step(step=step, store=Store(store), execution=ExecutionSpec(), progress=silent)
+    return Path(step.folder(Store(store)))
 
 
 def damage(file: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.attention.average import AttentionAverager, average_split
+from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import sampled_rows
@@ -41,9 +41,7 @@ def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Tokenise
 
 @pytest.fixture(scope="module")
 def average(minilm: Encoder, corpus: TokenisedCorpus) -> ConstantMatrices:
-    averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
-    averager.merge(average_split(minilm, corpus.split("train"), slots=SLOTS, batch_tokens=1024))
-    return averager.result()
+    return average_split(minilm, corpus.split("train"), slots=SLOTS, batch_tokens=1024).average()
 
 
 def test_lambda_is_trained_and_repeats(

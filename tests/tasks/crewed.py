@@ -13,15 +13,15 @@ from papa.probes.minibatches import Part
 from papa.progress import Progress
 from papa.ranking.learned import train_lambda
 from papa.workers.team import Team
-from tasks.rank import gradients, opened
+from tasks.rank import Rank
 from tests.workers.parts import helpers_ready
 
 
 class Watched:
     """Gradients and who found them; a process that is not the ``leader`` dies at its gradient number ``deadly``."""
 
-    def __init__(self, *, encoder: Any, leader: int, deadly: int, **shared: Any) -> None:
-        self.gradients = gradients(encoder=encoder, **shared)
+    def __init__(self, *, encoder: Any, leader: int, deadly: int, step: Rank) -> None:
+        self.gradients = step.gradients(encoder=encoder)
         self.leader, self.deadly, self.found = leader, deadly, 0
 
     def gradient(self, values: Tensors, part: Part) -> Any:
@@ -31,9 +31,7 @@ class Watched:
         return os.getpid(), self.gradients.gradient(values, part)
 
 
-def watched(
-    *, encoder: Any, team: Team, progress: Progress, ranking: Any, deadly: int, **shared: Any
-) -> tuple[list[list[float]], int]:
+def watched(*, encoder: Any, team: Team, progress: Progress, step: Rank, deadly: int) -> tuple[list[list[float]], int]:
     """λ, and how many processes found gradients for it; begins when two are there."""
     processes: set[int] = set()
 
@@ -42,11 +40,10 @@ def watched(
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
-    arguments = {**shared, "leader": os.getpid(), "deadly": deadly, "seed": ranking.seed}
-    with team.crew(Watched, arguments) as crew:
+    with team.crew(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step}) as crew:
         helpers_ready(crew)
-        corpus, constants = opened(**shared)
+        corpus, constants = step.opened()
         lambdas = train_lambda(
-            encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress
+            encoder, constants, corpus, step.task, step.ranking, each=partial(each, crew), progress=progress
         )
     return lambdas[-1].tolist(), len(processes)

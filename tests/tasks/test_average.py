@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.corpora.corpus import tokenise_corpus
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
 from papa.spec.file import resolve_study
@@ -22,7 +23,7 @@ from papa.workers import WorkerPool
 from tasks.average import Average
 from tasks.step import Session
 from tasks.store import Store
-from tasks.tokenise import Tokenise, tokenise
+from tasks.tokenise import Tokenise
 from tests.flows.processes import descendants
 from tests.workers.parts import both_ready
 
@@ -55,14 +56,7 @@ def encoder() -> EncoderReference:
 @pytest.fixture(scope="module")
 def corpus(study: StudySpec, encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
-    tokenise(
-        encoder_reference=encoder,
-        task=study.tasks[0],
-        layout=LayoutSpec(),
-        folder=folder,
-        shard_rows=ROWS,
-        progress=silent,
-    )
+    tokenise_corpus(study.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=ROWS)
     return folder
 
 

@@ -12,7 +12,7 @@ from papa.errors import ArtifactError
 from papa.storage.artifacts import published, reference, remove
 from tasks.mlflow_client import connect
 from tasks.mlflow_groups import RESULTS, Group, log_files
-from tasks.probe import SCORES, read_scores
+from tasks.probe import SCORES, ProbeScores, ScoredSeed, read_scores
 from tasks.rank import ORDERS, read_orders
 from tests.reporting.studies import results, study
 
@@ -42,8 +42,12 @@ def test_a_head_order_of_other_bits_is_refused(tmp_path: Path) -> None:
 
 
 def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
-    folder = make(tmp_path / "probe", SCORES, json.dumps({"score": 0.6}))
-    assert read_scores(folder) == {"score": 0.6}
+    found = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+    folder = tmp_path / "probe"
+    with published(folder, {}) as scratch:
+        found.save(scratch)
+    assert json.loads((folder / SCORES).read_text())["coverage"] == 0.25
+    assert read_scores(folder) == found
     flip(folder / SCORES, "6", "7")
     with pytest.raises(ArtifactError, match=f"{SCORES} is damaged"):
         read_scores(folder)

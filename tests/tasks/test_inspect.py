@@ -26,7 +26,7 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
         own[6:-1] = torch.eye(len(slots))[0]
         attention = own.expand(inputs, 1, -1, -1)
         averager.update(0, attention, slots, torch.ones(inputs, len(slots), dtype=torch.bool))
-    average = averager.result()
+    average = averager.result().average()
     average.save(tmp_path / "average", ENCODER, {})
     loaded = ConstantMatrices.load(tmp_path / "average")
     assert loaded.counts is not None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from papa.attention.constants import toeplitz
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.corpora.corpus import tokenise_corpus
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import ArtifactError
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
@@ -22,7 +23,6 @@ from papa.workers import WorkerPool
 from tasks.rank import LAMBDA, Rank, read_orders, read_stability
 from tasks.step import Session
 from tasks.store import Store
-from tasks.tokenise import tokenise
 from tests.tasks.crewed import watched
 from tests.workers.parts import both_ready
 
@@ -54,29 +54,20 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def shared(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What ``tasks.rank`` is given: the encoder, the task and references."""
+def step(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Rank:
     folder = tmp_path_factory.mktemp("rank")
-    tokenise(
-        encoder_reference=encoder,
-        task=task,
-        layout=LayoutSpec(),
-        folder=folder / "corpus",
-        shard_rows=1024,
-        progress=silent,
-    )
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder / "corpus", shard_rows=1024)
     toeplitz(encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
     corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
-    return {"reference": encoder, "corpus": corpus, "constants": constants, "task": task}
+    return Rank("rank", 0.0, encoder, corpus, constants, task, RANKING)
 
 
 @pytest.mark.server
 def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
-    shared: dict[str, Any], encoder: EncoderReference, tmp_path: Path
+    step: Rank, encoder: EncoderReference, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / "store")
     store.make()
-    step = Rank("rank", 0.0, encoder, shared["corpus"], shared["constants"], shared["task"], RANKING)
     told: list[tuple[int, int]] = []
     with WorkerPool(1, "cpu", store.scratch) as pool:
         step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
@@ -92,7 +83,7 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
             found, processes = pool.run(
                 watched,
                 encoder=encoder,
-                arguments={**shared, "ranking": RANKING, "deadly": deadly},
+                arguments={"step": step, "deadly": deadly},
                 urgency=1,
                 with_team=True,
             )
@@ -115,14 +106,10 @@ def tells_how_stable_it_is(folder: Path) -> None:
         read_stability(folder, (0.5,))
 
 
-def test_small_minibatches_leave_other_workers_alone(
-    shared: dict[str, Any], encoder: EncoderReference, task: TaskSpec
-) -> None:
+def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec) -> None:
     def feeds(batch_size: int, on_gpu: bool = False) -> bool:
         probe = task.probe.model_copy(update={"batch_size": batch_size})
-        changed = task.model_copy(update={"probe": probe})
-        step = Rank("rank", 0.0, encoder, shared["corpus"], shared["constants"], changed, RANKING)
-        return step.feeds_a_team(on_gpu)
+        return replace(step, task=task.model_copy(update={"probe": probe})).feeds_a_team(on_gpu)
 
     assert feeds(32)
     assert not feeds(4)

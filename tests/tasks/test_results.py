@@ -31,6 +31,7 @@ def cell(
         "constant_heads": [[0, head] for head in range(constant_heads)],
         "heads": 72,
         "seconds": 2.0,
+        "device": "cpu",
     }
     with published(folder, {}) as scratch:
         (scratch / "scores.json").write_text(json.dumps(document))
@@ -46,6 +47,7 @@ def test_a_point_has_the_intervals_of_all_its_seeds_and_its_own_baselines(tmp_pa
     document = {
         "always_one_answer": {"score": 0.55, "answer": "negative"},
         "word_embeddings": [{"seed": seed, "score": 0.6 + seed / 10, "seconds": 1.0} for seed in (1, 0)],
+        "seconds": 2.0,
     }
     with published(tmp_path / "baseline", {}) as scratch:
         (scratch / "baseline.json").write_text(json.dumps(document))
@@ -71,6 +73,7 @@ def test_without_the_original_there_is_no_drop_over_examples(tmp_path: Path) -> 
     document = {
         "always_one_answer": {"score": 0.0, "answer": None},
         "word_embeddings": [{"seed": seed, "score": 0.6, "seconds": 1.0} for seed in (0, 1)],
+        "seconds": 2.0,
     }
     with published(tmp_path / "baseline", {}) as scratch:
         (scratch / "baseline.json").write_text(json.dumps(document))

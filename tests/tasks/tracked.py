@@ -81,6 +81,8 @@ def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
             "heads": int(seeds["heads"].iloc[0]),
             "coverage": float(seeds["coverage"].iloc[0]),
             "seconds": float(seeds["seconds"].sum()),
+            "positive": None,
+            "device": "cpu",
         }
         with published(folder, {}) as scratch:
             (scratch / "scores.json").write_text(json.dumps(document))
