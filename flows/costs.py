@@ -135,7 +135,7 @@ def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
 def measured_rates(store: Store) -> dict[str, float]:
     """Operations a second that each stage reached, over the finished artifacts of a store."""
     rates = {}
-    for stage in ("average", "rank", "probe", "baseline"):
+    for stage in SHARES:
         work = seconds = 0.0
         for metadata in store.metadata(stage):
             if metadata.get("seconds") and metadata.get("flops"):

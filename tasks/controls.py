@@ -1,20 +1,21 @@
-"""Stage ``controls``: constant matrices that know nothing of any text."""
+"""Stage ``controls``: constant matrices that depend on no text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
+from papa.spec import ConstantsKind
 from papa.storage.artifacts import Address
 from tasks.step import Session, Step, identity
 
 
 @dataclass(frozen=True)
 class Controls(Step):
-    """Identity, Toeplitz or zeros, for every head of an encoder.
+    """One of ``papa.attention.controls``, for every head of an encoder.
 
     Attributes:
         encoder: whose heads.
@@ -26,7 +27,7 @@ class Controls(Step):
     version: ClassVar[int] = 1
 
     encoder: EncoderReference
-    kind: Literal["identity", "toeplitz", "zeros"]
+    kind: ConstantsKind
     slots: int
 
     def spec(self) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class Controls(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         session.pool.run(
-            control,
+            publish_control,
             arguments={
                 "encoder_reference": self.encoder,
                 "kind": self.kind,
@@ -50,7 +51,7 @@ class Controls(Step):
         )
 
 
-def control(
+def publish_control(
     *,
     encoder_reference: EncoderReference,
     kind: str,
@@ -60,8 +61,8 @@ def control(
     progress: Progress,
 ) -> None:
     """Publish one kind of control matrices at ``folder``."""
-    from papa.attention.constants import CONTROLS
+    from papa.attention.constants import control
 
-    matrices = CONTROLS[kind](encoder_reference.layers, encoder_reference.heads, slots)
+    matrices = control(kind, encoder_reference.layers, encoder_reference.heads, slots)
     matrices.save(folder, encoder_reference, metadata)
     progress(1, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking import head_order
+from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
 from papa.workers.team import Alone, Crew, Team
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
-BY_LAMBDA: tuple[Order, ...] = ("lambda", "lambda_reversed")
 _FEEDS_A_TEAM = 1.25
 """Parts' worth of tokens in a minibatch from which on a second worker saves more time than it could elsewhere."""
 
@@ -133,7 +132,8 @@ def rank(
         lambdas = train_lambda(
             encoder, matrices, tokenised, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
         )
-    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
+    names = filter(needs_lambda, HEAD_ORDERS)
+    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in names}
     found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}
     with published(folder, {**metadata, **found, "seconds": time.monotonic() - started}) as scratch:
         save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, scratch / LAMBDA)

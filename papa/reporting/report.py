@@ -13,6 +13,7 @@ import jinja2
 import pandas
 import yaml
 
+from papa.ranking import needs_lambda
 from papa.ranking.stability import Stability
 from papa.reporting.answers import answers
 from papa.reporting.details import (
@@ -203,7 +204,7 @@ def _context(
     specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return {
         "study": study,
-        "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
+        "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
         "plan": plan_sentence(study, summary),
         "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,

@@ -9,13 +9,8 @@ from typing import Any
 
 import pandas
 
-ORDERS = {
-    "lambda": "λ ascending",
-    "lambda_reversed": "λ descending",
-    "first_to_last": "first layer to last",
-    "last_to_first": "last layer to first",
-    "random": "random",
-}
+from papa.ranking import HEAD_ORDERS
+
 METRICS = {
     "accuracy": "accuracy",
     "matthews": "Matthews",
@@ -110,7 +105,7 @@ def range_label(low: float, high: float, *, percent: bool = False) -> str:
 
 def order_label(order: str) -> str:
     """A head order in words."""
-    return ORDERS.get(order, order)
+    return HEAD_ORDERS[order].label if order in HEAD_ORDERS else order
 
 
 def axis_label(axis: str, value: str) -> str:

@@ -25,6 +25,7 @@ from papa.spec import (
     listed,
 )
 
+REGISTRY = files("papa") / "corpora" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
 """The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 _AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
@@ -34,8 +35,7 @@ _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 def registry() -> dict[str, dict[str, Any]]:
     """The tasks known by name, as mappings that a study may override key by key."""
-    text = (files("papa") / "corpora" / "registry.yaml").read_text()
-    return yaml.safe_load(text)
+    return yaml.safe_load(REGISTRY.read_text())
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:

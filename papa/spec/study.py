@@ -6,10 +6,15 @@ from what only changes speed (``execution``), which never enters a cache key.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, field_validator, model_validator
+from pydantic_core import PydanticKnownError
+
+from papa.attention.controls import CONTROLS
+from papa.ranking.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -26,14 +31,28 @@ Metric = Literal[
     "spearman",
     "negative_log_perplexity",
 ]
-ConstantsKind = Literal["average", "identity", "toeplitz", "zeros", "trained"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Order = Literal["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
 
 
 def listed(values: Any) -> str:
     """Names as a message lists them."""
     return ", ".join(map(str, values))
+
+
+def _one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does not name."""
+
+    def check(value: object) -> object:
+        *most, last = known = list(names())
+        if value not in known:
+            raise PydanticKnownError("literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"})
+        return value
+
+    return BeforeValidator(check)
+
+
+ConstantsKind = Annotated[str, _one_of(lambda: ("average", *CONTROLS, "trained"))]
+Order = Annotated[str, _one_of(lambda: HEAD_ORDERS)]
 
 
 class Frozen(BaseModel):

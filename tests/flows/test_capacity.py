@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from benchmarks.memory import own_memory
 from papa.attention.average import AttentionAverager, average_split
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import load_encoder
@@ -47,7 +47,7 @@ study, corpus = StudySpec.model_validate_json(study), load_corpus(Path(corpus))
 task = study.tasks[0]
 with own_memory() as peak:
     encoder = load_encoder(resolve_encoder(EncoderSpec(name=folder)))
-    constants = toeplitz(encoder.layers, encoder.heads, task.slots)
+    constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
     if stage == "average":
         total = AttentionAverager(encoder.layers, encoder.heads, task.slots)
         train = corpus.split("train")

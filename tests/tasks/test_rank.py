@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import ArtifactError
 from papa.progress import Progress, silent
@@ -65,7 +65,7 @@ def shared(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.T
         shard_rows=1024,
         progress=silent,
     )
-    toeplitz(encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
+    control("toeplitz", encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
     corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
     return {"reference": encoder, "corpus": corpus, "constants": constants, "task": task}
 
