@@ -259,7 +259,8 @@ STAGES = sorted({step.stage for step in EXAMPLES})
 
 
 def test_every_stage_has_an_example() -> None:
-    assert {type(step) for step in EXAMPLES} == set(Step.__subclasses__())
+    ours = {step for step in Step.__subclasses__() if step.__module__.startswith("tasks.")}
+    assert {type(step) for step in EXAMPLES} == ours
     assert LEFT_OUT.keys() == {"*", *STAGES}
 
 
