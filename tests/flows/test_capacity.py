@@ -114,7 +114,7 @@ def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> No
     store = tmp_path / "store"
     finished = papa("run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000")
     assert finished.code == 1
-    assert re.search(r"error: .* GB a worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
+    assert re.search(r"error: .* GB per worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
     assert not (store / "artifacts").exists()
 
 
