@@ -23,6 +23,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/shellcheck .ci/run infra/services/*.sh
 
 check: lint

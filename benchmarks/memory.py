@@ -61,7 +61,7 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
 
     from benchmarks import stages
     from benchmarks.setting import encoder
-    from papa.attention.constants import toeplitz
+    from papa.attention.constants import control
     from papa.probes import minibatches as order
     from papa.probes.evaluate import evaluate_cell
     from papa.ranking.learned import train_lambda
@@ -87,7 +87,7 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
         case "probing, streamed features":
             score(epochs=times, budget=0)
         case "λ training":
-            constants = toeplitz(encoder().layers, encoder().heads, cola.task.slots)
+            constants = control("toeplitz", encoder().layers, encoder().heads, cola.task.slots)
             train_lambda(encoder(), constants, cola.corpus, cola.task, RankingSpec(epochs=times))
 
 

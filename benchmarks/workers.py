@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measure import Measured, seconds
 from benchmarks.setting import Setting
 from papa.attention.average import average_split
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress
@@ -43,7 +43,7 @@ def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measure
     """
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place, numbers = folder / "constants", itertools.count()
-    toeplitz(encoder.layers, encoder.heads, long.task.slots).save(place, encoder, {})
+    control("toeplitz", encoder.layers, encoder.heads, long.task.slots).save(place, encoder, {})
 
     def average(pool: WorkerPool, index: int) -> None:
         pool.run(one_shard, encoder=encoder, arguments={"folder": short.corpus.folder, "index": index}, urgency=URGENCY)

@@ -1,7 +1,7 @@
-"""Whether this machine's memory and disk suffice for a study's workers, asked before hours are lost.
+"""Whether this machine's memory and disk suffice for a study's workers, checked before anything runs.
 
-What a worker needs is told from shapes; ``tests/flows/test_capacity.py`` holds it against processes that do the work.
-Float32 weights count once for each encoder: workers map the same file.
+What a worker needs is estimated from shapes; ``tests/flows/test_capacity.py`` compares it with
+processes that do the work. Float32 weights count once for each encoder: workers map the same file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
 from papa.spec import StudySpec, TaskSpec
 
 _PROCESS = 0.55e9
-"""A worker with its libraries, and what its heap holds unused."""
-_AROUND = 1.5e9
+"""A worker with its libraries and its unused heap."""
+_OVERHEAD = 1.5e9
 """The study itself, Prefect's server and Ray."""
 _SUMS = 2.5
 """Copies of the float64 sums while two are merged and divided."""
@@ -38,7 +38,7 @@ def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
     """Compare what the workers need at most with what is free now.
 
     Raises:
-        CapacityError: it does not suffice; the message says for what, and with how many workers it would.
+        CapacityError: it does not suffice; the message names the step, and how many workers would fit.
     """
     free = psutil.virtual_memory().available
     cells = [(encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks]
@@ -47,14 +47,14 @@ def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
         for encoder, task, size in cells
         for stage, needed in worker_bytes(study, encoder, task, size).items()
     )
-    around = _AROUND + sum(mapped_bytes(encoder) for encoder in inputs.encoders)
-    if workers * need + around <= free:
+    overhead = _OVERHEAD + sum(mapped_bytes(encoder) for encoder in inputs.encoders)
+    if workers * need + overhead <= free:
         return
-    fewer = int((free - around) // need)
+    fewer = int((free - overhead) // need)
     advice = f"use --workers {fewer}" if fewer > 0 else "free memory, or use a larger machine or --ray-address"
     raise CapacityError(
-        f"{what} needs about {need / 1e9:.1f} GB a worker, which is {(workers * need + around) / 1e9:.1f} GB for "
-        f"{workers} workers and what is around them, and {free / 1e9:.1f} GB are free: {advice}"
+        f"{what} needs about {need / 1e9:.1f} GB per worker, which is {(workers * need + overhead) / 1e9:.1f} GB for "
+        f"{workers} workers and the processes beside them, and {free / 1e9:.1f} GB are free: {advice}"
     )
 
 
@@ -62,10 +62,10 @@ def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path
     """Compare the features that workers store at the same time with what is free under ``folder`` now.
 
     Raises:
-        CapacityError: it does not suffice; the message says for what, and what to set.
+        CapacityError: it does not suffice; the message names the step, and what to set.
     """
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    free = psutil.disk_usage(str(there)).free
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = psutil.disk_usage(str(existing)).free
     budget = study.execution.features_budget_gb * 1e9
     cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
     sizes = {(encoder, task): feature_bytes(encoder, inputs.size(task), study.features) for encoder, task in cells}
@@ -78,7 +78,7 @@ def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path
         return
     raise CapacityError(
         f"the features of {inputs.label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of {at_once} "
-        f"workers, and {free / 1e9:.3g} GB are free in {there}: free some space, use another --store, or set "
+        f"workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or set "
         f"execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
     )
 
@@ -97,7 +97,7 @@ def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, si
     batch = 4 * tokens * (14 * encoder.width + 3 * encoder.heads * task.slots)
     layers = 4 * tokens * 2 * (encoder.layers + 1) * encoder.width
     averaging = _SUMS * 8 * entries + batch
-    # Values on their way to and from the optimizer, which keeps two more for each.
+    # Values on their way to and from the optimiser, which keeps two more for each.
     trained = 8 * (probe + (4 * entries if any(one.kind == "trained" for one in study.constants) else 0))
     kept = 20 * encoder.width + 3 * encoder.heads * task.slots
     ranking = 4 * entries + trained + 4 * _PART_TOKENS * encoder.layers * kept
@@ -122,22 +122,22 @@ def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: S
 
 
 def weight_bytes(encoder: EncoderReference) -> int:
-    """The weights as they lie on the disk."""
+    """The bytes of the weights on the disk."""
     return sum(path.stat().st_size for path in _weights(encoder))
 
 
 def mapped_bytes(encoder: EncoderReference) -> int:
-    """Those of them that workers map instead of converting: files of float32, told by their first tensor."""
-    found = 0
+    """The bytes of weights that workers map instead of converting: files whose first tensor is float32."""
+    mapped = 0
     for path in _weights(encoder):
         with safe_open(path, "pt") as file:
             first = next(iter(file.keys()))
             if file.get_slice(first).get_dtype() == "F32":
-                found += path.stat().st_size
-    return found
+                mapped += path.stat().st_size
+    return mapped
 
 
 def _weights(encoder: EncoderReference) -> tuple[Path, ...]:
-    """Its files; none where they are not fetched yet, as in a check before the first run."""
+    """Its files; none before they are fetched, as in a check before the first run."""
     folder = Path(encoder.folder)
     return weight_files(folder, encoder.name).paths if has_weights(folder) else ()

@@ -1,6 +1,7 @@
-"""Whether a study can run: everything it names is looked at before anything is computed, and all that is wrong told.
+"""Whether a study can run: everything it names is checked before anything is computed, and every problem is
+reported.
 
-Encoders and datasets are asked for side by side. Nothing here needs Ray, Prefect or MLflow.
+Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefect or MLflow.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from functools import partial
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
 from flows.graph import Graph
-from flows.inputs import Found, StudyInputs, check_device, find_inputs, laid_out_like, named_texts, side_by_side
+from flows.inputs import (
+    ResolvedInputs,
+    StudyInputs,
+    check_device,
+    laid_out_like,
+    named_texts,
+    resolve_inputs,
+    run_concurrently,
+)
 from flows.plan import plan_study
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
@@ -33,15 +42,15 @@ class Checked:
     Attributes:
         inputs: its encoders and sources.
         graph: its steps.
-        previews: what its tasks and corpora hold.
-        unseen: what could not be looked at, a sentence each.
+        previews: rows and labels of its tasks and corpora.
+        unchecked: what could not be checked, a sentence each.
         to_run: whether a step has to run.
     """
 
     inputs: StudyInputs
     graph: Graph
     previews: Mapping[TaskSpec, Preview]
-    unseen: tuple[str, ...]
+    unchecked: tuple[str, ...]
     to_run: bool
 
 
@@ -54,53 +63,54 @@ def check_study(
     for_plan: bool = False,
     fetch_weights: bool = True,
 ) -> Checked:
-    """Look at every encoder, tokenizer, dataset, split, column and label of a study, at memory and disk.
+    """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory and disk.
 
     Args:
         study: the resolved specification.
         store: what is tokenised there is not read again.
         workers, ray_address: as on the command line.
-        for_plan: the study need not run here: published shapes and sizes do where the hub does not answer.
+        for_plan: the study need not run here: published shapes and sizes suffice where the hub does not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.
 
     Raises:
-        CheckError: it cannot run; the message tells all that is wrong.
+        CheckError: it cannot run; the message lists every problem.
     """
-    found = find_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
-    problems, texts = found.problems, named_texts(study)
-    problems += _tokenizers(found)
-    there = [text for text in texts if text.source in found.sources and text.source not in found.stood_for]
-    seen = side_by_side({text: partial(_look, found, store, text) for text in there})
+    resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
+    problems, texts = resolved.problems, named_texts(study)
+    problems += _tokenizers(resolved)
+    readable = [text for text in texts if text.source in resolved.sources and text.source not in resolved.assumed]
+    results = run_concurrently({text: partial(_preview, resolved, store, text) for text in readable})
     previews: dict[TaskSpec, Preview] = {}
-    unseen = [f"{missing_from(found.silent)}; published shapes and sizes are planned with"] if found.silent else []
-    unseen += [
-        f"encoders.{place} ({spec.name}): whether its weights fit (they are not downloaded yet)"
-        for place, spec in enumerate(study.encoders)
-        if spec in found.encoders and found.encoders[spec].folder and found.encoders[spec].digest.startswith("unknown")
-    ]
-    for text, result in seen.items():
+    unchecked = []
+    if resolved.unreachable:
+        unchecked.append(f"{missing_from(resolved.unreachable)}; published shapes and sizes are used instead")
+    for index, spec in enumerate(study.encoders):
+        encoder = resolved.encoders.get(spec)
+        if encoder is not None and encoder.folder and encoder.digest.startswith("unknown"):
+            unchecked.append(f"encoders.{index} ({spec.name}): whether its weights fit (they are not downloaded yet)")
+    for text, result in results.items():
         if isinstance(result, HubUnreachableError) and for_plan:
-            unseen.append(f"{texts[text]}: {result}")
+            unchecked.append(f"{texts[text]}: {result}")
         elif isinstance(result, PapaError):
             problems.append(Problem(texts[text], result))
         else:
-            look, wrong = result
-            problems += [Problem(texts[text], error) for error in wrong]
-            if look is not None:
-                previews[text] = look
-                unseen += [f"{texts[text]}: {look.unseen}"] if look.unseen else []
-    found.rows = {text: look.rows for text, look in previews.items() if look.rows}
+            one, errors = result
+            problems += [Problem(texts[text], error) for error in errors]
+            if one is not None:
+                previews[text] = one
+                unchecked += [f"{texts[text]}: {one.unseen}"] if one.unseen else []
+    resolved.rows = {text: one.rows for text, one in previews.items() if one.rows}
     here = not for_plan and cluster_address(study, ray_address) is None
-    room = partial(_room, found, store, workers or study.execution.workers or os.cpu_count() or 1)
+    capacity = partial(_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
     if problems:
-        raise CheckError([*problems, *(room() if here else [])])
-    inputs = found.inputs()
+        raise CheckError([*problems, *(capacity() if here else [])])
+    inputs = resolved.inputs()
     graph = build_graph(inputs.study, inputs, tracking_address(store))
     to_run = any(step.state == "to run" for step in plan_study(graph, store, {}))
-    if here and to_run and (short := room()):
-        raise CheckError(short)
-    by_commit = {found.at_commit(text): look for text, look in previews.items()}
-    return Checked(inputs, graph, by_commit, tuple(unseen), to_run)
+    if here and to_run and (problems := capacity()):
+        raise CheckError(problems)
+    by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
+    return Checked(inputs, graph, by_commit, tuple(unchecked), to_run)
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
@@ -108,24 +118,24 @@ def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
     return ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
 
 
-def _look(found: Found, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
-    known = _tokenised(found, store, text)
-    if known is not None:
-        return known, []
-    look, problems = preview(found.at_commit(text))
-    return look, list(problems)
+def _preview(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
+    cached = _tokenised(resolved, store, text)
+    if cached is not None:
+        return cached, []
+    read, problems = preview(resolved.at_commit(text))
+    return read, list(problems)
 
 
-def _tokenised(found: Found, store: Store, text: TaskSpec) -> Preview | None:
-    """What the store knows of a text that is tokenised for every encoder of the study."""
-    study = found.study
+def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Preview | None:
+    """The preview from the store, of a text that is tokenised for every encoder of the study."""
+    study = resolved.study
     laid_out = [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
-    encoders = [found.encoders[spec] for spec in study.encoders if spec in found.encoders]
+    encoders = [resolved.encoders[spec] for spec in study.encoders if spec in resolved.encoders]
     if len(encoders) < len(study.encoders):
         return None
-    content = found.sources[text.source][1]
+    content = resolved.sources[text.source][1]
     corpora = [
-        Tokenise("", 0.0, encoder, found.at_commit(one), study.layout, content)
+        Tokenise("", 0.0, encoder, resolved.at_commit(one), study.layout, content)
         for encoder in encoders
         for one in laid_out
     ]
@@ -136,15 +146,15 @@ def _tokenised(found: Found, store: Store, text: TaskSpec) -> Preview | None:
     return Preview((metadata["rows"]["train"], metadata["rows"]["validation"]), names and tuple(names))
 
 
-def _tokenizers(found: Found) -> list[Problem]:
+def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     problems = []
-    masks = any(text.kind == "mlm" for text in named_texts(found.study))
-    for place, spec in enumerate(found.study.encoders):
-        encoder = found.encoders.get(spec)
+    masks = any(text.kind == "mlm" for text in named_texts(resolved.study))
+    for index, spec in enumerate(resolved.study.encoders):
+        encoder = resolved.encoders.get(spec)
         if encoder is None or not encoder.folder:
             continue
-        problems += _caught(f"encoders.{place} ({spec.name})", partial(_tokenizer, encoder, masks=masks))
+        problems += _caught(f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks))
     return problems
 
 
@@ -154,23 +164,23 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
         check_mask(special_tokens)
 
 
-def _room(found: Found, store: Store, workers: int) -> list[Problem]:
-    """Whether device, memory and disk suffice for what was found."""
-    study = found.study
+def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:
+    """What device, memory and disk lack for what was resolved."""
+    study = resolved.study
     problems = _caught("precision", partial(check_device, study, None))
-    encoders = tuple(spec for spec in study.encoders if spec in found.encoders)
-    tasks = tuple(task for task in study.tasks if task.source in found.sources)
-    sources = found.sources
+    encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
+    tasks = tuple(task for task in study.tasks if task.source in resolved.sources)
+    sources = resolved.sources
     constants = tuple(one for one in study.constants if one.corpus is None or one.corpus.source in sources)
     if not (encoders and tasks and constants):
         return problems
-    part = Found(
+    part = ResolvedInputs(
         study.model_copy(update={"encoders": encoders, "tasks": tasks, "constants": constants}),
-        found.encoders,
-        found.sources,
-        found.rows,
+        resolved.encoders,
+        resolved.sources,
+        resolved.rows,
     )
-    if any(problem.where == "encoders" for problem in found.problems):
+    if any(problem.where == "encoders" for problem in resolved.problems):
         return problems
     inputs = part.inputs()
     problems += _caught("memory", partial(check_memory, inputs.study, inputs, workers))
@@ -178,9 +188,9 @@ def _room(found: Found, store: Store, workers: int) -> list[Problem]:
     return problems
 
 
-def _caught(where: str, look: Callable[[], object]) -> list[Problem]:
+def _caught(where: str, check: Callable[[], object]) -> list[Problem]:
     try:
-        look()
+        check()
     except PapaError as error:
         return [Problem(where, error)]
     return []

@@ -16,11 +16,11 @@ from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSp
 from tasks.store import Store
 
 CORE = 1e11
-"""Floating point operations a second of one core in a matrix product, where nothing was measured."""
+"""Floating point operations per second of one core in a matrix product, where nothing was measured."""
 SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7, "baseline": 0.7}
-"""What of it a stage reached for each worker in ``make demo`` on two cores (docs/performance.md)."""
+"""The share of that rate which a stage reached per worker in ``make demo`` on two cores (docs/performance.md)."""
 _TOKENISING = 5e-6
-"""Seconds a token, on a core."""
+"""Seconds per token, on a core."""
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _VOCABULARY, _MASKED = 30_000, 0.15
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
@@ -29,21 +29,21 @@ _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
 
 @dataclass(frozen=True)
 class Size:
-    """About how much text a task has: rows of each split, and tokens a row."""
+    """About how much text a task has: rows of each split, and tokens per row."""
 
     train: int
     validation: int
     tokens: float
 
 
-def size_of(task: TaskSpec, found: tuple[int, int] | None = None) -> Size:
+def size_of(task: TaskSpec, counted: tuple[int, int] | None = None) -> Size:
     """A task's size.
 
     Args:
         task: with its source; no row of it is parsed.
-        found: the rows that it takes of each split, where they were counted.
+        counted: the rows of each split, where they are known.
     """
-    rows = found or [
+    rows = counted or [
         min(limit or most, most)
         for limit, most in (
             (task.train_rows, _rows(task, "train")),
@@ -74,7 +74,7 @@ def _rows(task: TaskSpec, split: str) -> int:
 
 
 def tokenising_flops(size: Size) -> float:
-    """As operations of a core, so that every stage is counted in one unit."""
+    """In operations of a core, so that every stage has the same unit."""
     return (size.train + size.validation) * size.tokens * _TOKENISING * CORE
 
 
@@ -100,7 +100,7 @@ def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec)
 
 
 def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int) -> float:
-    """The passes for the features, one or one an epoch beyond the budget, and every epoch of every seed's probe."""
+    """The passes for the features, one, or beyond the budget one per epoch, and every epoch of every seed's probe."""
     epochs, layers, width = task.probe.epochs, encoder.layers + 1, encoder.width
     streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
     passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
@@ -124,18 +124,18 @@ def _training_flops(layers: int, width: int, size: Size, task: TaskSpec) -> floa
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
-    """Operations a second of each stage on devices that reach ``device`` in a matrix product; tokenising needs a core.
+    """Operations per second of each stage on devices with this rate in a matrix product; tokenising runs on a core.
 
     Args:
-        device, core: operations a second.
+        device, core: operations per second.
     """
     return {"tokenise": core, **{stage: share * device for stage, share in SHARES.items()}}
 
 
 def measured_rates(store: Store) -> dict[str, float]:
-    """Operations a second that each stage reached, over the finished artifacts of a store."""
+    """Operations per second that each stage reached, over the finished artifacts of a store."""
     rates = {}
-    for stage in ("average", "rank", "probe", "baseline"):
+    for stage in SHARES:
         work = seconds = 0.0
         for metadata in store.metadata(stage):
             if metadata.get("seconds") and metadata.get("flops"):
@@ -147,7 +147,7 @@ def measured_rates(store: Store) -> dict[str, float]:
 
 
 def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
-    """About how long one worker needs; a core's share where ``rates`` knows nothing of the stage."""
+    """About how long one worker needs; a core's rate where ``rates`` lacks the stage."""
     return flops / rates.get(stage, CORE * SHARES.get(stage, 1.0))
 
 
@@ -162,8 +162,8 @@ class Device:
     """One worker's share of the machine.
 
     Attributes:
-        name: what it is and where the figure comes from.
-        flops: floating point operations a second in a matrix product.
+        name: what it is and where the rate comes from.
+        flops: floating point operations per second in a matrix product.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a study starts from: its encoders and the content of its sources, found side by side before anything else."""
+"""What a study starts from: its encoders and the content of its sources, resolved concurrently before anything else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 
 _AT_ONCE = 16
-"""What is asked for over a network at the same time."""
+"""Requests over the network at the same time."""
 
 Of = TypeVar("Of")
 
@@ -29,7 +29,7 @@ class StudyInputs:
     """The encoders of a study and the content of its sources.
 
     Attributes:
-        study: the study with every branch of the hub replaced by the commit that it stands for.
+        study: the study with every branch of the hub replaced by its commit.
         encoders: in the study's order.
         fingerprints: what each source holds, by source.
         sizes: about how much text each task has, by source and rows asked for.
@@ -57,29 +57,29 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
 
     Args:
         study: the resolved specification.
-        shapes_suffice: for plans: what an unreachable hub keeps back is stood for by published shapes and sizes.
+        shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does not give.
 
     Raises:
         CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions than a task has
-            slots; all that was found is in it.
+            slots; the message lists every problem.
     """
-    found = find_inputs(study, shapes_suffice=shapes_suffice)
-    if found.problems:
-        raise CheckError(found.problems)
-    return found.inputs()
+    resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
+    if resolved.problems:
+        raise CheckError(resolved.problems)
+    return resolved.inputs()
 
 
 @dataclass
-class Found:
-    """What could be had of a study's inputs, and what could not.
+class ResolvedInputs:
+    """The inputs of a study as far as they could be resolved, and what is wrong with the others.
 
     Attributes:
         study: as it was asked for.
-        encoders, sources: what was found; a source's value is its pinned self and its fingerprint.
+        encoders, sources: those that were resolved; a source's value is the source at its commit and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
         problems: what keeps the study from running.
-        silent: what the hub was asked for in vain, where published shapes and sizes stand for it.
-        stood_for: the sources among it.
+        unreachable: the hub's failures that published shapes and sizes make up for.
+        assumed: the sources that published sizes replace.
     """
 
     study: StudySpec
@@ -87,8 +87,8 @@ class Found:
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    silent: list[HubUnreachableError] = field(default_factory=list)
-    stood_for: set[Source] = field(default_factory=set)
+    unreachable: list[HubUnreachableError] = field(default_factory=list)
+    assumed: set[Source] = field(default_factory=set)
 
     def inputs(self) -> StudyInputs:
         """The study's inputs; only where there is no problem."""
@@ -123,16 +123,16 @@ class Found:
         return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
-def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> Found:
-    """Find encoders and sources, side by side, and collect what is wrong with them.
+def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> ResolvedInputs:
+    """Resolve encoders and sources concurrently, and collect what is wrong with them.
 
     Args:
         study: the resolved specification.
-        shapes_suffice: published shapes and sizes stand for what an unreachable hub keeps back.
+        shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
         fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
     """
-    found = Found(study)
-    encoders = {spec: f"encoders.{place} ({spec.name})" for place, spec in enumerate(study.encoders)}
+    resolved = ResolvedInputs(study)
+    encoders = {spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)}
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
     if any(isinstance(source, HubSource) for source in sources):
         import datasets  # noqa: F401 — once and here instead of by several threads
@@ -142,7 +142,7 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
         **{spec: partial(describe_encoder, spec, study.precision) for spec in encoders},
         **{source: partial(_source, source) for source in sources},
     }
-    results = side_by_side(jobs)
+    results = run_concurrently(jobs)
     for spec, where in encoders.items():
         known = known_shape(spec, study.precision) if shapes_suffice else None
         result = results[spec]
@@ -150,24 +150,24 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
             # Weights are read one after another: several at once would need several times the memory.
             result = _with_weights(spec, result, fetch=fetch_weights)
         if isinstance(result, HubUnreachableError) and known is not None:
-            found.silent.append(result)
-            found.encoders[spec] = known
+            resolved.unreachable.append(result)
+            resolved.encoders[spec] = known
         elif isinstance(result, PapaError):
-            found.problems.append(Problem(where, result))
+            resolved.problems.append(Problem(where, result))
         else:
-            found.encoders[spec] = result
+            resolved.encoders[spec] = result
     for source, where in reversed(sources.items()):
         result = results[source]
         if isinstance(result, HubUnreachableError) and shapes_suffice:
-            found.silent.append(result)
-            found.stood_for.add(source)
-            found.sources[source] = source, f"unknown, of {source.model_dump_json()}"
+            resolved.unreachable.append(result)
+            resolved.assumed.add(source)
+            resolved.sources[source] = source, f"unknown, of {source.model_dump_json()}"
         elif isinstance(result, PapaError):
-            found.problems.append(Problem(where, result))
+            resolved.problems.append(Problem(where, result))
         else:
-            found.sources[source] = result
-    found.problems += _positions(found) + _doubles(found)
-    return found
+            resolved.sources[source] = result
+    resolved.problems += _positions(resolved) + _duplicates(resolved)
+    return resolved
 
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> EncoderReference | PapaError:
@@ -182,7 +182,7 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool
         return error
 
 
-def side_by_side(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
+def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
     """What each job returns, or the error that a user can mend."""
 
     def done(job: Callable[[], Any]) -> Any:
@@ -198,11 +198,11 @@ def side_by_side(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
-    """Every task and every corpus of constants, with its place in the study."""
-    names = {task: f"tasks.{place} ({task.name})" for place, task in enumerate(study.tasks)}
-    for place, constants in enumerate(study.constants):
+    """Every task and every corpus of constants, with its position in the study."""
+    names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
+    for index, constants in enumerate(study.constants):
         if constants.corpus is not None:
-            names.setdefault(constants.corpus, f"constants.{place}.corpus ({constants.corpus.name})")
+            names.setdefault(constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})")
     return names
 
 
@@ -223,24 +223,24 @@ def _source(source: Source) -> tuple[Source, str]:
     return pinned(source), fingerprint(source)
 
 
-def _positions(found: Found) -> list[Problem]:
+def _positions(resolved: ResolvedInputs) -> list[Problem]:
     return [
         Problem(
-            f"tasks.{place} ({task.name})",
+            f"tasks.{index} ({task.name})",
             EncoderError(
                 f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
                 f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
             ),
         )
-        for place, task in enumerate(found.study.tasks)
-        for encoder in found.encoders.values()
+        for index, task in enumerate(resolved.study.tasks)
+        for encoder in resolved.encoders.values()
         if task.slots > encoder.positions
     ]
 
 
-def _doubles(found: Found) -> list[Problem]:
+def _duplicates(resolved: ResolvedInputs) -> list[Problem]:
     try:
-        labels_of(tuple(found.encoders.values()))
+        labels_of(tuple(resolved.encoders.values()))
     except SpecError as error:
         return [Problem("encoders", error)]
     return []
@@ -275,5 +275,5 @@ def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, 
             label = f"{encoder.name}@{(encoder.revision or encoder.digest)[:12]}"
         labels[encoder] = label
     if len(set(labels.values())) < len(labels):
-        raise SpecError("the same encoder stands twice under different names: keep one")
+        raise SpecError("the same encoder is listed twice under different names: keep one")
     return labels

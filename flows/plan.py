@@ -50,33 +50,33 @@ def show_plan(
     """Print the plan of a study, for this machine or for ``gpus`` GPUs.
 
     Args:
-        checked: the study, looked at.
-        store: what is cached, and at what rates it was made.
+        checked: the study.
+        store: its artifacts, and the rates at which they were computed.
         console: where to.
         workers: on this machine; None takes the study's, else one for each core.
         gpus: None plans for this machine.
-        teraflops: what one GPU reaches in a matrix product; None measures or assumes it.
+        teraflops: the rate of one GPU in a matrix product; None measures or assumes it.
     """
-    for note in checked.unseen:
-        console.print(f"not looked at: {note}", highlight=False, soft_wrap=True, markup=False)
+    for note in checked.unchecked:
+        console.print(f"not checked: {note}", highlight=False, soft_wrap=True, markup=False)
     inputs, graph = checked.inputs, checked.graph
     study = inputs.study
     core = one_core()
     device = gpu(study.precision, teraflops) if gpus else core
-    own = {} if gpus else measured_rates(store)
-    steps = plan_study(graph, store, {**expected_rates(device.flops, core.flops), **own})
+    measured = {} if gpus else measured_rates(store)
+    steps = plan_study(graph, store, {**expected_rates(device.flops, core.flops), **measured})
     count = gpus or workers or study.execution.workers or os.cpu_count() or 1
     unit = "GPU" if gpus else "worker"
-    console.print(stage_table(steps, unit) if gpus else plan_table(steps, measured=bool(own)))
+    console.print(stage_table(steps, unit) if gpus else plan_table(steps, measured=bool(measured)))
     missing = sum(step.state == "to run" for step in steps)
-    told = f"{len(steps) - missing} of {len(steps)} steps are cached; "
+    cached = f"{len(steps) - missing} of {len(steps)} steps are cached; "
     if not missing:
-        console.print(f"{told}nothing would run.", highlight=False)
+        console.print(f"{cached}nothing would run.", highlight=False)
         return
     seconds = sum(step.seconds for step in steps)
     wall = max(seconds / count, longest_chain(graph, steps, count))
-    many = f"{count} {unit}{'s' if count > 1 else ''}"
-    console.print(f"{told}{missing} would run, about {duration(wall)} on {many}.", highlight=False)
+    on = f"{count} {unit}{'s' if count > 1 else ''}"
+    console.print(f"{cached}{missing} would run, about {duration(wall)} on {on}.", highlight=False)
     if gpus:
         largest = max(
             feature_bytes(encoder, inputs.size(task), study.features)
@@ -98,27 +98,27 @@ def show_plan(
 
 
 def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[Planned]:
-    """Walk the graph as the flow would, asking the store alone.
+    """Walk the graph as the flow would, reading the store alone.
 
     A step is cached if everything it builds on is and its own artifact is complete. Where something it builds
     on has to run, its key is not known yet and it counts as to run.
     """
-    found: dict[Node, ArtifactReference] = {}
-    seen: set[str] = set()
+    references: dict[Node, ArtifactReference] = {}
+    keys: set[str] = set()
     plan = []
     for node in graph.nodes:
         state: State = "to run"
-        if all(need in found for need in node.needs):
-            step = node.step([found[need] for need in node.needs])
-            if step.key in seen:
-                # Another node stands for the same step: it runs once.
+        if all(need in references for need in node.needs):
+            step = node.step([references[need] for need in node.needs])
+            if step.key in keys:
+                # Two nodes with the same key are one step: it runs once.
                 if step.is_complete(store):
-                    found[node] = store.reference(step.stage, step.key)
+                    references[node] = store.reference(step.stage, step.key)
                 continue
-            seen.add(step.key)
+            keys.add(step.key)
             if step.is_complete(store):
                 state = "cached"
-                found[node] = store.reference(step.stage, step.key)
+                references[node] = store.reference(step.stage, step.key)
         seconds = 0.0 if state == "cached" else seconds_of(node.stage, node.flops, rates)
         plan.append(Planned(node.stage, node.name, state, seconds))
     return plan

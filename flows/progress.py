@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: which stage, how far, time left."""
+"""Progress of a running study: the steps, how far each is, and the time left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from papa.progress import Progress as Tell
+from papa.progress import Progress as ReportProgress
 
 _LINE_SECONDS = 15.0
 _STUDY = "study"
@@ -22,13 +22,13 @@ class StudyProgress:
     """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
 
     Args:
-        shown: where it shows: a console, or what takes a line, such as a logger's ``info``.
+        output: a console, or a function that takes a line, such as a logger's ``info``.
     """
 
-    def __init__(self, shown: Console | Callable[[str], object]) -> None:
-        self._print = _lines(shown) if isinstance(shown, Console) else shown
+    def __init__(self, output: Console | Callable[[str], object]) -> None:
+        self._print = _lines(output) if isinstance(output, Console) else output
         self._lock = threading.RLock()
-        self._bars = _bars(shown) if isinstance(shown, Console) and shown.is_terminal else None
+        self._bars = _bars(output) if isinstance(output, Console) and output.is_terminal else None
         self._study: TaskID | None = None
         self._remaining = Remaining({})
         self._done: dict[str, float] = {}
@@ -53,12 +53,12 @@ class StudyProgress:
                 self._study = self._bars.add_task(_STUDY, total=1.0, left="")
 
     @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Tell]:
-        """While the block runs, the step ``name`` is in progress; it is shown once a worker took it up."""
+    def running(self, name: str, flops: float) -> Iterator[ReportProgress]:
+        """While the block runs, the step ``name`` is in progress; it is shown once a worker has started it."""
         started = 0.0
         bar: TaskID | None = None
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             nonlocal started, bar
             with self._lock:
                 if not started:
@@ -75,7 +75,7 @@ class StudyProgress:
                 self._show_study()
 
         try:
-            yield tell
+            yield report
         finally:
             with self._lock:
                 if self._bars and bar is not None:
@@ -104,7 +104,7 @@ class StudyProgress:
                 self._line(text)
 
     def warned(self, name: str, sentence: str) -> None:
-        """A step found something that readers of the scores must know."""
+        """A step has a warning for readers of the scores."""
         with self._lock:
             if self._bars:
                 self._bars.console.print(f"[yellow]![/] {escape(f'{name}: {sentence}')}")
@@ -171,7 +171,7 @@ class Remaining:
         return min(1.0, self._finished() / self._total) if self._total else 0.0
 
     def seconds(self) -> float | None:
-        """Seconds left; None before there is anything to judge by."""
+        """Seconds left; None before there is enough to estimate from."""
         worked = self._finished() - self._cached
         elapsed = time.monotonic() - self._started
         if worked <= 0.01 * self._total or elapsed < 2:
@@ -183,7 +183,7 @@ class Remaining:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: "42 s", "3 min", "2.5 h"."""
+    """A duration in words: "42 s", "3 min", "2.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
     if seconds < 5400:

@@ -1,4 +1,4 @@
-"""What ``papa prune`` does: show what serves nothing in a store, and delete it when asked to."""
+"""``papa prune``: list what is unused in a store, and delete it on request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tasks.unused import Unused, survey
 
 
 def prune(store: Store, console: Console, *, really: bool) -> None:
-    """Print what serves nothing; with ``really`` delete exactly that, unless a study uses the store.
+    """Print what is unused; with ``really`` delete exactly that, unless a study uses the store.
 
-    A study that runs uses artifacts that nothing refers to yet, so nothing is deleted meanwhile.
+    A running study uses artifacts that nothing refers to yet, so nothing is deleted meanwhile.
 
     Raises:
-        ArtifactError: what is there does not say that it is a store, it cannot be used, or a study uses it.
+        ArtifactError: the address is not marked as a store, it cannot be used, or a study uses it.
         TransientError: it does not answer.
     """
     store.check()
@@ -36,28 +36,28 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         )
     findings = survey(store)
     users, ended = _users(store)
-    found = [*findings.unused, *ended]
+    unused = [*findings.unused, *ended]
     if findings.foreign:
         left = ", ".join(_short(address, store) for address in findings.foreign)
-        _say(console, f"Not PAPA's, left: {left}.")
-    if not found:
-        _say(console, f"Everything of PAPA's in {store.address} is in use.")
+        _print(console, f"Not PAPA's, left: {left}.")
+    if not unused:
+        _print(console, f"Everything of PAPA's in {store.address} is in use.")
         return
-    console.print(_table(found, store))
-    everything = f"{len(found)} in all, {_size(sum(one.size for one in found))}"
+    console.print(_table(unused, store))
+    everything = f"{len(unused)} in all, {_size(sum(one.size for one in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
-        _say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
+        _print(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
         return
     if users:
         raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
-    for one in found:
+    for one in unused:
         remove(one.address)
-    _say(console, f"{everything}: deleted.")
+    _print(console, f"{everything}: deleted.")
 
 
 def _users(store: Store) -> tuple[str, list[Unused]]:
-    """The processes that use the store, as people read it; and the words of those that died on this machine."""
+    """The processes that use the store, in words; and the registrations of those that died on this machine."""
     alive, ended = [], []
     for name, silent in running(store).items():
         process = Process.parse(name)
@@ -69,8 +69,8 @@ def _users(store: Store) -> tuple[str, list[Unused]]:
     return "; ".join(alive), ended
 
 
-def _say(console: Console, sentence: str) -> None:
-    # Names in it are others' own: brackets in them are no markup.
+def _print(console: Console, sentence: str) -> None:
+    # Names come from users: brackets in them are no markup.
     console.print(sentence, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -78,20 +78,20 @@ def _short(address: str, store: Store) -> str:
     return address.removeprefix(f"{store.address}/")
 
 
-def _table(found: list[Unused], store: Store) -> Table:
+def _table(unused: list[Unused], store: Store) -> Table:
     table = Table("What", "Why")
     table.add_column("Where", overflow="fold")
     for title in ("Size", "Age"):
         table.add_column(title, justify="right")
     now = time.time()
-    for one in found:
+    for one in unused:
         where = _short(one.address, store)
         table.add_row(Text(one.name), one.reason, Text(where), _size(one.size), _age(now - one.modified))
     return table
 
 
 def _size(size: float) -> str:
-    """Bytes as people say them: "42 kB", "1.3 GB"."""
+    """Bytes in words: "42 kB", "1.3 GB"."""
     for unit in ("B", "kB", "MB"):
         if size < 999.5:
             return f"{size:.3g} {unit}"

@@ -79,10 +79,10 @@ _SHORT = 12
 
 
 def show_checked(checked: Checked, console: Console) -> None:
-    """Print what was found, what was not looked at, and that the study is ready."""
+    """Print encoders and tasks, what could not be checked, and that the study is ready."""
     console.print(_encoders_table(checked.inputs), _tasks_table(checked))
-    for note in checked.unseen:
-        console.print(f"not looked at: {note}", highlight=False, soft_wrap=True, markup=False)
+    for note in checked.unchecked:
+        console.print(f"not checked: {note}", highlight=False, soft_wrap=True, markup=False)
     console.print("ready" if checked.to_run else "ready: every step is cached", highlight=False)
 
 
@@ -97,16 +97,16 @@ def _encoders_table(inputs: StudyInputs) -> Table:
 def _tasks_table(checked: Checked) -> Table:
     table = Table("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit")
     for text in named_texts(checked.inputs.study):
-        look = checked.previews.get(text)
-        rows = [f"{count:,}" for count in look.rows] if look and look.rows else ["?", "?"]
+        preview = checked.previews.get(text)
+        rows = [f"{count:,}" for count in preview.rows] if preview and preview.rows else ["?", "?"]
         commit = text.source.revision if isinstance(text.source, HubSource) else None
-        table.add_row(text.name, text.metric, *rows, _listed(look), (commit or "local")[:_SHORT])
+        table.add_row(text.name, text.metric, *rows, _listed(preview), (commit or "local")[:_SHORT])
     return table
 
 
-def _listed(look: Preview | None) -> str:
+def _listed(preview: Preview | None) -> str:
     """The labels, the first of them where there are many."""
-    names = look.label_names if look else None
+    names = preview.label_names if preview else None
     if not names:
         return ""
     return ", ".join(names) if len(names) < 4 else f"{len(names)}: {', '.join(names[:3])}, …"

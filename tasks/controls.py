@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
+from papa.spec import ConstantsKind
 from tasks.step import Context, Session, WorkerStep, identity
 
 
 @dataclass(frozen=True)
 class Controls(WorkerStep):
-    """Identity, Toeplitz or zeros, for every head of an encoder.
+    """One of ``papa.attention.controls``, for every head of an encoder.
 
     Attributes:
         encoder: whose heads.
@@ -24,7 +25,7 @@ class Controls(WorkerStep):
     version: ClassVar[int] = 1
 
     encoder: EncoderReference
-    kind: Literal["identity", "toeplitz", "zeros"]
+    kind: ConstantsKind
     slots: int
 
     def spec(self) -> dict[str, Any]:
@@ -37,9 +38,9 @@ class Controls(WorkerStep):
         self.run_on_worker(session, progress, urgency=3)
 
     def compute(self, encoder: None, context: Context) -> None:
-        from papa.attention.constants import CONTROLS
+        from papa.attention.constants import control
 
-        matrices = CONTROLS[self.kind](self.encoder.layers, self.encoder.heads, self.slots)
+        matrices = control(self.kind, self.encoder.layers, self.encoder.heads, self.slots)
         metadata = {**self.metadata(), "shape": identity(self.encoder)}
         matrices.save(self.folder(context.store), self.encoder, metadata)
         context.progress(1, 1)

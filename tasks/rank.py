@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking import head_order
+from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verify
 from papa.workers.team import Alone, Crew
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
-BY_LAMBDA: tuple[Order, ...] = ("lambda", "lambda_reversed")
 _FEEDS_A_TEAM = 1.25
 """Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
 
@@ -107,7 +106,8 @@ class Rank(WorkerStep):
                 progress=context.progress,
             )
         seed = self.ranking.seed
-        orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, seed) for name in BY_LAMBDA}
+        names = filter(needs_lambda, HEAD_ORDERS)
+        orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, seed) for name in names}
         with context.published(epochs=len(lambdas), kendall_tau=stability(lambdas, ()).kendall_tau) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
             (folder / ORDERS).write_text(json.dumps(orders) + "\n")

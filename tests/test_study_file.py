@@ -120,7 +120,7 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ({"ranking": {"until_stable": "soon"}}, "'ranking.until_stable'"),
         ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
         ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),
-        ({"tasks": [OWN, OWN]}, "'mine' stands twice"),
+        ({"tasks": [OWN, OWN]}, "'mine' is listed twice"),
         ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
         ({"tasks": [OWN | {"metric": "entity_f1"}]}, "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'"),
         ({"tasks": [OWN | {"slots": 15}]}, "'tasks.0.slots': .*multiple of 2"),
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, change: dict[str
     ("override", "message"),
     [
         ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        ("tasks.4.slots=8", "--set tasks.4.slots=8: '4' is no item of a list of 1: use 0 to 0"),
+        ("tasks.4.slots=8", "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 to 0"),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
         ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' holds a int, which has no key 'x'"),
         ("name.x=1", "study.yaml: 'name': Input should be a valid string"),

@@ -1,4 +1,4 @@
-"""Constant matrices: what an encoder's attention is replaced by, and the paper's controls (Section 5.2)."""
+"""Constant matrices: what an encoder's attention is replaced by (paper, Sections 3.1 and 5.2)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from papa.attention.controls import CONTROLS
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
@@ -28,7 +29,7 @@ class ConstantMatrices:
     Attributes:
         matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and normalised.
         seen: whether any input of the average had tokens at both slots; controls count as seen everywhere.
-        kind: average, identity, toeplitz, zeros or trained.
+        kind: as the specification names it.
         counts: in how many inputs of the average both slots held a token, whole numbers; None where there was no
             average, and for matrices that are only to replace attention.
     """
@@ -93,30 +94,11 @@ class ConstantMatrices:
         )
 
 
-def identity(layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """Every token takes from itself alone."""
-    return _everywhere("identity", torch.eye(slots), layers, heads)
-
-
-def toeplitz(layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """Harmonic in distance: C[i, j] = 1 / (|i - j| + 1)."""
-    positions = torch.arange(slots)
-    distance = (positions[:, None] - positions).abs()
-    return _everywhere("toeplitz", 1.0 / (distance + 1), layers, heads)
-
-
-def zeros(layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """The head puts out nothing: pruned (Michel et al., 2019)."""
-    return _everywhere("zeros", torch.zeros(slots, slots), layers, heads)
-
-
-CONTROLS = {"identity": identity, "toeplitz": toeplitz, "zeros": zeros}
-
-
-def _everywhere(kind: ConstantsKind, matrix: torch.Tensor, layers: int, heads: int) -> ConstantMatrices:
-    slots = matrix.shape[0]
+def control(kind: ConstantsKind, layers: int, heads: int, slots: int) -> ConstantMatrices:
+    """A control of ``papa.attention.controls``, the same matrix for every head."""
+    matrix = torch.from_numpy(CONTROLS[kind](slots)).float()
     return ConstantMatrices(
-        matrices=matrix.float().repeat(layers, heads, 1, 1),
+        matrices=matrix.repeat(layers, heads, 1, 1),
         seen=torch.ones(slots, slots, dtype=torch.bool),
         kind=kind,
     )

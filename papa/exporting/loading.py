@@ -94,7 +94,7 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
     matrices = torch.zeros(encoder.layers, encoder.heads, slots, slots)
     for (layer, head), matrix in zip(document.heads, tensors["matrices"], strict=True):
         matrices[layer, head] = matrix
-    return ConstantMatrices(matrices, tensors["seen"], document.constants)  # type: ignore[arg-type]
+    return ConstantMatrices(matrices, tensors["seen"], document.constants)
 
 
 def _tokenizer(folder: Path, layout: InputLayout) -> Any:

@@ -1,33 +1,74 @@
-"""The order in which heads become constant (paper, Sections 3.2 and 5.4)."""
+"""The orders in which heads become constant (paper, Sections 3.2 and 5.4). An entry of ``HEAD_ORDERS`` adds one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from papa.spec import Order
-
-if TYPE_CHECKING:  # a plan needs orders and no torch
+if TYPE_CHECKING:  # specifications and plans need orders and no torch
     from jaxtyping import Float
     from torch import Tensor
 
 Head = tuple[int, int]
 
 
-def needs_lambda(order: Order) -> bool:
+@dataclass(frozen=True)
+class HeadOrder:
+    """One way to order heads.
+
+    Attributes:
+        label: its name in tables and figures.
+        arrange: from all heads by (layer, head), λ of every head and a seed, to the heads in the order in which they
+            become constant.
+        needs_lambda: whether it follows from trained λ; λ is None for the others.
+        differs_by_seed: whether each seed of a study has a head order of its own.
+    """
+
+    label: str
+    arrange: Callable[[list[Head], Any, Any], list[Head]]
+    needs_lambda: bool = False
+    differs_by_seed: bool = False
+
+
+# Sorting is stable: ties stay in the order of (layer, head).
+HEAD_ORDERS: dict[str, HeadOrder] = {
+    "lambda": HeadOrder(
+        "λ ascending",
+        lambda heads, lambdas, seed: sorted(heads, key=lambda head: float(lambdas[head])),
+        needs_lambda=True,
+    ),
+    "lambda_reversed": HeadOrder(
+        "λ descending",
+        lambda heads, lambdas, seed: sorted(heads, key=lambda head: -float(lambdas[head])),
+        needs_lambda=True,
+    ),
+    "first_to_last": HeadOrder("first layer to last", lambda heads, lambdas, seed: heads),
+    "last_to_first": HeadOrder(
+        "last layer to first", lambda heads, lambdas, seed: sorted(heads, key=lambda head: -head[0])
+    ),
+    "random": HeadOrder(
+        "random",
+        lambda heads, lambdas, seed: [heads[index] for index in np.random.default_rng(seed).permutation(len(heads))],
+        differs_by_seed=True,
+    ),
+}
+
+
+def needs_lambda(order: str) -> bool:
     """Whether the order follows from trained λ."""
-    return order.startswith("lambda")
+    return HEAD_ORDERS[order].needs_lambda
 
 
-def differs_by_seed(order: Order) -> bool:
+def differs_by_seed(order: str) -> bool:
     """Whether each seed of a study has a head order of its own."""
-    return order == "random"
+    return HEAD_ORDERS[order].differs_by_seed
 
 
 def head_order(
-    order: Order,
+    order: str,
     lambdas: Float[Tensor, "layers heads"] | None,
     layers: int,
     heads: int,
@@ -36,23 +77,19 @@ def head_order(
     """All heads as (layer, head), the first to become constant first.
 
     Args:
-        order: ``lambda`` ascends over all layers, ties by (layer, head); ``lambda_reversed`` descends;
-            ``first_to_last`` and ``last_to_first`` go layer by layer; ``random`` is drawn from ``seed``.
+        order: a name in ``HEAD_ORDERS``.
         lambdas: λ of every head, for the orders that follow from it; None for the others.
         layers, heads: L and H.
-        seed: for ``random``; one number or several.
+        seed: for orders that differ by seed; one number or several.
+
+    Raises:
+        ValueError: the order needs λ and there is none.
     """
-    all_heads = [(layer, head) for layer in range(layers) for head in range(heads)]
-    if needs_lambda(order):
-        if lambdas is None:
-            raise ValueError(f"order '{order}' needs λ")
-        sign = -1 if order == "lambda_reversed" else 1
-        return sorted(all_heads, key=lambda place: (sign * float(lambdas[place]), place))
-    if order == "last_to_first":
-        return sorted(all_heads, key=lambda place: (-place[0], place[1]))
-    if order == "random":
-        return [all_heads[index] for index in np.random.default_rng(seed).permutation(len(all_heads))]
-    return all_heads
+    if needs_lambda(order) and lambdas is None:
+        raise ValueError(f"order '{order}' needs λ")
+    return HEAD_ORDERS[order].arrange(
+        [(layer, head) for layer in range(layers) for head in range(heads)], lambdas, seed
+    )
 
 
 def constant_count(fraction: float, heads_in_all: int) -> int:

@@ -23,7 +23,7 @@ def answers(summary: pandas.DataFrame) -> list[str]:
 
     One sentence for each model and task, over all constants kinds, and over head orders where they matter;
     with several models or tasks another one for the relative drop on average. Where the original score does not beat
-    its baselines the sentence says so, and claims nothing.
+    its baselines the sentence says so and makes no claim.
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
@@ -45,12 +45,12 @@ def answers(summary: pandas.DataFrame) -> list[str]:
 def _sentence(points: pandas.DataFrame, original: Any) -> str:
     first = points.iloc[0]
     if original is not None and not first["beats_baseline"]:
-        return _untold(first, original)
+        return _inconclusive(first, original)
     return f"{_condition(first)}, {_outcome(points, original)}."
 
 
-def _untold(point: Any, original: Any) -> str:
-    """Of an original that its baselines explain: nothing that sounds like a finding."""
+def _inconclusive(point: Any, original: Any) -> str:
+    """The original does not beat its baselines: no claim about the drop."""
     full = score_label(original["mean"], original["low"], original["high"])
     facts = [f"{metric_label(point)} {full} with every head on its own attention", baselines_label(point)]
     return (
@@ -68,7 +68,7 @@ def _average_drop(points: pandas.DataFrame) -> list[str]:
     if len(shares.drop_duplicates(["model", "task"])) < 2:
         return [f"No average of relative drops: fewer than two can be averaged.{without}"]
     drops = [
-        percent_label(members["relative_drop"].mean()) + _named(members.iloc[0], shares)
+        percent_label(members["relative_drop"].mean()) + _names_suffix(members.iloc[0], shares)
         for _, members in shares.groupby(["constants", "order"], sort=False)
     ]
     over = f"{_counted(shares['model'].nunique(), 'encoder')} and {_counted(shares['task'].nunique(), 'task')}"
@@ -88,27 +88,27 @@ def _condition(point: Any) -> str:
 
 def _outcome(points: pandas.DataFrame, original: Any) -> str:
     first = points.iloc[0]
-    model, task, metric, worth = first["model"], first["task"], metric_label(first), baselines_label(first)
+    model, task, metric, baselines = first["model"], first["task"], metric_label(first), baselines_label(first)
     records = points.to_dict("records")
     if original is None or first["fraction"] == 1:
-        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in records]
-        return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, worth]))})"
+        scores = [f"{point['mean']:.3f}{_names_suffix(point, points)}" for point in records]
+        return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
     drops = [f"{drop_label(point['relative_drop'], point['drop_low'], point['drop_high'])}" for point in records]
     full = original["mean"]
     # A share of a score means something only between positive scores.
     if full <= 0 or (points["mean"] < 0).any():
-        scores = [f"{point['mean']:.3f}{_named(point, points)}" for point in records]
-        facts = [metric, f"relative drop {joined(drops)}", worth]
+        scores = [f"{point['mean']:.3f}{_names_suffix(point, points)}" for point in records]
+        facts = [metric, f"relative drop {joined(drops)}", baselines]
         return f"{model} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
     if len(records) == 1:
         kept = [f"{_share(first['mean'] / full)} %"]
-        facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", worth]
+        facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", baselines]
     else:
         kept = [
             f"{_share(point['mean'] / full)} % ({', '.join([*_names(point, points), f'drop {drop}'])})"
             for point, drop in zip(records, drops, strict=True)
         ]
-        facts = [f"{metric} {full:.3f} before", worth]
+        facts = [f"{metric} {full:.3f} before", baselines]
     return f"{model} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
 
 
@@ -118,8 +118,8 @@ def _share(share: float) -> str:
     return f"{100 * share:.1f}" if whole == "100" and share != 1 else whole
 
 
-def _named(point: Any, points: pandas.DataFrame) -> str:
-    """What tells a point from the others of its sentence: `` (zeros)``."""
+def _names_suffix(point: Any, points: pandas.DataFrame) -> str:
+    """What distinguishes a point from the others in its sentence: `` (zeros)``."""
     names = _names(point, points)
     return f" ({', '.join(names)})" if names else ""
 

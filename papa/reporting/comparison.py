@@ -21,7 +21,7 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
         results: each study's ``results.parquet``, by the study's name.
 
     Returns:
-        The columns ``study`` and ``SUMMARY_COLUMNS``; what the studies have in common stands together. Each study's
+        The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are adjacent. Each study's
         drops are relative to its own original score.
     """
     parts = [summarise(frame).assign(study=name) for name, frame in results.items()]

@@ -1,4 +1,4 @@
-"""What a report tells about how its numbers came about."""
+"""How a report's numbers were computed: plan, tasks, coverage, truncation, training of λ, versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def task_rows(study: StudySpec) -> tuple[list[str], list[list[str]]]:
 
 
 def _positive(task: TaskSpec) -> str:
-    """The class that F1 is of, as far as the specification names it."""
+    """The positive class of F1, where the specification names it; else ""."""
     if task.metric != "f1":
         return ""
     return task.positive or (task.labels[1] if task.labels and len(task.labels) > 1 else "")
@@ -89,7 +89,7 @@ def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], li
 
 
 def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What ``papa.corpora.labels`` found to say of a corpus, in sentences."""
+    """The warnings of ``papa.corpora.labels`` on each corpus, in sentences."""
     return [
         f"Beware, {name}: {sentence}."
         for name, metadata in corpora.items()
@@ -99,22 +99,22 @@ def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def ranking_rows(rankings: Mapping[tuple[str, str], Stability], study: StudySpec) -> tuple[list[str], list[list[str]]]:
     """How long λ was trained for each model and task, and what the last epoch still changed in the order."""
-    fractions = [one for one in study.fractions if any(one in found.kept for found in rankings.values())]
+    fractions = [one for one in study.fractions if any(one in stability.kept for stability in rankings.values())]
     headings = ["Model", "Task", "Epochs", "Kendall's τ", *(f"Kept at {fraction_label(one)}" for one in fractions)]
     rows = []
-    for (model, task), found in rankings.items():
-        tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
-        kept = [f"{100 * found.kept[one]:.0f} %" if one in found.kept else NOTHING for one in fractions]
-        rows.append([model, task, str(found.epochs), tau, *kept])
+    for (model, task), stability in rankings.items():
+        tau = NOTHING if stability.kendall_tau is None else f"{stability.kendall_tau:.2f}"
+        kept = [f"{100 * stability.kept[one]:.0f} %" if one in stability.kept else NOTHING for one in fractions]
+        rows.append([model, task, str(stability.epochs), tau, *kept])
     return headings, rows
 
 
 def versions() -> dict[str, str]:
     """Installed versions of what results may depend on."""
-    found = {}
+    installed = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

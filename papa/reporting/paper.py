@@ -1,4 +1,4 @@
-"""The paper's own numbers, set beside ours."""
+"""The paper's own numbers, compared with ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFERENCE_COLUMNS = (*_KEYS, "score", "source")
 
 @dataclass(frozen=True)
 class PaperReference:
-    """What the paper says about one study.
+    """The paper's results for one study.
 
     Attributes:
         points: the paper's scores; columns ``REFERENCE_COLUMNS``, possibly without rows.
@@ -68,7 +68,7 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
 
     A point of the paper at fraction 1 serves every constants kind and order of its model and task, one at
     fraction 0 every order, as in the study itself. Models match by the last part of their names. Points that
-    the study does not have are passed over.
+    the study does not have are ignored.
 
     Returns:
         The summary's columns with ``paper_score``, ``paper_drop``, and ours less the paper's:
@@ -76,10 +76,10 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
     """
     scores: dict[tuple, float] = {}
     for point in points.to_dict("records"):
-        scores[_point(point)] = point["score"]
+        scores[_comparison_key(point)] = point["score"]
     ours = summary.to_dict("records")
-    paper_scores = [scores.get(_point(point), math.nan) for point in ours]
-    originals = [scores.get(_point({**point, "fraction": 1.0}), math.nan) for point in ours]
+    paper_scores = [scores.get(_comparison_key(point), math.nan) for point in ours]
+    originals = [scores.get(_comparison_key({**point, "fraction": 1.0}), math.nan) for point in ours]
     drops = [relative_drop(original, score) for original, score in zip(originals, paper_scores, strict=True)]
     compared = summary.assign(paper_score=paper_scores, paper_drop=drops)
     return compared.assign(
@@ -89,17 +89,17 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
 
 
 def comparison_rows(summary: pandas.DataFrame, points: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table that sets the study's numbers beside the paper's, where it gives one.
+    """Headings and cells of the table that compares the study's numbers with the paper's, where it gives one.
 
     A point that several lines of the study share has one row, as ``comparison_note`` counts it.
     """
     axes = varying(summary)
     rows = []
     for point in _distinct(beside_paper(summary, points).dropna(subset="paper_score")).to_dict("records"):
-        place = _place(point)
+        coordinates = _coordinates(point)
         rows.append(
             [
-                *(axis_label(axis, place[axis]) if place[axis] else NOTHING for axis in axes),
+                *(axis_label(axis, coordinates[axis]) if coordinates[axis] else NOTHING for axis in axes),
                 fraction_label(point["fraction"]),
                 score_label(point["mean"], point["low"], point["high"]),
                 score_label(point["paper_score"]),
@@ -127,11 +127,11 @@ def comparison_note(summary: pandas.DataFrame, points: pandas.DataFrame) -> str:
 
 def _distinct(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Each point once, however many combinations of constants and orders share it."""
-    places = [tuple(_place(point).values()) for point in summary.to_dict("records")]
-    return summary[~pandas.Series(places, index=summary.index, dtype=object).duplicated()]
+    coordinates = [tuple(_coordinates(point).values()) for point in summary.to_dict("records")]
+    return summary[~pandas.Series(coordinates, index=summary.index, dtype=object).duplicated()]
 
 
-def _place(point: dict) -> dict:
+def _coordinates(point: dict) -> dict:
     """The point's axes; None where one changes nothing: both at fraction 1, the order at fraction 0."""
     fraction = round(float(point["fraction"]), 6)
     return {
@@ -143,10 +143,10 @@ def _place(point: dict) -> dict:
     }
 
 
-def _point(point: dict) -> tuple:
-    """The place, with the last part of the model's name."""
-    place = _place(point)
-    return (place.pop("model").rstrip("/").rsplit("/", 1)[-1].lower(), *place.values())
+def _comparison_key(point: dict) -> tuple:
+    """The coordinates, with the last part of the model's name."""
+    coordinates = _coordinates(point)
+    return (coordinates.pop("model").rstrip("/").rsplit("/", 1)[-1].lower(), *coordinates.values())
 
 
 def _signed(difference: float, form: str) -> str:

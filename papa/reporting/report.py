@@ -13,6 +13,7 @@ import jinja2
 import pandas
 import yaml
 
+from papa.ranking import needs_lambda
 from papa.ranking.stability import Stability
 from papa.reporting.answers import answers
 from papa.reporting.details import (
@@ -46,23 +47,21 @@ _BASELINES = (
 )
 _OVER_EXAMPLES = (
     "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and point on the "
-    "same examples. They tell how far other examples could move a number; the intervals above tell how far other "
+    "same examples. They show how far other examples could move a number; the intervals above show how far other "
     "seeds could."
 )
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What the report may tell beyond the scores; everything is optional.
+    """What the report may show beyond the scores; everything is optional.
 
     Attributes:
         corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
         matrices: constant matrices of chosen heads, drawn as heat maps (paper, Figure 4).
-        patterns: one row a model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
+        patterns: one row per model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
         rankings: what λ's last epoch changed in the head order, by (model, task).
-        paper: what the paper says, from ``papa.reporting.paper.read_reference``.
-        seconds: how long the study took; None where unknown.
-        places: where other things lie, such as the MLflow runs: name → path or address.
+        paper: the paper's results, from ``papa.reporting.paper.read_reference``.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,8 +69,6 @@ class Extras:
     patterns: pandas.DataFrame | None = None
     rankings: Mapping[tuple[str, str], Stability] = field(default_factory=dict)
     paper: PaperReference | None = None
-    seconds: float | None = None
-    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,9 +113,9 @@ def write_report(
     Args:
         folder: made if it does not exist.
         study: the resolved study.
-        results: one row a cell.
+        results: one row per cell.
         summary: ``papa.reporting.summary.summarise(results)``.
-        extras: what the report may tell beyond the scores.
+        extras: what the report may show beyond the scores.
     """
     extras = extras or Extras()
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +200,7 @@ def _context(
     specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return {
         "study": study,
-        "ranked": orders_matter(study.fractions) and any(order.startswith("lambda") for order in study.orders),
+        "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
         "plan": plan_sentence(study, summary),
         "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
@@ -212,8 +209,6 @@ def _context(
         "tasks": _Table("Tasks", "", *task_rows(study)),
         "coverage": _optional("Coverage", coverage_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
-        "seconds": extras.seconds,
-        "places": dict(extras.places),
         "versions": versions(),
         "text_columns": TEXT_COLUMNS,
         "specification": specification,

@@ -1,4 +1,4 @@
-"""The summary of a study: every point's score and relative drop with their intervals, and what it is worth."""
+"""The summary of a study: every point's score and relative drop with their intervals, and its baselines."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def _rows_of(points: pandas.DataFrame, combination: dict[str, str]) -> pandas.Da
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """Every point of the study: its score and relative drop with their intervals, and what it is worth.
+    """Every point of the study: its score and relative drop with their intervals, and its baselines.
 
     Args:
-        results: one row a cell, with the columns of ``results.parquet`` (docs/results.md). A point that several
+        results: one row per cell, with the columns of ``results.parquet`` (docs/results.md). A point that several
             combinations share may be listed for each of them or once. Results of older versions lack some columns.
 
     Returns:
@@ -119,10 +119,12 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
             }
         )
     summary = pandas.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    places = {axis: {value: place for place, value in enumerate(results[axis].unique())} for axis in _COMBINATION}
+    positions = {
+        axis: {value: position for position, value in enumerate(results[axis].unique())} for axis in _COMBINATION
+    }
     summary = summary.sort_values(
         [*_COMBINATION, "fraction"],
-        key=lambda column: column.map(places[column.name]) if column.name in places else -column,
+        key=lambda column: column.map(positions[column.name]) if column.name in positions else -column,
         kind="stable",
     )
     return summary.reset_index(drop=True)

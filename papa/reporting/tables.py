@@ -40,8 +40,8 @@ class WrittenTable:
 
     Attributes:
         heading: what it shows.
-        headings: one a column.
-        rows: cells, as many a row as there are headings.
+        headings: one per column.
+        rows: cells, as many in each row as there are headings.
     """
 
     heading: str
@@ -52,9 +52,9 @@ class WrittenTable:
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     """The summary, written out.
 
-    One line of a study (one model, task, constants kind and order) is one table with a row a fraction, then its
-    baselines. Several lines are three tables, scores, relative drops and baselines, the first two with a row a line
-    and a column a fraction. An axis with one value has no column (see ``fixed_caption``).
+    One line of a study (one model, task, constants kind and order) is one table with a row per fraction, then its
+    baselines. Several lines are three tables, scores, relative drops and baselines, the first two with a row per line
+    and a column per fraction. An axis with one value has no column (see ``fixed_caption``).
     """
     if not varying(summary):
         rows = [*_point_rows(summary), *_baseline_points(summary.iloc[0])]
@@ -134,11 +134,11 @@ _SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)")
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line: names come from folders and files."""
-    return _SPECIAL.sub(lambda found: "\\" + found[0], " ".join(text.split()))
+    return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns of even width; numbers, which are all but text columns, stand right."""
+    """A Markdown table with columns of even width; numbers, which are all but text columns, are right-aligned."""
     escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
     right = [heading not in TEXT_COLUMNS for heading in headings]
@@ -154,34 +154,26 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
 
 
-def markdown_summary(summary: pandas.DataFrame) -> str:
-    """The summary as Markdown tables, each under its heading where there are two."""
-    tables = score_tables(summary)
-    if len(tables) == 1:
-        return markdown_table(tables[0].headings, tables[0].rows)
-    return "\n".join(f"**{t.heading}**\n\n{markdown_table(t.headings, t.rows)}" for t in tables)
-
-
 _BASELINES = 2
 """Rows at the end of the table of one line."""
 
 
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
-    """The summary: a row a fraction and a row a baseline, or where there are several lines a row a line.
+    """The summary: a row per fraction and per baseline, or where there are several lines a row per line.
 
     Args:
         summary: as ``papa.reporting.tables.summarise`` returns it.
     """
     tables = score_tables(summary)
     lines = bool(varying(summary))
-    shown = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_points(tables[0])]
-    shown[0].title = escape(fixed_caption(summary)) or None
-    notes = [_explained(summary), shares_note(summary) if lines else "", *marks(summary)]
-    shown[-1].caption = escape(" ".join(filter(None, notes)))
-    return Group(*shown)
+    parts = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_points(tables[0])]
+    parts[0].title = escape(fixed_caption(summary)) or None
+    notes = [_caption(summary), shares_note(summary) if lines else "", *marks(summary)]
+    parts[-1].caption = escape(" ".join(filter(None, notes)))
+    return Group(*parts)
 
 
-def _explained(summary: pandas.DataFrame) -> str:
+def _caption(summary: pandas.DataFrame) -> str:
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
     columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
@@ -207,7 +199,7 @@ def _lines_table(summary: pandas.DataFrame, scores: WrittenTable, drops: Written
     for heading in [*map(fraction_label, fractions), "Drop"]:
         table.add_column(heading, justify="right", no_wrap=True)
     for row, lost in zip(scores.rows, drops.rows, strict=True):
-        table.add_row(escape(", ".join(row[:words])), *map(_below, (*row[words:], lost[-1])))
+        table.add_row(escape(", ".join(row[:words])), *map(_on_two_lines, (*row[words:], lost[-1])))
     return table
 
 
@@ -216,18 +208,18 @@ def _baselines_table(written: WrittenTable) -> Table:
     for heading in written.headings[words:]:
         table.add_column(heading, justify="right")
     for row in written.rows:
-        table.add_row(escape(", ".join(row[:words])), *map(_below, row[words:]))
+        table.add_row(escape(", ".join(row[:words])), *map(_on_two_lines, row[words:]))
     return table
 
 
 def _named_table(written: WrittenTable) -> tuple[int, Table]:
     """A table whose first column holds all names, and how many of the written columns those are."""
-    words = next(place for place, heading in enumerate(written.headings) if heading not in TEXT_COLUMNS)
+    words = next(index for index, heading in enumerate(written.headings) if heading not in TEXT_COLUMNS)
     table = Table(show_lines=True)
     table.add_column(", ".join(written.headings[:words]), overflow="fold")
     return words, table
 
 
-def _below(cell: str) -> str:
+def _on_two_lines(cell: str) -> str:
     """Intervals and answers go below their numbers."""
     return escape(cell.replace(" ± ", "\n±").replace(" ('", "\n('"))

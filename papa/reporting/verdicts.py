@@ -1,4 +1,4 @@
-"""Scores beside what they would be without any attention: who beats it, who is marked, what is averaged."""
+"""Original scores against their baselines: which beat them, which drops are marked, which are averaged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from papa.reporting.wording import METRICS, NOTHING, axis_label, metric_label, p
 from papa.scores.intervals import Interval
 
 MARK = "†"
-"""Stands behind every drop of an encoder and task whose original score does not beat its baselines."""
+"""Marks every drop of an encoder and task whose original score does not beat its baselines."""
 NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
@@ -22,7 +22,7 @@ _ONE_SEED, _NO_ORIGINAL, _NO_BASELINE = (
 
 
 def not_beaten(original: Interval | None, one_answer: float, word_embeddings: float) -> str:
-    """Why an original score counts for no more than its baselines; "" where its interval is above both.
+    """Why an original score does not beat its baselines; "" where its interval is above both.
 
     Args:
         original: s₁ over seeds; None where the study lacks fraction 1.
@@ -78,7 +78,7 @@ def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]
 
 
 def verdict(point: Any) -> str:
-    """``yes``, ``no``, or why nobody can tell."""
+    """``yes``, ``no``, or why it is unknown."""
     if point["beats_baseline"]:
         return "yes"
     return "no" if point["reason"].startswith("does not beat") else f"unknown: {point['reason']}"
@@ -89,7 +89,8 @@ def marks(summary: pandas.DataFrame) -> list[str]:
     groups = present(summary, ("study", "model", "task"))
     points = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
     return [
-        f"{MARK} {', '.join(str(point[axis]) for axis in groups)}: {reason_sentence(point)}, so its drops tell nothing."
+        f"{MARK} {', '.join(str(point[axis]) for axis in groups)}: {reason_sentence(point)}, "
+        "so its drops are inconclusive."
         for point in points.to_dict("records")
     ]
 
@@ -110,9 +111,9 @@ def averageable(points: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
         points: rows of a summary at one fraction.
     """
     kept, left_out = [], {}
-    for place, point in zip(points.index, points.to_dict("records"), strict=True):
+    for index, point in zip(points.index, points.to_dict("records"), strict=True):
         reason = _no_average(point)
-        kept += [] if reason else [place]
+        kept += [] if reason else [index]
         if reason:
             left_out[f"{point['model']} on {point['task']}"] = reason
     return points.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]

@@ -9,13 +9,8 @@ from typing import Any
 
 import pandas
 
-ORDERS = {
-    "lambda": "λ ascending",
-    "lambda_reversed": "λ descending",
-    "first_to_last": "first layer to last",
-    "last_to_first": "last layer to first",
-    "random": "random",
-}
+from papa.ranking import HEAD_ORDERS
+
 METRICS = {
     "accuracy": "accuracy",
     "matthews": "Matthews",
@@ -27,7 +22,7 @@ METRICS = {
     "negative_log_perplexity": "negative log-perplexity",
 }
 AXES = ("model", "task", "constants", "order", "study")
-"""What tells one line of a table or figure from another; only a comparison of studies has a column ``study``."""
+"""What distinguishes lines of a table or figure; only a comparison of studies has a column ``study``."""
 NOTHING = "–"
 
 
@@ -40,15 +35,15 @@ def fraction_label(fraction: float) -> str:
 
 
 def heads_label(fraction: float, share: float) -> str:
-    """A share of heads and, where rounding to whole heads moves it, what it really stands for: ``1/16 (5.6 %)``."""
+    """A share of heads and, where rounding to whole heads changes it, the actual share: ``1/16 (5.6 %)``."""
     label = fraction_label(fraction)
-    # Less is not seen in percent with one decimal.
-    moved = abs(share - fraction) >= 0.0005
-    return f"{label} ({percent_label(share)})" if moved else label
+    # Less is not visible in percent with one decimal.
+    rounded = abs(share - fraction) >= 0.0005
+    return f"{label} ({percent_label(share)})" if rounded else label
 
 
 def shares_note(summary: pandas.DataFrame) -> str:
-    """Which fractions stand for another share of heads, in sentences; "" where none does."""
+    """Which fractions rounding to whole heads changes, in sentences; "" where it changes none."""
     models: dict[str, list[str]] = {}
     for point in summary.drop_duplicates(["model", "fraction"]).to_dict("records"):
         label, share = fraction_label(point["fraction"]), point["share_of_heads"]
@@ -67,10 +62,10 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
 
 
 def metric_label(point: Any) -> str:
-    """The metric in words; F1 with its class: ``F1 of 'equivalent'``.
+    """The metric in words; F1 with its positive class: ``F1 of 'equivalent'``.
 
     Args:
-        point: has ``metric`` and ``positive``, the name of the class that F1 is of.
+        point: has ``metric`` and ``positive``, the name of F1's positive class.
     """
     name = METRICS.get(point["metric"], point["metric"])
     return f"{name} of '{point['positive']}'" if point["positive"] else name
@@ -110,7 +105,7 @@ def range_label(low: float, high: float, *, percent: bool = False) -> str:
 
 def order_label(order: str) -> str:
     """A head order in words."""
-    return ORDERS.get(order, order)
+    return HEAD_ORDERS[order].label if order in HEAD_ORDERS else order
 
 
 def axis_label(axis: str, value: str) -> str:
@@ -130,8 +125,8 @@ def present(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
     """What all rows of the study have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
-    silent = varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
-    return " · ".join(axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in silent)
+    varied = varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
+    return " · ".join(axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in varied)
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:

@@ -1,4 +1,4 @@
-"""What a score is worth: the score of always giving one answer.
+"""The baseline of a score: the score of always giving one answer.
 
 Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points for always answering
 the positive class: 2p / (1 + p) where a share p of the examples is positive. So the baseline is the best that any
@@ -31,7 +31,7 @@ class ConstantAnswer:
 
     Attributes:
         score: on the validation split.
-        answer: the class's name; None where no class is answered (correlations, masked words).
+        answer: the class's name; None where the answer is no class (correlations, masked words).
     """
 
     score: float
@@ -44,7 +44,7 @@ def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: in
     Args:
         corpus: both splits of the task.
         task: its metric and positive class.
-        vocabulary: words that a masked token could be; read for masked language models alone.
+        vocabulary: size of the vocabulary; used for masked language models alone.
 
     Raises:
         DataError: the validation split holds no label, or the task's positive class does not exist.
@@ -53,8 +53,8 @@ def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: in
     if corpus.kind == "mlm":
         seen, _ = labels_of(corpus.split("train"))
         counts = np.bincount(seen, minlength=vocabulary) + 1.0
-        found = np.log(counts / counts.sum())[labels]
-        return ConstantAnswer(scored(task.metric, found, labels, lengths=lengths).score, None)
+        log_probabilities = np.log(counts / counts.sum())[labels]
+        return ConstantAnswer(scored(task.metric, log_probabilities, labels, lengths=lengths).score, None)
     names = corpus.label_names
     if names is None or task.metric == "matthews":
         # One answer for all ranks nothing and correlates with nothing.

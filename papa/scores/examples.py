@@ -1,7 +1,7 @@
 """Metrics as sums over validation examples: what each example adds, and the score of a sum.
 
 A metric that is a function of sums can be computed again on any resample of the examples at the price of one matrix
-product. Every metric is but Spearman's correlation, which needs the examples themselves.
+product. This holds for every metric except Spearman's correlation, which needs the examples themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from papa.spec import Metric
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
 _filters = Lock()
-"""Warning filters belong to the whole process: one thread at a time may set them aside."""
+"""Warning filters are global to the process: one thread at a time may change them."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Answers:
         predictions: classes as int64; numbers for ``spearman``; for ``negative_log_perplexity`` the natural
             log-probability that each masked token's true word received.
         labels: the true classes or numbers; unused by ``negative_log_perplexity``.
-        lengths: labels of each example, summing to n: 1 for a task with one label a row, the labelled words of each
+        lengths: labels of each example, summing to n: 1 for a task with one label per row, the labelled words of each
             sentence where words have labels.
         label_names: the classes' names; tags for the metrics over entities.
-        positive: the class that ``f1`` is of.
+        positive: the positive class of ``f1``.
     """
 
     predictions: Shaped[np.ndarray, " n"]
@@ -76,8 +76,8 @@ def scores_of_resamples(
         columns = [_rank_correlation(column[drawn, 0], column[drawn, 1]) for column in examples.transpose(1, 0, 2)]
         return np.stack(columns, axis=-1)
     resamples, rows = len(drawn), len(examples)
-    places = (drawn + np.arange(resamples)[:, None] * rows).ravel()
-    times = np.bincount(places, minlength=resamples * rows).reshape(resamples, rows).astype(np.float64)
+    flat = (drawn + np.arange(resamples)[:, None] * rows).ravel()
+    times = np.bincount(flat, minlength=resamples * rows).reshape(resamples, rows).astype(np.float64)
     totals = times @ examples.reshape(rows, -1)
     return np.asarray(score_of(metric, totals.reshape(resamples, *examples.shape[1:])))
 
@@ -88,17 +88,17 @@ def _hits(answers: Answers) -> np.ndarray:
 
 
 def _positives(answers: Answers) -> np.ndarray:
-    found, true = answers.predictions == answers.positive, answers.labels == answers.positive
-    return _by_example(np.stack([found & true, found, true], axis=1).astype(np.float64), answers.lengths)
+    predicted, true = answers.predictions == answers.positive, answers.labels == answers.positive
+    return _by_example(np.stack([predicted & true, predicted, true], axis=1).astype(np.float64), answers.lengths)
 
 
 def _margins(answers: Answers) -> np.ndarray:
-    found, true = answers.predictions.astype(np.int64), answers.labels.astype(np.int64)
-    classes = np.arange(len(answers.label_names) if answers.label_names else max(found.max(), true.max()) + 1)
+    predicted, true = answers.predictions.astype(np.int64), answers.labels.astype(np.int64)
+    classes = np.arange(len(answers.label_names) if answers.label_names else max(predicted.max(), true.max()) + 1)
     columns = [
-        (found == true)[:, None],
+        (predicted == true)[:, None],
         np.ones((len(true), 1)),
-        found[:, None] == classes,
+        predicted[:, None] == classes,
         true[:, None] == classes,
     ]
     return _by_example(np.concatenate(columns, axis=1, dtype=np.float64), answers.lengths)
@@ -119,20 +119,20 @@ def _entities(answers: Answers) -> np.ndarray:
     IOB2 tags need no comment. Bare tags (POS) have no B- or I- prefix: seqeval takes a tag's first letter
     for its prefix and the rest for its type, so neighbours whose tags agree but for the first letter become
     one "entity", and tags that begin with O, B, I, E or S are read as those marks. The authors' code scores
-    POS so, and the paper's POS numbers are that score. seqeval warns of every such tag; here it is meant.
+    POS so, and the paper's POS numbers are that score. seqeval warns of every such tag; here this is intended.
     """
     from seqeval.metrics.sequence_labeling import get_entities
 
     assert answers.label_names is not None
     names = np.asarray(answers.label_names, dtype=object)
     ends = np.cumsum(answers.lengths)[:-1]
-    found, true = (np.split(names[classes], ends) for classes in (answers.predictions, answers.labels))
+    predicted, true = (np.split(names[classes], ends) for classes in (answers.predictions, answers.labels))
     with _filters, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* seems not to be NE tag", category=UserWarning)
         counts = []
-        for found_tags, true_tags in zip(found, true, strict=True):
-            predicted, actual = (set(get_entities(list(tags))) for tags in (found_tags, true_tags))
-            counts.append((len(predicted & actual), len(predicted), len(actual)))
+        for sentences in zip(predicted, true, strict=True):
+            found, actual = (set(get_entities(list(tags))) for tags in sentences)
+            counts.append((len(found & actual), len(found), len(actual)))
     return np.array(counts, dtype=np.float64)
 
 
@@ -156,9 +156,9 @@ def _f1(totals: np.ndarray) -> Values:
 def _matthews(totals: np.ndarray) -> Values:
     """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are the same class."""
     correct, labels = totals[..., 0], totals[..., 1]
-    found, true = np.split(totals[..., 2:], 2, axis=-1)
-    covariance = correct * labels - (found * true).sum(-1)
-    spread = (labels**2 - (found**2).sum(-1)) * (labels**2 - (true**2).sum(-1))
+    predicted, true = np.split(totals[..., 2:], 2, axis=-1)
+    covariance = correct * labels - (predicted * true).sum(-1)
+    spread = (labels**2 - (predicted**2).sum(-1)) * (labels**2 - (true**2).sum(-1))
     return _ratio(covariance, np.sqrt(spread))
 
 

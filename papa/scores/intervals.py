@@ -1,5 +1,5 @@
 """Intervals: means over seeds and how far a score falls (paper, Sections 4.1 and 4.2), and the bootstrap over
-validation examples. Those over examples say nothing of seeds, as those over seeds say nothing of examples.
+validation examples. Those over examples do not cover the variance over seeds, nor those over seeds that over examples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Interval:
         mean: the mean of the scores.
         low: lower end of the interval; nan for one seed.
         high: upper end of the interval; nan for one seed.
-        seeds: how many scores it rests on.
+        seeds: how many scores it is computed from.
     """
 
     mean: float
@@ -35,7 +35,7 @@ class Interval:
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     """Student's t interval of the mean of independent scores.
 
-    One score says nothing of its spread: its interval is nan, never a width of zero.
+    One score has no spread: its interval is nan, never a width of zero.
 
     Raises:
         ValueError: there are no scores.
@@ -128,7 +128,7 @@ def over_examples(
         confidence: the share of resamples inside the interval.
 
     Returns:
-        One a point. With fewer than two examples there is nothing to resample and every end is nan; where some
+        One per point. With fewer than two examples there is nothing to resample and every end is nan; where some
         resample's original score is 0, or there is no original, those of the drop are.
     """
     from scipy.stats import bootstrap
@@ -142,10 +142,10 @@ def over_examples(
     def statistic(drawn: Int[np.ndarray, "resamples rows"], axis: int) -> Float[np.ndarray, "two points resamples"]:
         by_seed = np.split(scores_of_resamples(metric, examples, np.atleast_2d(drawn)), seeds, axis=1)
         scores = np.stack([of_point.mean(axis=1) for of_point in by_seed])
-        found = np.stack([scores, _drops(scores, original)])
-        return found if drawn.ndim > 1 else found[..., 0]
+        both = np.stack([scores, _drops(scores, original)])
+        return both if drawn.ndim > 1 else both[..., 0]
 
-    found = bootstrap(
+    resampled = bootstrap(
         (np.arange(rows),),
         statistic,
         n_resamples=RESAMPLES,
@@ -155,8 +155,8 @@ def over_examples(
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    ends = np.stack([found.confidence_interval.low, found.confidence_interval.high], axis=-1)
-    if original is None or (found.bootstrap_distribution[0, original] == 0).any():
+    ends = np.stack([resampled.confidence_interval.low, resampled.confidence_interval.high], axis=-1)
+    if original is None or (resampled.bootstrap_distribution[0, original] == 0).any():
         ends[1] = math.nan
     return [
         OverExamples(score=(float(low), float(high)), drop=(float(drop_low), float(drop_high)))

@@ -44,7 +44,7 @@ def scored(
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.
         label_names: the classes' names; needed by ``entity_f1`` and ``bare_entity_f1``, whose tags they are.
         lengths: labels of each example, summing to n, where an example has several; None: one each.
-        positive: the class that ``f1`` is of.
+        positive: the positive class of ``f1``.
 
     Raises:
         DataError: there is nothing to score, arrays differ in length, or the metric does not fit the labels.
@@ -52,12 +52,12 @@ def scored(
     if len(predictions) == 0:
         raise DataError(f"{metric}: there is nothing to score: the validation split holds no labels")
     if metric != "negative_log_perplexity" and len(predictions) != len(labels):
-        raise DataError(f"{metric}: expected {len(labels)} predictions, one a label, found {len(predictions)}")
+        raise DataError(f"{metric}: expected {len(labels)} predictions, one per label, found {len(predictions)}")
     if metric in ("entity_f1", "bare_entity_f1") and (label_names is None or lengths is None):
         raise DataError(f"{metric}: label_names and lengths are needed to read tags by sentence: give both")
     lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
-    if (found := int(np.sum(lengths))) != len(predictions):
-        raise DataError(f"{metric}: expected lengths that sum to {len(predictions)}, one an example, found {found}")
+    if (total := int(np.sum(lengths))) != len(predictions):
+        raise DataError(f"{metric}: expected lengths that sum to {len(predictions)}, one per example, found {total}")
     examples = example_counts(metric, Answers(predictions, labels, lengths, label_names, positive))
     return Scored(score_of_examples(metric, examples), examples)
 
@@ -70,7 +70,7 @@ def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> 
 
 
 def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
-    """The class that metric ``f1`` is of: the one that ``task.positive`` names, else class 1.
+    """The positive class of metric ``f1``: the one that ``task.positive`` names, else class 1.
 
     Args:
         task: its metric and the name of its positive class.
@@ -88,8 +88,8 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
     if task.positive is None:
         if len(names) > 2:
             raise DataError(
-                f"task '{task.name}': f1 is of one class and there are {len(names)} ({', '.join(names)}): name one of "
-                "them as the task's 'positive', or score with metric accuracy"
+                f"task '{task.name}': f1 needs a positive class and there are {len(names)} classes "
+                f"({', '.join(names)}): name one of them as the task's 'positive', or score with metric accuracy"
             )
         return 1
     if task.positive not in names:
@@ -102,7 +102,7 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 
 
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
-    """The name of the class that metric ``f1`` is of; None for every other metric.
+    """The name of the positive class of metric ``f1``; None for every other metric.
 
     Raises:
         DataError: as ``positive_class``.

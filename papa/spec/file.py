@@ -1,4 +1,5 @@
-"""A study from its YAML file: names become full tasks, paths absolute, overrides laid over, errors one sentence."""
+"""A study from its YAML file: task names become full tasks, paths absolute, overrides are applied, and every error
+is one sentence."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from papa.spec import (
     listed,
 )
 
+REGISTRY = files("papa") / "corpora" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
 """The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 _AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
@@ -34,8 +36,7 @@ _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 def registry() -> dict[str, dict[str, Any]]:
     """The tasks known by name, as mappings that a study may override key by key."""
-    text = (files("papa") / "corpora" / "registry.yaml").read_text()
-    return yaml.safe_load(text)
+    return yaml.safe_load(REGISTRY.read_text())
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
@@ -60,7 +61,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path} is no study: expected a mapping with name, encoders and tasks, found {_kind(document)}"
+            f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}"
         )
     for override in overrides:
         _override(document, override)
@@ -143,12 +144,12 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid on ``base``, mapping by mapping; a mapping that names its own ``kind`` replaces the other whole."""
+    """``base`` with the values of ``over``, recursively; a mapping with a ``kind`` replaces the other whole."""
     merged = dict(base)
     for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and "kind" not in value:
-            merged[key] = _merged(below, value)
+        inner = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping) and "kind" not in value:
+            merged[key] = _merged(inner, value)
         else:
             merged[key] = value
     return merged
@@ -163,35 +164,37 @@ def _override(document: dict[str, Any], override: str) -> None:
     except yaml.YAMLError:
         raise SpecError(f"--set {override}: the value is not YAML") from None
     *parents, last = path.split(".")
-    place: Any = document
+    node: Any = document
     for step, key in enumerate(parents):
-        if isinstance(place, list):
-            place = place[_index(place, key, override)]
-        elif isinstance(place, dict):
-            place = place.setdefault(key, {})
+        if isinstance(node, list):
+            node = node[_index(node, key, override)]
+        elif isinstance(node, dict):
+            node = node.setdefault(key, {})
         # A task, encoder or constants entry given by its bare name becomes a mapping that can take overrides.
-        if isinstance(place, str):
+        if isinstance(node, str):
             container, position = _reach(document, parents[: step + 1])
-            place = {"kind" if parents[0] == "constants" else "name": place}
-            container[position] = place
-    if isinstance(place, list):
-        place[_index(place, last, override)] = value
-    elif isinstance(place, dict):
-        place[last] = value
+            node = {"kind" if parents[0] == "constants" else "name": node}
+            container[position] = node
+    if isinstance(node, list):
+        node[_index(node, last, override)] = value
+    elif isinstance(node, dict):
+        node[last] = value
     else:
-        raise SpecError(f"--set {override}: '{'.'.join(parents)}' holds {_kind(place)}, which has no key '{last}'")
+        raise SpecError(f"--set {override}: '{'.'.join(parents)}' holds {_kind(node)}, which has no key '{last}'")
 
 
 def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
-    place = document
+    node = document
     for key in path[:-1]:
-        place = place[int(key)] if isinstance(place, list) else place[key]
-    return place, int(path[-1]) if isinstance(place, list) else path[-1]
+        node = node[int(key)] if isinstance(node, list) else node[key]
+    return node, int(path[-1]) if isinstance(node, list) else path[-1]
 
 
 def _index(values: list[Any], key: str, override: str) -> int:
     if not key.isdecimal() or int(key) >= len(values):
-        raise SpecError(f"--set {override}: '{key}' is no item of a list of {len(values)}: use 0 to {len(values) - 1}")
+        raise SpecError(
+            f"--set {override}: '{key}' is not an index of a list of {len(values)}: use 0 to {len(values) - 1}"
+        )
     return int(key)
 
 
@@ -200,20 +203,20 @@ def _first_problem(error: ValidationError, origin: str) -> str:
     steps = [str(step) for step in problem["loc"] if step not in ("files", "hub", "embedded", "function-after")]
     where = ".".join(steps) or "the study"
     allowed = problem.get("ctx", {}).get("expected")
-    found = problem.get("input")
+    value = problem.get("input")
     match problem["type"]:
         case "extra_forbidden":
             model = _model_at(steps[:-1])
-            further = (AS_THE_AUTHORS_RAN,) if model is StudySpec else ()
-            known = f": use one of {listed((*model.model_fields, *further))}" if model else ""
+            extra = (AS_THE_AUTHORS_RAN,) if model is StudySpec else ()
+            known = f": use one of {listed((*model.model_fields, *extra))}" if model else ""
             return f"{origin}: unknown key '{where}'{known}"
         case "missing":
             return f"{origin}: '{where}' is missing: add it"
         case "literal_error":
-            return f"{origin}: '{where}' is {found!r}: use {allowed}"
+            return f"{origin}: '{where}' is {value!r}: use {allowed}"
         case _:
-            shown = "" if isinstance(found, dict) else f" (found {found!r})"
-            return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{shown}"
+            found = "" if isinstance(value, dict) else f" (found {value!r})"
+            return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
 
 
 def _model_at(steps: Sequence[str]) -> type[BaseModel] | None:

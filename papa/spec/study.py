@@ -6,10 +6,15 @@ from what only changes speed (``execution``), which never enters a cache key.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, field_validator, model_validator
+from pydantic_core import PydanticKnownError
+
+from papa.attention.controls import CONTROLS
+from papa.ranking.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -26,14 +31,28 @@ Metric = Literal[
     "spearman",
     "negative_log_perplexity",
 ]
-ConstantsKind = Literal["average", "identity", "toeplitz", "zeros", "trained"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Order = Literal["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
 
 
 def listed(values: Any) -> str:
     """Names as a message lists them."""
     return ", ".join(map(str, values))
+
+
+def _one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does not name."""
+
+    def check(value: object) -> object:
+        *most, last = known = list(names())
+        if value not in known:
+            raise PydanticKnownError("literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"})
+        return value
+
+    return BeforeValidator(check)
+
+
+ConstantsKind = Annotated[str, _one_of(lambda: ("average", *CONTROLS, "trained"))]
+Order = Annotated[str, _one_of(lambda: HEAD_ORDERS)]
 
 
 class Frozen(BaseModel):
@@ -82,7 +101,7 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 
 
 class Columns(Frozen):
-    """Which columns of the source hold what. ``label`` holds one value a row, or one a word for ``words``."""
+    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
 
     text: str | None = None
     text_pair: str | None = None
@@ -99,7 +118,7 @@ class ProbeSpec(Frozen):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
-    """Gradients of all that a seed trains are scaled down to this norm together; 0 or null scales nothing."""
+    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
 
@@ -120,7 +139,7 @@ class TaskSpec(Frozen):
     """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct training labels."""
     metric: Metric
     positive: str | None = None
-    """f1: the name of the class that it is of; None takes class 1."""
+    """f1: the name of its positive class; None takes class 1."""
     slots: Annotated[int, Field(ge=4, multiple_of=2)]
     probe: ProbeSpec
     train_rows: Positive | None = None
@@ -153,7 +172,7 @@ class TaskSpec(Frozen):
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
             )
         if self.positive is not None and self.metric != "f1":
-            raise ValueError(f"positive names the class that metric f1 is of, and the metric is {self.metric}")
+            raise ValueError(f"positive: only metric f1 has a positive class, and the metric is {self.metric}")
         if self.positive is not None and self.labels is not None and self.positive not in self.labels:
             raise ValueError(
                 f"positive is '{self.positive}', and no class has that name: use one of {listed(self.labels)}"
@@ -190,21 +209,21 @@ class ConstantsSpec(Frozen):
 
 
 class LayoutSpec(Frozen):
-    """Where the paper and its authors' code part ways on the layout (docs/fidelity.md)."""
+    """Where the paper and its authors' code differ on the layout (docs/fidelity.md)."""
 
     one_text_truncation: Literal["full", "half"] = "full"
     """full: up to S-2 text tokens (paper); half: S/2-1 (authors' code)."""
     segment_ids: Literal["follow", "stay"] = "follow"
-    """follow: segment ids move with their tokens; stay: they keep the places the tokenizer gave them."""
+    """follow: segment ids move with their tokens; stay: they keep the positions the tokenizer gave them."""
 
 
 class RankingSpec(Frozen):
     """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
 
     epochs: Positive | None = None
-    """None takes the task's own, ``probe.epochs``, as the authors did."""
+    """None takes the task's ``probe.epochs``, as the authors did."""
     until_stable: bool = False
-    """Stop before that, once an epoch left the sets of constant heads at the study's fractions as they were."""
+    """Stop early, once an epoch has not changed the sets of constant heads at the study's fractions."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
@@ -217,7 +236,7 @@ class RankingSpec(Frozen):
 
 
 class FeaturesSpec(Frozen):
-    """In what precision features are stored."""
+    """The precision in which features are stored."""
 
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
 
@@ -231,11 +250,11 @@ class ExecutionSpec(Frozen):
     """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is this machine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_tokens: Positive | None = None
-    """Tokens in a micro-batch, padding included; None takes what is fastest on the device."""
+    """Tokens in a micro-batch, padding included; None takes the fastest for the device."""
     shard_rows: Positive = 1024
-    """Rows in a shard of tokenised text: what one lost worker costs."""
+    """Rows in a shard of tokenised text: what the loss of a worker repeats."""
     features_budget_gb: Annotated[float, Field(ge=0)] = 20.0
-    """Disk for one cell's features; beyond it the encoder runs once an epoch for all seeds."""
+    """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
 
 
 class StudySpec(Frozen):
@@ -251,10 +270,11 @@ class StudySpec(Frozen):
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: Precision = "float32"
-    """In which encoders compute: half precision is autocast and needs a GPU; averages and probes keep theirs."""
+    """The precision in which encoders compute: half precision is autocast and needs a GPU; averages and probes keep
+    theirs."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
-    """A CSV of the paper's own numbers, which the report sets beside ours."""
+    """A CSV of the paper's own numbers, which the report compares with ours."""
     execution: ExecutionSpec = ExecutionSpec()
 
     @field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")
@@ -263,5 +283,5 @@ class StudySpec(Frozen):
         labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
         repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
         if repeated:
-            raise ValueError(f"'{repeated[0]}' stands twice")
+            raise ValueError(f"'{repeated[0]}' is listed twice")
         return values

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.attention.constants import FILE, ConstantMatrices, identity, toeplitz, zeros
+from papa.attention.constants import FILE, ConstantMatrices, control
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import ArtifactError
 from papa.spec import EncoderSpec
@@ -29,7 +29,7 @@ def test_saved_and_loaded(tmp_path: Path, reference: EncoderReference) -> None:
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path, reference: EncoderReference) -> None:
-    toeplitz(6, 12, 8).save(tmp_path / "c", reference, {})
+    control("toeplitz", 6, 12, 8).save(tmp_path / "c", reference, {})
     with pytest.raises(ArtifactError, match=r"made for S=8, this study uses S=16: rerun 'average' or set slots: 8"):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
     other = replace(reference, name="other", digest="0" * 64)
@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path, reference: EncoderReference) 
 
 
 def test_controls() -> None:
-    assert torch.equal(identity(2, 3, 4).matrices[1, 2], torch.eye(4))
-    assert torch.equal(zeros(2, 3, 4).matrices, torch.zeros(2, 3, 4, 4))
-    assert toeplitz(2, 3, 4).matrices[0, 0, 0].tolist() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
-    assert torch.equal(toeplitz(2, 3, 4).matrices[0, 0], toeplitz(2, 3, 4).matrices[0, 0].T)
+    assert torch.equal(control("identity", 2, 3, 4).matrices[1, 2], torch.eye(4))
+    assert torch.equal(control("zeros", 2, 3, 4).matrices, torch.zeros(2, 3, 4, 4))
+    assert control("toeplitz", 2, 3, 4).matrices[0, 0, 0].tolist() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+    assert torch.equal(control("toeplitz", 2, 3, 4).matrices[0, 0], control("toeplitz", 2, 3, 4).matrices[0, 0].T)

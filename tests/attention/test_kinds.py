@@ -11,19 +11,19 @@ from torch import Tensor
 from transformers import AutoModel
 
 from papa.attention.average import averaging
-from papa.attention.constants import CONTROLS, ConstantMatrices
+from papa.attention.constants import ConstantMatrices, control
+from papa.attention.controls import CONTROLS
 from papa.attention.replacement import replaced
 from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.ranking import constant_count, head_order
+from papa.ranking import HEAD_ORDERS, constant_count, head_order
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants
 
 SLOTS = 64
-KINDS = ("average", "identity", "toeplitz", "zeros")
-ORDERS = ("lambda", "lambda_reversed", "first_to_last", "last_to_first", "random")
+KINDS = ("average", *CONTROLS)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def sentences(shared: Path) -> Inputs:
 
 def constants_of(kind: str, encoder: Encoder, sentences: Inputs) -> ConstantMatrices:
     if kind != "average":
-        return CONTROLS[kind](encoder.layers, encoder.heads, SLOTS)
+        return control(kind, encoder.layers, encoder.heads, SLOTS)
     with torch.inference_mode(), averaging(encoder, SLOTS) as averager:
         encoder.observe(sentences[8:48].compact())
     return averager.result().average()
@@ -74,12 +74,12 @@ def test_every_kind_equals_plain(minilm: Encoder, plain, sentences: Inputs, kind
     expected = plain_states(plain, inputs, constants, heads)
     with replaced(minilm, constants, heads):
         assert largest_difference(minilm, inputs, expected) < 1e-5
-    other = CONTROLS["identity" if kind == "toeplitz" else "toeplitz"](minilm.layers, minilm.heads, SLOTS)
+    other = control("identity" if kind == "toeplitz" else "toeplitz", minilm.layers, minilm.heads, SLOTS)
     with replaced(minilm, other, heads):
         assert largest_difference(minilm, inputs, expected) > 0.01
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", HEAD_ORDERS)
 @pytest.mark.parametrize("fraction", [0.5, 0.0625])
 def test_every_order_equals_plain(minilm: Encoder, plain, sentences: Inputs, order: str, fraction: float) -> None:
     inputs, constants = sentences[0:8], constants_of("average", minilm, sentences)
@@ -98,7 +98,7 @@ def test_zeros_put_out_nothing(minilm: Encoder, sentences: Inputs) -> None:
     attention = minilm.family.attentions(minilm.model)[2]
     hook = attention.register_forward_hook(lambda module, inputs, output: outputs.append(output[0]))
     try:
-        with torch.inference_mode(), replaced(minilm, CONTROLS["zeros"](6, 12, SLOTS), [(2, 0), (2, 5)]):
+        with torch.inference_mode(), replaced(minilm, control("zeros", 6, 12, SLOTS), [(2, 0), (2, 5)]):
             minilm.observe(sentences[0:8].compact())
     finally:
         hook.remove()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.attention.constants import identity, toeplitz, zeros
+from papa.attention.constants import control
 from papa.attention.patterns import head_patterns, special_slots
 
 SLOTS = 64
@@ -21,7 +21,7 @@ def uniform() -> torch.Tensor:
 
 
 def test_identity_is_diagonal_and_concentrated() -> None:
-    patterns = head_patterns(identity(2, 3, SLOTS).matrices, SEEN, SPECIAL)
+    patterns = head_patterns(control("identity", 2, 3, SLOTS).matrices, SEEN, SPECIAL)
     assert patterns.diagonal.all()
     assert patterns.concentrated.all()
     assert not patterns.special.any()
@@ -38,13 +38,13 @@ def test_uniform_has_no_pattern() -> None:
 
 
 def test_toeplitz_is_diagonal_but_not_concentrated() -> None:
-    patterns = head_patterns(toeplitz(1, 1, SLOTS).matrices, SEEN, SPECIAL)
+    patterns = head_patterns(control("toeplitz", 1, 1, SLOTS).matrices, SEEN, SPECIAL)
     assert patterns.diagonal.all()
     assert not patterns.concentrated.any()
 
 
 def test_pruned_heads_show_nothing() -> None:
-    patterns = head_patterns(zeros(1, 2, SLOTS).matrices, SEEN, SPECIAL)
+    patterns = head_patterns(control("zeros", 1, 2, SLOTS).matrices, SEEN, SPECIAL)
     assert all(value == 0 for value in patterns.summary().values())
 
 
@@ -87,7 +87,7 @@ def test_entries_never_seen_do_not_matter() -> None:
     seen = SEEN.clone()
     seen[1:-1, 40:-1] = False
     seen[40:-1, :] = False
-    matrices = toeplitz(1, 1, SLOTS).matrices
+    matrices = control("toeplitz", 1, 1, SLOTS).matrices
     other = matrices.clone()
     other[..., ~seen] = 7.0
     first, second = head_patterns(matrices, seen, SPECIAL), head_patterns(other, seen, SPECIAL)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.attention.mixing import mixed
 from papa.encoders.deberta import SlotConvolution
 from papa.encoders.dispatch import Dispatch
@@ -82,7 +82,7 @@ def test_convolution_over_slots_equals_padded(kernel: int) -> None:
 
 def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
     encoder, batch = Encoder(random_model("deberta_v3").float()), some_inputs(1).compact()
-    constants = toeplitz(encoder.layers, encoder.heads, SLOTS)
+    constants = control("toeplitz", encoder.layers, encoder.heads, SLOTS)
     theta = torch.zeros(encoder.layers, encoder.heads, requires_grad=True)
     with torch.inference_mode():
         encoder.hidden_states(batch)

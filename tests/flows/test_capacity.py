@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from benchmarks.memory import own_memory
 from papa.attention.average import AttentionSums, average_split
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import load_encoder
@@ -47,7 +47,7 @@ study, corpus = StudySpec.model_validate_json(study), load_corpus(Path(corpus))
 task = study.tasks[0]
 with own_memory() as peak:
     encoder = load_encoder(resolve_encoder(EncoderSpec(name=folder)))
-    constants = toeplitz(encoder.layers, encoder.heads, task.slots)
+    constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
     if stage == "average":
         sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=512)
         total = AttentionSums(torch.zeros_like(sums.sums), torch.zeros_like(sums.counts))
@@ -114,7 +114,7 @@ def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> No
     store = tmp_path / "store"
     finished = papa("run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000")
     assert finished.code == 1
-    assert re.search(r"error: .* GB a worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
+    assert re.search(r"error: .* GB per worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
     assert not (store / "artifacts").exists()
 
 

@@ -58,7 +58,10 @@ def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
     assert found["mlm"].rows == (ROWS, ROWS // 2)
     assert all(one.unseen is None for one in found.values())
     assert not any(file.endswith((".safetensors", ".bin")) for file in files_of(public))
-    assert [note.partition(": ")[0] for note in checked.unseen] == [f"encoders.0 ({BERT})", f"encoders.1 ({DEBERTA})"]
+    assert [note.partition(": ")[0] for note in checked.unchecked] == [
+        f"encoders.0 ({BERT})",
+        f"encoders.1 ({DEBERTA})",
+    ]
     commits = [
         one.revision for one in (*checked.inputs.study.encoders, *(t.source for t in checked.inputs.study.tasks))
     ]
@@ -130,7 +133,7 @@ def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(on_hub: Hub
     on_hub.stop()
     forget()
     checked = check_study(study(*TASKS), Store(tmp_path), for_plan=True)
-    (note,) = checked.unseen
+    (note,) = checked.unchecked
     assert note.startswith(f"the hub cannot be reached ({on_hub.address}")
-    assert note.endswith("published shapes and sizes are planned with")
+    assert note.endswith("published shapes and sizes are used instead")
     assert {encoder.layers for encoder in checked.inputs.encoders} == {12}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import zeros
+from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
@@ -39,7 +39,7 @@ def test_the_probe_on_word_embeddings_sees_no_attention(
     name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     corpus, task = corpora[name], tasks[name]
-    pruned = zeros(encoder.layers, encoder.heads, corpus.slots)
+    pruned = control("zeros", encoder.layers, encoder.heads, corpus.slots)
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
     found = {}
     for what, model in (("embeddings", WordEmbeddings(encoder)), ("encoder", encoder)):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import identity
+from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora import TokenisedCorpus, read_source
 from papa.encoders.encoder import Encoder
@@ -279,7 +279,7 @@ def test_a_cell_sees_the_replacement_around_it(budget: float, dropout: bool, cel
     options: dict[str, Any] = {"budget": budget, "probe": {"encoder_dropout": dropout}}
     before = scores(cell("wikitext", **options))
     some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]
-    with replaced(encoder, identity(encoder.layers, encoder.heads, 32), some):
+    with replaced(encoder, control("identity", encoder.layers, encoder.heads, 32), some):
         inside = scores(cell("wikitext", **options))
     assert np.abs(inside - before).min() > 1e-3
     np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)

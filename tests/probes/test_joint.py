@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices, toeplitz
+from papa.attention.constants import ConstantMatrices, control
 from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
@@ -33,7 +33,7 @@ def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, Token
     def built(name: str, dropout: bool = False, on: Encoder = encoder) -> tuple[JointGradients, TokenisedCorpus]:
         task, corpus = tasks[name], corpora[name]
         task = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": dropout})})
-        constants: ConstantMatrices = toeplitz(encoder.layers, encoder.heads, task.slots)
+        constants: ConstantMatrices = control("toeplitz", encoder.layers, encoder.heads, task.slots)
         found = lambda_gradients(encoder=on, constants=constants, corpus=corpus, task=task, seed=0)
         return found, corpus
 
@@ -87,7 +87,7 @@ def test_the_whole_is_the_probes_own_mean_loss(
     loss, _ = total(gradients, parts_of(split, MINIBATCH, 60, (0,)))
     probe = build_probe(encoder, corpus, tasks["wnut17"], [0])
     batch = micro_batch(split, MINIBATCH)
-    constants = toeplitz(encoder.layers, encoder.heads, corpus.slots)
+    constants = control("toeplitz", encoder.layers, encoder.heads, corpus.slots)
     with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
         features = live_features(encoder.token_states(batch), split, batch)
         logits = probe(features.values.flatten(1)[None])[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices, toeplitz
+from papa.attention.constants import ConstantMatrices, control
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder
@@ -49,7 +49,7 @@ def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Tokenise
 def test_training_moves_the_matrices_of_constant_heads_alone(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec
 ) -> None:
-    start = toeplitz(LAYERS, 12, SLOTS)
+    start = control("toeplitz", LAYERS, 12, SLOTS)
     matrices = torch.nn.Parameter(start.matrices.clone())
     probe = build_probe(encoder, corpus, task, [0])
     with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), HEADS[:30]):
@@ -98,7 +98,7 @@ def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
     monkeypatch.setattr(joint, "joint_step", seen_by_matrices)
     options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": tmp_path}
     evaluate_cell(encoder, corpus, task, [3], **options)
-    evaluate_trained_cell(encoder, toeplitz(LAYERS, 12, SLOTS), HEADS, corpus, task, [3], **options)
+    evaluate_trained_cell(encoder, control("toeplitz", LAYERS, 12, SLOTS), HEADS, corpus, task, [3], **options)
     assert probed == joined
     assert [len(rows) for rows in joined] == [16] * 8, "two epochs of 64 rows"
     assert sorted(row for rows in joined[:4] for row in rows) == list(range(64))
@@ -109,7 +109,7 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCor
     def scores(seeds: list[int]) -> list[float]:
         found = evaluate_trained_cell(
             encoder,
-            toeplitz(LAYERS, 12, SLOTS),
+            control("toeplitz", LAYERS, 12, SLOTS),
             HEADS,
             corpus,
             task,
@@ -130,7 +130,7 @@ def test_examples_stand_in_the_splits_order(minilm: Encoder, corpus: TokenisedCo
     """Batches are scored shortest first; what a row adds is paired with the same row of other cells."""
     matthews = task.model_copy(update={"metric": "matthews"})
     options = {"features": FeaturesSpec(), "execution": ExecutionSpec(batch_tokens=256), "scratch": Path()}
-    (found,) = evaluate_trained_cell(minilm, toeplitz(6, 12, SLOTS), HEADS, corpus, matthews, [0], **options)
+    (found,) = evaluate_trained_cell(minilm, control("toeplitz", 6, 12, SLOTS), HEADS, corpus, matthews, [0], **options)
     labels = corpus.split("validation").labels
     assert 0 < labels.mean() < 1
     # The last columns say which class each row has.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy
 import pandas
 
+from papa.reporting.tables import markdown_table, score_tables
 from papa.spec import StudySpec
 
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -23,7 +24,7 @@ def results(
     fractions: Sequence[float] = FRACTIONS,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pandas.DataFrame:
-    """One row a cell; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
+    """One row per cell; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
     rows = []
     for model in models:
         for task, metric in tasks:
@@ -65,6 +66,12 @@ def results(
                                 }
                             )
     return pandas.DataFrame(rows)
+
+
+def markdown_of(summary: pandas.DataFrame) -> str:
+    """The summary's tables as the report writes them, each under its heading where there are several."""
+    tables = [(table.heading, markdown_table(table.headings, table.rows)) for table in score_tables(summary)]
+    return tables[0][1] if len(tables) == 1 else "\n".join(f"**{heading}**\n\n{rows}" for heading, rows in tables)
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:

@@ -12,7 +12,7 @@ import torch
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from papa.attention.constants import identity
+from papa.attention.constants import control
 from papa.attention.patterns import head_patterns, special_slots
 from papa.reporting.figures import (
     HeadMatrix,
@@ -146,7 +146,7 @@ def test_slots_never_seen_are_left_out_of_a_heat_map() -> None:
 
 def test_example_heads_show_each_pattern_and_hide_what_was_never_seen() -> None:
     slots = 16
-    matrices = identity(2, 2, slots).matrices
+    matrices = control("identity", 2, 2, slots).matrices
     matrices[0, 1] = 0.0
     matrices[0, 1, :, 0] = 1.0
     matrices[1, 0] = 0.0

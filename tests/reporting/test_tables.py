@@ -13,8 +13,8 @@ from rich.console import Console
 from scipy import stats
 
 from papa.reporting.summary import SUMMARY_COLUMNS, read_summary, summarise
-from papa.reporting.tables import markdown_summary, markdown_table, summary_table
-from tests.reporting.studies import FRACTIONS, results
+from papa.reporting.tables import markdown_table, summary_table
+from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")
 ORDERS = ("lambda", "random")
@@ -79,19 +79,19 @@ def test_points_listed_once_give_the_same_summary_as_points_listed_for_each_comb
 def test_without_fraction_one_there_is_no_drop() -> None:
     summary = summarise(results(fractions=(0.5, 0.0)))
     assert summary["relative_drop"].isna().all()
-    assert "–" in markdown_summary(summary)
+    assert "–" in markdown_of(summary)
 
 
 def test_one_seed_has_no_interval() -> None:
     summary = summarise(results(seeds=(0,)))
     assert summary[["low", "high"]].isna().all(axis=None)
-    assert "±" not in markdown_summary(summary)
+    assert "±" not in markdown_of(summary)
 
 
 def test_markdown_of_one_line_of_a_study() -> None:
     frame = results(fractions=(1.0, 0.0625, 0.0), seeds=(0, 1))
     frame["score"] = [0.91, 0.89, 0.82, 0.78, 0.92, 0.90]
-    assert markdown_summary(summarise(frame)) == (
+    assert markdown_of(summarise(frame)) == (
         "|         Own attention | Constant heads |         Score |          Drop |\n"
         "| --------------------: | -------------: | ------------: | ------------: |\n"
         "|                     1 |              0 | 0.900 ± 0.127 |         0.0 % |\n"
@@ -106,7 +106,7 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
     frame = results(constants=("average", "zeros"), fractions=(1.0, 0.5))
     frame["score"] = frame["fraction"] * 0.2 + 0.5 - frame["seed"] * 0.01
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0.5), "score"] = 0.4
-    assert markdown_summary(summarise(frame)) == (
+    assert markdown_of(summarise(frame)) == (
         "**Scores**\n\n"
         "| Constants |             1 |           1/2 |\n"
         "| --------- | ------------: | ------------: |\n"
@@ -155,7 +155,7 @@ def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     summary = summarise(frame)
     assert set(summary["reason"]) == {reason}
     assert set(summary["beats_baseline"]) == {not reason}
-    for text in (rendered(summary), markdown_summary(summary)):
+    for text in (rendered(summary), markdown_of(summary)):
         assert ("†" in text) == bool(reason)
 
 
@@ -183,7 +183,7 @@ def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
     }
     assert "1/16 (5.6 %)" in rendered(summary)
     many = results(constants=KINDS)
-    assert "1/16 (5.6 %)" in markdown_summary(summarise(many))
+    assert "1/16 (5.6 %)" in markdown_of(summarise(many))
     assert "1/16 stands for 5.6 % of the heads of all-MiniLM-L6-v2" in " ".join(rendered(summarise(many)).split())
     # With 144 heads 1/16 is 9 of them: nothing to say.
     assert "6.2 %" not in rendered(summarise(many.assign(heads=144, constant_heads=144 * (1 - many["fraction"]))))
@@ -191,7 +191,7 @@ def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
 
 def test_f1_says_of_which_class_it_is() -> None:
     summary = summarise(results(tasks=(("mrpc", "f1"), ("cola", "matthews"))))
-    assert "F1 of 'equivalent'" in markdown_summary(summary)
+    assert "F1 of 'equivalent'" in markdown_of(summary)
     assert "F1 of 'equivalent': mean" in rendered(summarise(results(tasks=(("mrpc", "f1"),))))
 
 
@@ -199,7 +199,7 @@ def test_names_cannot_break_out_of_a_table() -> None:
     name = "a|b <img src=x> [c](http://d) `e` *f* _g_ [/red]"
     frame = results(models=(name, "other"), constants=KINDS).assign(one_answer=name)
     summary = summarise(frame)
-    text = markdown_summary(summary)
+    text = markdown_of(summary)
     assert "\\<img src=x\\> \\[c\\](http://d) \\`e\\` \\*f\\* \\_g\\_" in text
     assert len({line.count("|") - line.count("\\|") for line in text.splitlines() if "average" in line}) == 1
     assert "[/red]" in rendered(summary, width=400), "Rich shows it and takes it for no markup"

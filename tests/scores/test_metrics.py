@@ -62,13 +62,13 @@ def test_a_positive_class_that_no_class_is_called_is_one_sentence_with_the_names
         positive_class(f1_task(positive="equivalnt"), ("different", "equivalent"))
     with pytest.raises(ValidationError, match="positive is 'maybe', and no class has that name: use one of no, yes"):
         f1_task(positive="maybe", labels=["no", "yes"])
-    with pytest.raises(ValidationError, match="positive names the class that metric f1 is of, and the metric is acc"):
+    with pytest.raises(ValidationError, match="positive: only metric f1 has a positive class, and the metric is acc"):
         f1_task(positive="yes", labels=["no", "yes"], metric="accuracy")
 
 
 def test_f1_of_more_than_two_classes_needs_its_class_named() -> None:
     names = ("no", "yes", "maybe")
-    with pytest.raises(DataError, match=r"there are 3 \(no, yes, maybe\): name one of them"):
+    with pytest.raises(DataError, match=r"there are 3 classes \(no, yes, maybe\): name one of them"):
         positive_class(f1_task(), names)
     assert positive_class(f1_task(positive="maybe"), names) == 2
 
@@ -152,12 +152,12 @@ def test_nothing_to_score() -> None:
 
 
 def test_predictions_and_labels_must_pair() -> None:
-    with pytest.raises(DataError, match="expected 2 predictions, one a label, found 3"):
+    with pytest.raises(DataError, match="expected 2 predictions, one per label, found 3"):
         score("accuracy", np.zeros(3, int), np.zeros(2, int))
 
 
 def test_lengths_must_cover_the_tags() -> None:
-    with pytest.raises(DataError, match="sum to 3, one an example, found 2"):
+    with pytest.raises(DataError, match="sum to 3, one per example, found 2"):
         score("entity_f1", np.zeros(3, int), np.zeros(3, int), IOB, np.array([2]))
     with pytest.raises(DataError, match="label_names and lengths"):
         score("entity_f1", np.zeros(3, int), np.zeros(3, int))

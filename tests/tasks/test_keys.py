@@ -266,7 +266,8 @@ def stages(kind: type[Step]) -> Iterator[type[Step]]:
 
 
 def test_every_stage_has_an_example() -> None:
-    assert {type(step) for step in EXAMPLES} == set(stages(Step))
+    ours = {kind for kind in stages(Step) if kind.__module__.startswith("tasks.")}
+    assert {type(step) for step in EXAMPLES} == ours
     assert LEFT_OUT.keys() == {"*", *STAGES}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.corpora.corpus import tokenise_corpus
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import ArtifactError
@@ -57,7 +57,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
 def step(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Rank:
     folder = tmp_path_factory.mktemp("rank")
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder / "corpus", shard_rows=1024)
-    toeplitz(encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
+    control("toeplitz", encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
     corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
     return Rank("rank", 0.0, encoder, corpus, constants, task, RANKING)
 

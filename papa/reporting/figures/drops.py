@@ -23,7 +23,7 @@ class Drops:
     """Each encoder's original score and its drop at the lowest fraction, means over the tasks that all share.
 
     Attributes:
-        points: columns ``model, original, relative_drop``, one row an encoder; empty where no task is left.
+        points: columns ``model, original, relative_drop``, one row per encoder; empty where no task is left.
         fraction: the lowest input-dependent fraction.
         line: constants and order, where the study has several; else empty.
         tasks: the tasks of the means.
@@ -46,7 +46,7 @@ class Drops:
 
     @property
     def condition(self) -> str:
-        """Where the drop is taken."""
+        """The fraction of the drop, in words."""
         return "with every head constant" if self.fraction == 0 else f"at {fraction_label(self.fraction)}"
 
     @property
@@ -66,7 +66,7 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     ``beats_baseline``), or where a share of the score means nothing.
 
     Args:
-        summary: as ``papa.reporting.tables.summarise`` returns it; of several constants or orders the first
+        summary: as ``papa.reporting.summary.summarise`` returns it; of several constants or orders the first
             is taken.
     """
     lowest = float(summary["fraction"].min())
@@ -129,14 +129,14 @@ def drops_figure(drops: Drops) -> Figure:
 
 
 def _name_points(panel: Axes, points: pandas.DataFrame) -> None:
-    """Write each encoder's name beside its point, towards the middle, where there is room."""
+    """Write each encoder's name beside its point, on the side towards the middle of the panel."""
     low, high = panel.get_xlim()
     for point in points.to_dict("records"):
-        place = 100 * point["relative_drop"]
-        right = place > (low + high) / 2
+        drop = 100 * point["relative_drop"]
+        right = drop > (low + high) / 2
         panel.annotate(
             point["model"],
-            (place, point["original"]),
+            (drop, point["original"]),
             xytext=(-9 if right else 9, 0),
             textcoords="offset points",
             ha="right" if right else "left",

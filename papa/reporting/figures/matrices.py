@@ -1,4 +1,4 @@
-"""Constant matrices of chosen heads as heat maps, and which heads are worth showing (paper, Figure 4)."""
+"""Constant matrices of chosen heads as heat maps, and the choice of heads to show (paper, Figure 4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from papa.reporting.figures.canvas import styled
 
 @dataclass(frozen=True)
 class HeadMatrix:
-    """One head's constant matrix and how it is called in the figure.
+    """One head's constant matrix and its title in the figure.
 
     Attributes:
         title: such as ``BERT, layer 3, head 5``.
@@ -31,7 +31,7 @@ class HeadMatrix:
 
 
 def matrices_figure(heads: Sequence[HeadMatrix]) -> Figure:
-    """Heat maps side by side, four a row, on one colour scale; brightness follows the square root.
+    """Heat maps side by side, four per row, on one colour scale; brightness follows the square root.
 
     Slots that no matrix has ever seen are left out; the ticks name the slots that are there.
     """
@@ -71,7 +71,7 @@ def example_heads(
 
     Args:
         matrices: C, not normalised.
-        seen: which pairs of slots the average met.
+        seen: which pairs of slots the average covers.
         patterns: of the same matrices.
     """
     wanted = {

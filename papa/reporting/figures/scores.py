@@ -22,12 +22,12 @@ _LINE_AXES = ("model", "constants", "order", "study")
 
 
 def scores_figure(summary: pandas.DataFrame) -> Figure:
-    """One panel a task, one line a model, constants kind and head order, with 95 % intervals.
+    """One panel per task, one line per model, constants kind and head order, with 95 % intervals.
 
-    The study's fractions stand at even steps, from all heads with their own attention (left) to none (right).
+    The study's fractions are evenly spaced, from all heads with their own attention (left) to none (right).
 
     Args:
-        summary: as ``papa.reporting.tables.summarise`` returns it.
+        summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     tasks = list(summary["task"].unique())
     columns = min(len(tasks), _PANELS_PER_ROW)
@@ -46,13 +46,13 @@ def scores_figure(summary: pandas.DataFrame) -> Figure:
 
 def _draw_task(panel: Axes, points: pandas.DataFrame, summary: pandas.DataFrame) -> None:
     fractions = sorted(summary["fraction"].unique(), reverse=True)
-    places = {fraction: place for place, fraction in enumerate(fractions)}
+    positions = {fraction: position for position, fraction in enumerate(fractions)}
     lines = list(_lines(points, summary))
     for number, (label, colour, marker, line, members) in enumerate(lines):
         # Lines are set a little apart, or the intervals of close lines would hide each other.
         shift = 0.0 if len(lines) == 1 else 0.16 * (number / (len(lines) - 1) - 0.5)
         panel.errorbar(
-            [places[fraction] + shift for fraction in members["fraction"]],
+            [positions[fraction] + shift for fraction in members["fraction"]],
             members["mean"],
             yerr=[
                 (members["mean"] - members["low"]).fillna(0),
@@ -79,7 +79,7 @@ def _lines(
     """Label, colour, marker, dashes and points of every line; its look is the same in every panel."""
     axes = varying(summary, _LINE_AXES)
     colours = rcParams["axes.prop_cycle"].by_key()["color"]
-    by_colour = {value: place for place, value in enumerate(summary[axes[0]].unique())} if axes else {}
+    by_colour = {value: index for index, value in enumerate(summary[axes[0]].unique())} if axes else {}
     dashed = list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
     present_axes = present(summary, _LINE_AXES)
     for key, members in points.groupby(present_axes, sort=False):

@@ -1,0 +1,70 @@
+"""A stage is a file of its own in tasks/ with a ``Step``, which enters the graph in flows/build.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from flows.graph import Graph, Node
+from flows.plan import plan_study
+from flows.progress import StudyProgress
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.progress import Progress
+from papa.spec import EncoderSpec, ExecutionSpec
+from papa.storage.artifacts import published, reference
+from papa.workers import WorkerPool
+from tasks.perform import perform
+from tasks.step import Session, Step
+from tasks.store import Store
+
+
+@dataclass(frozen=True)
+class Vocabulary(Step):
+    """How many words an encoder knows."""
+
+    stage: ClassVar[str] = "vocabulary"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    def upstream(self) -> dict[str, str | None]:
+        return {"encoder": self.encoder.digest}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        progress(0, 1)
+        words = len(load_encoder(self.encoder).word_embeddings)
+        with published(self.folder(session.store), self.metadata()) as scratch:
+            (scratch / "words.json").write_text(json.dumps(words))
+
+
+def test_a_step_runs_once_and_again_for_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, lines = Store(tmp_path / "store"), []
+    store.make()
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    node = Node("vocabulary", "vocabulary · minilm", 1.0, (), lambda name, flops: Vocabulary(name, flops, encoder))
+    session = Session(store, WorkerPool(1), ExecutionSpec(), StudyProgress(lines.append))
+
+    def states() -> list[str]:
+        return [step.state for step in plan_study(Graph((node,), ()), store, {})]
+
+    assert states() == ["to run"]
+    result = perform.fn(node.step([]), session)
+    folder = Path(node.step([]).folder(store))
+    assert json.loads((folder / "words.json").read_text()) == 30522
+    assert result["digest"] == reference(folder).digest
+    assert states() == ["cached"]
+    assert perform.fn(node.step([]), session) == result
+    assert len(lines) == 1, "it ran once"
+
+    monkeypatch.setattr(Vocabulary, "version", 2)
+    assert states() == ["to run"]
+    assert perform.fn(node.step([]), session)["key"] != result["key"]
+    assert len(lines) == 2
