@@ -87,6 +87,7 @@ def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:
         (b'{"format": 2}', "is a store of format 2, this PAPA knows format 1: use the version that made it"),
         (b"{", rf"{MARKER} is damaged: if this is a PAPA store, write"),
         (b"[]", "is damaged"),
+        (b"", "is damaged"),
     ],
 )
 def test_a_marker_of_something_else_is_refused(store: Store, data: bytes, told: str) -> None:
