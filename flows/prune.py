@@ -59,13 +59,13 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
 def _users(store: Store) -> tuple[str, list[Unused]]:
     """The processes that use the store, in words; and the registrations of those that died on this machine."""
     alive, ended = [], []
-    for name, silent in running(store).items():
+    for name, idle in running(store).items():
         process = Process.parse(name)
         if process is not None and process.gone:
-            ended.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - silent))
+            ended.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - idle))
         else:
             where = f"process {process.pid} on {process.host}" if process else name
-            alive.append(f"{where}, last heard of {duration(silent)} ago")
+            alive.append(f"{where}, last heard of {duration(idle)} ago")
     return "; ".join(alive), ended
 
 
