@@ -56,7 +56,7 @@ def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measure
             "folder": folder / f"lambda-{next(numbers)}",
             "metadata": {},
         }
-        pool.run(rank, encoder=encoder, arguments=arguments, urgency=URGENCY, with_team=True)
+        pool.run(rank, encoder=encoder, arguments=arguments, urgency=URGENCY, with_helpers=True)
 
     def all_shards(pool: WorkerPool) -> None:
         with ThreadPoolExecutor(SHARDS) as threads:

