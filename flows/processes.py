@@ -75,15 +75,15 @@ FLOW = "papa-study"
 TAG = "driver="
 
 
-def name_driver(run: UUID, tags: Iterable[str]) -> None:
-    """Tag a flow run with the process that runs it.
+def describe_run(run: UUID, name: str, tags: Iterable[str]) -> None:
+    """Name a flow run, and tag it with the process that runs it.
 
     Done from inside the flow: tags given around it would go to its task runs, too, and cost each a request.
     """
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        client.update_flow_run(run, tags=[*tags, f"{TAG}{Process.this()}"])
+        client.update_flow_run(run, name=name, tags=[*tags, f"{TAG}{Process.this()}"])
 
 
 def mark_crashed_runs() -> int:

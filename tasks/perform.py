@@ -37,12 +37,12 @@ def _cache_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
 )
 def perform(step: Step, session: Session) -> dict[str, str]:
     """Run a step unless its artifact is there; say under which stage, key and digest the artifact lies."""
-    if not step.is_complete(session.store):
-        what = f"{step.stage}-{step.key}"
-        with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
-            if not step.is_complete(session.store):
-                with session.reporter.running(step.name, step.flops) as progress:
-                    step.run(session, progress)
+    what = f"{step.stage}-{step.key}"
+    with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
+        # Asked while nobody else works on it: another run may have made it meanwhile.
+        if not step.is_complete(session.store):
+            with session.reporter.running(step.name, step.flops) as progress:
+                step.run(session, progress)
     reference = session.store.reference(step.stage, step.key)
     return {"stage": step.stage, "key": step.key, "digest": reference.digest}
 
