@@ -1,4 +1,4 @@
-"""Which process is meant (an id is reused, an id with its start time is not), and the runs that killed ones left."""
+"""Processes by machine, id and start (an id alone is used again), and the flow runs that killed ones left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Process:
     Attributes:
         host: the machine's name.
         pid: its id.
-        started: its start, in clock ticks after boot; 0 where the system does not tell.
+        started: its start, in clock ticks after boot; 0 where the system does not say.
     """
 
     host: str

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from papa.progress import Progress as Tell
+from papa.progress import Progress as Report
 
 _LINE_SECONDS = 15.0
 _STUDY = "study"
@@ -53,12 +53,12 @@ class StudyProgress:
                 self._study = self._bars.add_task(_STUDY, total=1.0, left="")
 
     @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Tell]:
+    def running(self, name: str, flops: float) -> Iterator[Report]:
         """While the block runs, the step ``name`` is in progress; it is shown once a worker took it up."""
         started = 0.0
         bar: TaskID | None = None
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             nonlocal started, bar
             with self._lock:
                 if not started:
@@ -75,7 +75,7 @@ class StudyProgress:
                 self._show_study()
 
         try:
-            yield tell
+            yield report
         finally:
             with self._lock:
                 if self._bars and bar is not None:
@@ -88,51 +88,40 @@ class StudyProgress:
             self._remaining.finish(name, cached=cached)
             seconds = self._done.pop(name, None)
             text = f"{name}: already there" if cached or seconds is None else f"{name}: done in {duration(seconds)}"
-            if self._bars:
-                self._bars.console.print(f"[green]✓[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[green]✓[/]", text)
             self._show_study()
 
     def waits(self, name: str) -> None:
         """Another run works on a step; its result is waited for."""
         with self._lock:
-            text = f"{name}: waits for another run that works on it"
-            if self._bars:
-                self._bars.console.print(f"[yellow]…[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[yellow]…[/]", f"{name}: waits for another run that works on it")
 
     def warned(self, name: str, sentence: str) -> None:
         """A step found something that readers of the scores must know."""
         with self._lock:
-            if self._bars:
-                self._bars.console.print(f"[yellow]![/] {escape(f'{name}: {sentence}')}")
-            else:
-                self._line(f"{name}: {sentence}")
+            self._say("[yellow]![/]", f"{name}: {sentence}")
 
     def again(self, name: str, reason: str) -> None:
         """A step failed and will be tried again."""
         with self._lock:
-            text = f"{name}: will be tried again: {reason}"
-            if self._bars:
-                self._bars.console.print(f"[yellow]↻[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""
         with self._lock:
             self._remaining.finish(name, cached=True)
-            if self._bars:
-                self._bars.console.print(f"[red]✗[/] {escape(f'{name}: {reason}')}")
-            else:
-                self._line(f"{name}: failed: {reason}")
+            self._say("[red]✗[/]", f"{name}: failed: {reason}")
 
     def _show_study(self) -> None:
         if self._bars and self._study is not None:
             left = _left(self._remaining.seconds())
             self._bars.update(self._study, completed=self._remaining.share(), left=left)
+
+    def _say(self, mark: str, text: str) -> None:
+        if self._bars:
+            self._bars.console.print(f"{mark} {escape(text)}")
+        else:
+            self._line(text)
 
     def _line(self, text: str) -> None:
         if self._bars:

@@ -1,7 +1,7 @@
 """Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, or one that a study starts.
 
 The latter listens on loopback alone, logs into the store, and ends with the study: as the process exits, and, where
-that is killed, by the kernel's word to its children (Linux).
+that is killed, by the signal that the kernel sends its children (Linux).
 """
 
 from __future__ import annotations

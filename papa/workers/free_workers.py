@@ -53,11 +53,6 @@ class FreeWorkers:
         for worker in workers:
             self._expect(worker)
 
-    @property
-    def waiting(self) -> int:
-        """How many wait for a worker."""
-        return len(self._waiting)
-
     @contextmanager
     def taken(self, urgency: int, with_helpers: bool = False) -> Iterator[list[WorkerHandle]]:
         """Take the next free worker; with helpers, all others that are idle at that moment as well.

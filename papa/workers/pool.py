@@ -85,11 +85,6 @@ class WorkerPool:
         return self._gpus > 0
 
     @property
-    def started(self) -> bool:
-        """Whether Ray runs."""
-        return self._ray is not None
-
-    @property
     def closed(self) -> bool:
         """Whether its block has ended."""
         return self._closed
