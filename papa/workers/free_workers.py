@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import time
@@ -48,7 +47,7 @@ class FreeWorkers:
         self._coming: dict[Any, WorkerHandle] = {}
         self._nobody_since = time.monotonic()
         self._refusal: PapaError | None = None
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: set[tuple[int, int]] = set()
         self._numbers = itertools.count()
         for worker in workers:
             self._expect(worker)
@@ -63,15 +62,14 @@ class FreeWorkers:
         """
         ticket = (-urgency, next(self._numbers))
         with self._change:
-            heapq.heappush(self._waiting, ticket)
+            self._waiting.add(ticket)
             try:
                 self._poll()
-                while not (self._free and self._waiting[0] == ticket):
+                while not (self._free and min(self._waiting) == ticket):
                     self._change.wait(_POLL_SECONDS if self._coming else None)
                     self._poll()
             finally:
                 self._waiting.remove(ticket)
-                heapq.heapify(self._waiting)
                 self._change.notify_all()
             taken = [self._free.pop()]
             if with_helpers:
