@@ -84,10 +84,10 @@ def run(
         place.make()
         checked = check_study(spec, place, workers=workers, ray_address=ray_address)
         from flows.environment import prepare_environment
-        from flows.launch import launch
+        from flows.run import run_checked
 
         prepare_environment(place, verbose=verbose)
-        launch(checked, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
+        run_checked(checked, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
 
 
 @app.command()

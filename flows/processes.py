@@ -1,4 +1,4 @@
-"""Which process is meant (an id is reused, an id with its start time is not), and the runs that killed ones left."""
+"""Processes by machine, id and start (an id alone is used again), and the flow runs that killed ones left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Process:
     Attributes:
         host: the machine's name.
         pid: its id.
-        started: its start, in clock ticks after boot; 0 where the system does not tell.
+        started: its start, in clock ticks after boot; 0 where the system does not say.
     """
 
     host: str
@@ -75,15 +75,15 @@ FLOW = "papa-study"
 TAG = "driver="
 
 
-def name_driver(run: UUID, tags: Iterable[str]) -> None:
-    """Tag a flow run with the process that runs it.
+def describe_run(run: UUID, name: str, tags: Iterable[str]) -> None:
+    """Name a flow run, and tag it with the process that runs it.
 
     Done from inside the flow: tags given around it would go to its task runs, too, and cost each a request.
     """
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        client.update_flow_run(run, tags=[*tags, f"{TAG}{Process.this()}"])
+        client.update_flow_run(run, name=name, tags=[*tags, f"{TAG}{Process.this()}"])
 
 
 def mark_crashed_runs() -> int:

@@ -88,51 +88,40 @@ class StudyProgress:
             self._remaining.finish(name, cached=cached)
             seconds = self._done.pop(name, None)
             text = f"{name}: already there" if cached or seconds is None else f"{name}: done in {duration(seconds)}"
-            if self._bars:
-                self._bars.console.print(f"[green]✓[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[green]✓[/]", text)
             self._show_study()
 
     def waits(self, name: str) -> None:
         """Another run works on a step; its result is waited for."""
         with self._lock:
-            text = f"{name}: waits for another run that works on it"
-            if self._bars:
-                self._bars.console.print(f"[yellow]…[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[yellow]…[/]", f"{name}: waits for another run that works on it")
 
     def warned(self, name: str, sentence: str) -> None:
         """A step has a warning for readers of the scores."""
         with self._lock:
-            if self._bars:
-                self._bars.console.print(f"[yellow]![/] {escape(f'{name}: {sentence}')}")
-            else:
-                self._line(f"{name}: {sentence}")
+            self._say("[yellow]![/]", f"{name}: {sentence}")
 
     def again(self, name: str, reason: str) -> None:
         """A step failed and will be tried again."""
         with self._lock:
-            text = f"{name}: will be tried again: {reason}"
-            if self._bars:
-                self._bars.console.print(f"[yellow]↻[/] {escape(text)}")
-            else:
-                self._line(text)
+            self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""
         with self._lock:
             self._remaining.finish(name, cached=True)
-            if self._bars:
-                self._bars.console.print(f"[red]✗[/] {escape(f'{name}: {reason}')}")
-            else:
-                self._line(f"{name}: failed: {reason}")
+            self._say("[red]✗[/]", f"{name}: failed: {reason}")
 
     def _show_study(self) -> None:
         if self._bars and self._study is not None:
             left = _left(self._remaining.seconds())
             self._bars.update(self._study, completed=self._remaining.share(), left=left)
+
+    def _say(self, mark: str, text: str) -> None:
+        if self._bars:
+            self._bars.console.print(f"{mark} {escape(text)}")
+        else:
+            self._line(text)
 
     def _line(self, text: str) -> None:
         if self._bars:

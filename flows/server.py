@@ -1,7 +1,7 @@
 """Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, or one that a study starts.
 
 The latter listens on loopback alone, logs into the store, and ends with the study: as the process exits, and, where
-that is killed, by the kernel's word to its children (Linux).
+that is killed, by the signal that the kernel sends its children (Linux).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tasks.store import Store
 _HOST = "127.0.0.1"
 _START_SECONDS = 90.0
 _END_SECONDS = 5.0
+_REQUEST_SECONDS = 15.0
 _PR_SET_PDEATHSIG = 1
 _UNUSED_SERVICES = (
     "SCHEDULER",
@@ -122,13 +123,6 @@ def _serve(door: int, parent: int) -> None:
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=door)])
 
 
-if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:]))
-
-
-_SECONDS = 15.0
-
-
 def check_server() -> None:
     """Make sure that the Prefect server answers, takes the credentials and is of a version that fits.
 
@@ -144,7 +138,7 @@ def check_server() -> None:
     address = without_password(PREFECT_API_URL.value())
     try:
         with (
-            temporary_settings({PREFECT_API_REQUEST_TIMEOUT: _SECONDS, PREFECT_CLIENT_MAX_RETRIES: 0}),
+            temporary_settings({PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS, PREFECT_CLIENT_MAX_RETRIES: 0}),
             get_client(sync_client=True) as client,
         ):
             client.raise_for_api_version_mismatch()
@@ -158,3 +152,7 @@ def check_server() -> None:
         raise TransientError(
             f"Prefect at {address} {found}: start a server there, or unset PREFECT_API_URL and papa starts its own"
         ) from None
+
+
+if __name__ == "__main__":
+    _serve(*map(int, sys.argv[1:]))

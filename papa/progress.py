@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""How work reports how far it is."""
 
 from collections.abc import Callable
 
@@ -7,4 +7,4 @@ Progress = Callable[[int, int], None]
 
 
 def silent(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report to nobody."""

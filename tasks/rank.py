@@ -14,7 +14,7 @@ from papa.progress import Progress
 from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verify
-from papa.workers.team import Alone, Crew
+from papa.workers.group import Replicas, WorkerGroup
 from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LAMBDA = "lambda.safetensors"
 ORDERS = "orders.json"
-_FEEDS_A_TEAM = 1.25
+_FEEDS_HELPERS = 1.25
 """Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
 
 
@@ -76,16 +76,16 @@ class Rank(WorkerStep):
         }
 
     def run(self, session: Session, progress: Progress) -> None:
-        with_team = self.feeds_a_team(session.pool.on_gpu)
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, with_team=with_team)
+        with_helpers = self.feeds_helpers(session.pool.on_gpu)
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, with_helpers=with_helpers)
 
-    def feeds_a_team(self, on_gpu: bool) -> bool:
+    def feeds_helpers(self, on_gpu: bool) -> bool:
         """Whether minibatches have work for more than one worker; others finish more with other steps."""
         from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.path)
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
-        return tokens > _FEEDS_A_TEAM * part_tokens(on_gpu)
+        return tokens > _FEEDS_HELPERS * part_tokens(on_gpu)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         from safetensors.torch import save_file
@@ -94,7 +94,7 @@ class Rank(WorkerStep):
         from papa.ranking.stability import stability
 
         corpus, constants = self.opened()
-        with (context.team or Alone(encoder)).crew(self.gradients, {}) as crew:
+        with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {}) as replicas:
             lambdas = train_lambda(
                 encoder,
                 constants,
@@ -102,7 +102,7 @@ class Rank(WorkerStep):
                 self.task,
                 self.ranking,
                 sets=self.sets,
-                each=partial(_gradients_by, crew),
+                each=partial(_gradients_by, replicas),
                 progress=context.progress,
             )
         seed = self.ranking.seed
@@ -113,7 +113,7 @@ class Rank(WorkerStep):
             (folder / ORDERS).write_text(json.dumps(orders) + "\n")
 
     def gradients(self, *, encoder: Encoder) -> JointGradients:
-        """The gradients of λ and probe on one member of a crew, which opens the inputs itself."""
+        """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""
         from papa.ranking.learned import lambda_gradients
 
         corpus, constants = self.opened()
@@ -128,8 +128,8 @@ class Rank(WorkerStep):
         return open_corpus(self.corpus.folder, self.corpus.digest), constants
 
 
-def _gradients_by(crew: Crew, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
-    return crew.each("gradient", values, parts, [part.tokens for part in parts])
+def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
 def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:

@@ -18,7 +18,7 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published
 from papa.storage.cache import scratch_folder
 from papa.workers import WorkerPool
-from papa.workers.team import Team
+from papa.workers.group import WorkerGroup
 from tasks.store import Store, cache_key
 
 
@@ -115,10 +115,10 @@ def compute_step(
     execution: ExecutionSpec,
     progress: Progress,
     encoder: Any = None,
-    team: Team | None = None,
+    group: WorkerGroup | None = None,
 ) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
-    step.compute(encoder, Context(step, store, execution, progress, team))
+    step.compute(encoder, Context(step, store, execution, progress, group))
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ class Context:
         store: where its artifact goes.
         execution: settings that change speed and never results.
         progress: called with (done, total).
-        team: the workers that may help; None where none were asked for.
+        group: the workers that may help; None where none were asked for.
     """
 
     step: Step
     store: Store
     execution: ExecutionSpec
     progress: Progress
-    team: Team | None = None
+    group: WorkerGroup | None = None
     _started: float = field(default_factory=time.monotonic)
 
     @cached_property

@@ -14,13 +14,13 @@ from papa.spec import EncoderSpec
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
 
 
-class SiteError(PapaError):
+class MachineError(PapaError):
     """A machine of the cluster does not fit the driver's."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """The driver's machine, for workers on others to compare with theirs.
+class Machine:
+    """What of the driver's machine those of its workers must share.
 
     Attributes:
         versions: of the libraries that results depend on, without build labels such as ``+cu126``.
@@ -33,27 +33,27 @@ class Site:
     elsewhere: bool = False
 
     @classmethod
-    def of_driver(cls, shared: Path | None) -> Site:
-        """The site of a driver whose workers are on a cluster."""
+    def of_driver(cls, shared: Path | None) -> Machine:
+        """The machine of a driver whose workers are on a cluster."""
         return cls(tuple(_versions().items()), str(shared) if shared else None, elsewhere=True)
 
     def check(self) -> None:
         """Compare with the machine that this runs on.
 
         Raises:
-            SiteError: a library's version differs, or the store's folder is not there.
+            MachineError: a library's version differs, or the store's folder is not there.
         """
         if not self.elsewhere:
             return
         found = _versions()
         for name, wanted in self.versions:
             if found[name] != wanted:
-                raise SiteError(
+                raise MachineError(
                     f"node {_node()} has {name} {found[name]}, the driver has {wanted}: "
                     "install the same version on every node"
                 )
         if self.shared is not None and not Path(self.shared).is_file():
-            raise SiteError(
+            raise MachineError(
                 f"node {_node()} does not see {Path(self.shared).parent} of the store: "
                 "use a store that all nodes reach, such as --store s3://bucket/papa, or a shared folder"
             )

@@ -23,9 +23,9 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
 from papa.progress import Progress, silent
 from papa.workers import ray_session
-from papa.workers.machine import Site
-from papa.workers.members import Member, Members
-from papa.workers.worker import BOARD, TOLD_SECONDS, Board, Worker, WorkerError
+from papa.workers.free_workers import FreeWorkers, WorkerHandle
+from papa.workers.machine import Machine
+from papa.workers.worker import PROGRESS_BOARD, PROGRESS_SECONDS, ProgressBoard, Worker, WorkerError
 
 _GRACE_SECONDS = 0.7
 """How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
@@ -64,7 +64,7 @@ class WorkerPool:
         self._calls = itertools.count()
         self._ray: Any = None
         self._board: Any = None
-        self._beginning: Future[Members] | None = None
+        self._beginning: Future[FreeWorkers] | None = None
         self._size = workers or os.cpu_count() or 1
         self._gpus = 0
         self._temporary: Path | None = None
@@ -85,11 +85,6 @@ class WorkerPool:
         return self._gpus > 0
 
     @property
-    def started(self) -> bool:
-        """Whether Ray runs."""
-        return self._ray is not None
-
-    @property
     def closed(self) -> bool:
         """Whether its block has ended."""
         return self._closed
@@ -106,7 +101,7 @@ class WorkerPool:
         self.close()
 
     def begin(self) -> None:
-        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call tells what went wrong."""
+        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says what went wrong."""
         with self._starting:
             if self._closed:
                 raise RuntimeError("the pool is closed")
@@ -124,18 +119,18 @@ class WorkerPool:
         arguments: dict[str, Any],
         progress: Progress = silent,
         urgency: int = 0,
-        with_team: bool = False,
+        with_helpers: bool = False,
         at_driver: bool = False,
     ) -> Any:
         """Call a module-level function on the next free worker and wait for its result.
 
         Args:
-            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder`` and ``team``.
+            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder`` and ``group``.
             encoder: loaded on the worker, unless it was the last one there.
             arguments: plain values, addresses and specifications.
-            progress: told from this thread how far the call is.
+            progress: called from this thread with how far the call is.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
-            with_team: workers that are idle when the call begins help with it.
+            with_helpers: workers that are idle when the call begins help with it.
             at_driver: what the function reads lies on this machine alone; on a cluster it runs here.
 
         Raises:
@@ -144,13 +139,13 @@ class WorkerPool:
         if at_driver and self._address:
             with self._at_driver:
                 return function(**arguments, progress=progress)
-        members = self._started()
+        free = self._started()
         if urgency <= 0:
             time.sleep(_GRACE_SECONDS)
         for _ in range(_ATTEMPTS):
-            with members.taken(urgency, with_team) as (worker, *helpers):
+            with free.taken(urgency, with_helpers) as (worker, *helpers):
                 try:
-                    return self._call(worker, helpers if with_team else None, function, encoder, arguments, progress)
+                    return self._call(worker, helpers if with_helpers else None, function, encoder, arguments, progress)
                 except self._ray.exceptions.RayActorError:
                     worker.lost = True
         raise WorkerError(
@@ -175,8 +170,8 @@ class WorkerPool:
 
     def _call(
         self,
-        worker: Member,
-        helpers: list[Member] | None,
+        worker: WorkerHandle,
+        helpers: list[WorkerHandle] | None,
         function: Callable[..., Any],
         encoder: EncoderReference | None,
         arguments: dict[str, Any],
@@ -187,26 +182,26 @@ class WorkerPool:
         progress(0, 1)
         pending = worker.actor.run.remote(function, encoder, arguments, call, names)
         try:
-            while not ray.wait([pending], timeout=TOLD_SECONDS)[0]:
-                told = ray.get(self._board.read.remote(call))
-                if told is not None:
-                    progress(*told)
+            while not ray.wait([pending], timeout=PROGRESS_SECONDS)[0]:
+                known = ray.get(self._board.read.remote(call))
+                if known is not None:
+                    progress(*known)
             return ray.get(pending)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, PapaError):
                 raise type(error.cause)(str(error.cause)) from None
             raise
 
-    def _started(self) -> Members:
+    def _started(self) -> FreeWorkers:
         self.begin()
         assert self._beginning is not None
         return self._beginning.result()
 
-    def _start(self) -> Members:
+    def _start(self) -> FreeWorkers:
         if self._address:
-            ray, site = ray_session.join(self._address), self._site()
+            ray, machine = ray_session.join(self._address), self._machine()
         else:
-            (ray, self._temporary), site = ray_session.start(self._size, self._folder), Site()
+            (ray, self._temporary), machine = ray_session.start(self._size, self._folder), Machine()
         self._ray = ray
         resources = ray.cluster_resources()
         gpus = self._gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
@@ -217,22 +212,22 @@ class WorkerPool:
                 f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} workers: "
                 "give at most as many --workers, or add nodes"
             )
-        board = ray.remote(Board).options(name=BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+        board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
         self._board = board.remote()
         actor = ray.remote(Worker)
         share = _share(gpus, self._size)
         names = [f"papa-worker-{number}" for number in range(self._size)]
         workers = [
-            actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, site)
+            actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, machine)
             for name in names
         ]
-        return Members(ray, [Member(name, worker) for name, worker in zip(names, workers, strict=True)])
+        return FreeWorkers(ray, [WorkerHandle(name, worker) for name, worker in zip(names, workers, strict=True)])
 
-    def _site(self) -> Site:
+    def _machine(self) -> Machine:
         if self._shared and self._folder is not None:
             self._marker = self._folder / f".driver.{uuid.uuid4().hex}"
             self._marker.touch()
-        return Site.of_driver(self._marker)
+        return Machine.of_driver(self._marker)
 
 
 def _share(gpus: int, workers: int) -> float:

@@ -123,11 +123,11 @@ def join(address: str) -> Any:
     try:
         ray.init(address=address, log_to_driver=True, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        told = " ".join(str(error).split())
-        if "version mismatch" in told.lower():
-            raise ClusterError(f"the Ray cluster at {address} refuses this machine: {told}") from None
+        why = " ".join(str(error).split())
+        if "version mismatch" in why.lower():
+            raise ClusterError(f"the Ray cluster at {address} refuses this machine: {why}") from None
         raise ClusterError(
-            f"the Ray cluster at {address} answers but refuses ({told[:200]}): check RAY_AUTH_MODE=token and "
+            f"the Ray cluster at {address} answers but refuses ({why[:200]}): check RAY_AUTH_MODE=token and "
             f"RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and that this machine is a node (else use {_CLIENT}host:10001)"
         ) from None
     return ray

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from papa.encoders.reference import EncoderReference
 from papa.errors import TransientError
 from papa.progress import Progress
-from papa.workers.machine import Site
-from papa.workers.team import NotInCrew, Together
+from papa.workers.group import NoReplica, WorkerGroup
+from papa.workers.machine import Machine
 
-BOARD = "papa-progress"
-TOLD_SECONDS = 0.3
+PROGRESS_BOARD = "papa-progress"
+PROGRESS_SECONDS = 0.3
 
 
 class WorkerError(TransientError):
@@ -28,29 +28,29 @@ class Worker:
 
     Args:
         device: "auto" takes the GPU that Ray gave it, where it gave one.
-        site: what its machine must have in common with the driver's.
+        driver: what its machine must have in common with the driver's.
     """
 
-    def __init__(self, device: Literal["auto", "cpu", "cuda"], site: Site) -> None:
+    def __init__(self, device: Literal["auto", "cpu", "cuda"], driver: Machine) -> None:
         import ray
 
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         self._device = device
-        self._site = site
+        self._driver = driver
         # By name: a handle among the arguments of a restarted actor might be lost.
-        self._board: Any = ray.get_actor(BOARD)
+        self._board: Any = ray.get_actor(PROGRESS_BOARD)
         self._encoder: Any = None
         self._loaded: EncoderReference | None = None
-        self._member: Any = None
+        self._replica: Any = None
 
     def ready(self) -> None:
         """Nothing, as soon as the worker can take a call.
 
         Raises:
-            SiteError: its machine does not fit the driver's.
+            MachineError: its machine does not fit the driver's.
         """
-        self._site.check()
+        self._driver.check()
 
     def run(
         self,
@@ -60,46 +60,46 @@ class Worker:
         call: int,
         helpers: Sequence[str] | None,
     ) -> Any:
-        """``function(**arguments, progress=…)``, with ``encoder=`` and ``team=`` where they are asked for."""
+        """``function(**arguments, progress=…)``, with ``encoder=`` and ``group=`` where they are asked for."""
         import torch
 
-        self._site.check()
+        self._driver.check()
         torch.set_num_threads(1)
         given: dict[str, Any] = {}
         if encoder is not None:
             given["encoder"] = self._load(encoder)
             if helpers is not None:
-                given["team"] = Together(given["encoder"], encoder, helpers)
+                given["group"] = WorkerGroup(given["encoder"], encoder, helpers)
         return function(**given, **arguments, progress=self._progress(call))
 
-    def join(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
-        """Make this worker's member of a crew: ``factory(encoder=…, **arguments)``."""
+    def make_replica(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
+        """Make this worker's replica of an object: ``factory(encoder=…, **arguments)``."""
         import torch
 
-        self._site.check()
+        self._driver.check()
         torch.set_num_threads(1)
-        self._member = factory(encoder=self._load(encoder), **arguments)
+        self._replica = factory(encoder=self._load(encoder), **arguments)
 
-    def ask(self, method: str, shared: Any, part: Any) -> Any:
-        """Call a method of this worker's member of a crew.
+    def call_replica(self, method: str, shared: Any, part: Any) -> Any:
+        """Call a method of this worker's replica.
 
         Raises:
-            NotInCrew: it has none, as it was started again since.
+            NoReplica: it has none, as it was started again since.
         """
-        if self._member is None:
-            raise NotInCrew
-        return getattr(self._member, method)(shared, part)
+        if self._replica is None:
+            raise NoReplica
+        return getattr(self._replica, method)(shared, part)
 
-    def leave(self) -> None:
-        """Give the member up."""
-        self._member = None
+    def drop_replica(self) -> None:
+        """Give the replica up."""
+        self._replica = None
 
     def _load(self, reference: EncoderReference) -> Any:
         if self._loaded != reference:
             from papa.encoders.encoder import load_encoder
 
             self._encoder, self._loaded = None, None
-            self._encoder = load_encoder(self._site.encoder(reference), self._chosen_device())
+            self._encoder = load_encoder(self._driver.encoder(reference), self._chosen_device())
             self._loaded = reference
         return self._encoder
 
@@ -113,23 +113,23 @@ class Worker:
     def _progress(self, call: int) -> Progress:
         last = 0.0
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= TOLD_SECONDS or done >= total:
+            if now - last >= PROGRESS_SECONDS or done >= total:
                 last = now
-                self._board.tell.remote(call, done, total)
+                self._board.write.remote(call, done, total)
 
-        return tell
+        return report
 
 
-class Board:
+class ProgressBoard:
     """How far each call is; an actor once Ray wraps it."""
 
     def __init__(self) -> None:
         self._progress: dict[int, tuple[int, int]] = {}
 
-    def tell(self, call: int, done: int, total: int) -> None:
+    def write(self, call: int, done: int, total: int) -> None:
         self._progress[call] = (done, total)
 
     def read(self, call: int) -> tuple[int, int] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +98,21 @@ def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
     path = folder / name
     path.write_text(yaml.safe_dump(study, sort_keys=False))
     return str(path)
+
+
+@contextmanager
+def readable_once(folder: Path, study: object) -> Iterator[str]:
+    """The path of a study that is gone once it was read: a named pipe, removed before its reader is at its end."""
+    path = folder / "once.yaml"
+    os.mkfifo(path)
+
+    def write() -> None:
+        with path.open("w") as pipe:
+            pipe.write(yaml.safe_dump(study, sort_keys=False))
+            path.unlink()
+
+    threading.Thread(target=write, daemon=True).start()
+    yield str(path)
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas
@@ -15,12 +17,30 @@ from safetensors.torch import load_file
 from flows.processes import Process
 from papa.reporting.summary import read_summary
 from tasks.rank import LAMBDA
-from tests.flows.conftest import SMALL, Finished, artifacts, papa, words, write_study
+from tests.flows.conftest import SMALL, Finished, artifacts, environment, papa, readable_once, words, write_study
 from tests.flows.history import FlowRun, flow_runs
 
 pytestmark = pytest.mark.server
 
 COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
+AS_DEPLOYED = """
+import sys, yaml
+from flows.environment import prepare_environment
+from flows.server import start_own_server
+from tasks.store import Store
+
+study, store = sys.argv[1:]
+prepare_environment(Store(store))
+start_own_server(Store(store)).wait()
+from prefect.flows import load_flow_from_entrypoint
+
+with open("infra/prefect.yaml") as file:
+    deployments = yaml.safe_load(file)["deployments"]
+flows = {one["name"]: load_flow_from_entrypoint(one["entrypoint"]) for one in deployments}
+for one in deployments:
+    flows[one["name"]].validate_parameters(one["parameters"])
+print(flows["demo"](study=study, store=store))
+"""
 
 
 def logged_runs(store: Path) -> pandas.DataFrame:
@@ -55,10 +75,13 @@ def first(store: Path, study: str) -> Finished:
 
 
 @pytest.fixture(scope="module")
-def second(first: Finished, store: Path, study: str) -> tuple[Finished, dict[str, int], FlowRun]:
-    """The same study again: what it printed, the artifacts before it, what Prefect recorded."""
+def second(
+    first: Finished, store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Finished, dict[str, int], FlowRun]:
+    """The same study again, readable once: what it printed, the artifacts before it, what Prefect recorded."""
     before = artifacts(store, *COMPUTED, "aggregate", "track")
-    finished = papa("run", study, "--store", str(store))
+    with readable_once(tmp_path_factory.mktemp("again"), SMALL) as study:
+        finished = papa("run", study, "--store", str(store))
     assert finished.code == 0, finished.err
     return finished, before, flow_runs(store)[-1]
 
@@ -250,3 +273,21 @@ def test_the_flow_run_names_the_study_and_its_process(second: tuple[Finished, di
     assert process is not None
     assert process.here
     assert process.gone
+
+
+def test_the_deployed_flow_needs_its_parameters_alone(first: Finished, store: Path, tmp_path: Path) -> None:
+    with readable_once(tmp_path, SMALL) as study:
+        done = subprocess.run(
+            [sys.executable, "-c", AS_DEPLOYED, study, str(store)],
+            cwd=Path(__file__).parents[2],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(store / "studies" / "small")
+    run = flow_runs(store)[-1]
+    assert run.name == "small"
+    assert {"small", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(run.tags)
+    assert {step.state for step in run.steps.values()} == {"Cached"}

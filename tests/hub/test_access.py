@@ -17,7 +17,7 @@ from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
-from papa.workers.machine import Site
+from papa.workers.machine import Machine
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 
@@ -150,13 +150,13 @@ def test_a_workers_machine_fetches_for_itself(
     on_hub.publish("models", "lab/one", folders["newer"])
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "node" / "hub"))
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "node" / "cache"))
-    there = Site.of_driver(None).encoder(here)
+    there = Machine.of_driver(None).encoder(here)
     assert there == replace(here, folder=there.folder)
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
     on_hub.stop()
     with pytest.raises(EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"):
-        Site.of_driver(None).encoder(here)
+        Machine.of_driver(None).encoder(here)
 
 
 def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(on_hub: Hub, tmp_path: Path) -> None:

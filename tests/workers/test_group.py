@@ -1,4 +1,4 @@
-"""Laws of a team: whoever computes a part, and whoever is lost, the results are the same."""
+"""Laws of a group of workers: whoever computes a part, and whoever is lost, the results are the same."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
-from papa.workers.team import Alone, spread
+from papa.workers.group import WorkerGroup, spread
 from tests.workers.parts import NUMBERS, Part, both_ready, own_process, squares
 
 LAYERS = 6
 EXPECTED = [number * number + LAYERS for number in range(NUMBERS)]
 
 
-def test_alone_gives_the_results_in_order() -> None:
-    with Alone(SimpleNamespace(layers=LAYERS)).crew(Part, {"leader": 0}) as crew:
-        found = crew.each("square", False, range(NUMBERS), [1] * NUMBERS)
+def test_a_leader_alone_gives_the_results_in_order() -> None:
+    with WorkerGroup(SimpleNamespace(layers=LAYERS)).replicas(Part, {"leader": 0}) as replicas:
+        found = replicas.map("square", False, range(NUMBERS), [1] * NUMBERS)
     assert [value for value, _ in found] == EXPECTED
 
 
@@ -31,16 +31,16 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
     import ray
 
     with WorkerPool(2, "cpu", tmp_path) as pool:
-        members = pool._started()
-        with members.taken(1) as (first,):
-            with members.taken(1) as (second,):
+        free = pool._started()
+        with free.taken(1) as (first,):
+            with free.taken(1) as (second,):
                 lost = ray.get(second.actor.run.remote(own_process, None, {}, 0, None))
                 os.kill(lost, signal.SIGKILL)
                 second.lost = True
-            (coming_up,) = members._away
+            (coming_up,) = free._coming
         ray.get(coming_up)
-        with members.taken(1, with_team=True) as team:
-            assert {member.name for member in team} == {first.name, second.name}
+        with free.taken(1, with_helpers=True) as group:
+            assert {worker.name for worker in group} == {first.name, second.name}
             assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None)) != lost
 
 
@@ -57,24 +57,27 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     with WorkerPool(2, "cpu", tmp_path) as pool:
         both_ready(pool)
-        together, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_team=True)
-        for found in (together, deadly, after):
+        shared, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_helpers=True)
+        for found in (shared, deadly, after):
             assert [value for value, _ in found] == EXPECTED
-        assert len({process for _, process in together}) == 2
+        assert len({process for _, process in shared}) == 2
         assert len({process for _, process in after}) == 1
         # The lost helper is started again: both workers take calls as before.
         both_ready(pool)
-        again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_team=True)
+        again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_helpers=True)
         assert len({process for _, process in again}) == 2
 
 
 def test_an_error_of_a_part_is_not_hidden(minilm: object) -> None:
-    with Alone(minilm).crew(Part, {"leader": 0}) as crew, pytest.raises(TypeError, match="unsupported operand"):
-        crew.each("square", False, [None], [1])
+    with (
+        WorkerGroup(minilm).replicas(Part, {"leader": 0}) as replicas,
+        pytest.raises(TypeError, match="unsupported operand"),
+    ):
+        replicas.map("square", False, [None], [1])
 
 
 @pytest.mark.parametrize(
-    ("sizes", "members", "chosen"),
+    ("sizes", "workers", "chosen"),
     [
         ([155, 217, 132, 193], 2, [1, 0, 0, 1]),
         ([1, 1, 1, 1], 2, [0, 1, 0, 1]),
@@ -83,11 +86,11 @@ def test_an_error_of_a_part_is_not_hidden(minilm: object) -> None:
         ([], 2, []),
     ],
 )
-def test_parts_are_spread_by_size(sizes: list[int], members: int, chosen: list[int]) -> None:
-    assert spread(sizes, members) == chosen
+def test_parts_are_spread_by_size(sizes: list[int], workers: int, chosen: list[int]) -> None:
+    assert spread(sizes, workers) == chosen
 
 
 @pytest.mark.server
-def test_one_worker_is_a_team_too(tmp_path: Path) -> None:
+def test_one_worker_is_a_group_too(tmp_path: Path) -> None:
     with WorkerPool(1, "cpu", tmp_path) as pool:
-        assert pool.run(own_process, arguments={}, with_team=True) > 0
+        assert pool.run(own_process, arguments={}, with_helpers=True) > 0

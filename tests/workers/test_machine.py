@@ -14,7 +14,7 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
-from papa.workers.machine import Site, SiteError
+from papa.workers.machine import Machine, MachineError
 from papa.workers.ray_session import ClusterError
 from tests.workers.parts import own_process
 
@@ -22,29 +22,29 @@ from tests.workers.parts import own_process
 def test_the_drivers_own_machine_fits(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     marker.touch()
-    Site.of_driver(marker).check()
+    Machine.of_driver(marker).check()
 
 
 def test_another_version_is_refused_with_both() -> None:
-    site = replace(Site.of_driver(None), versions=(("torch", "1.13.1"),))
+    machine = replace(Machine.of_driver(None), versions=(("torch", "1.13.1"),))
     found = torch.__version__.partition("+")[0]
-    with pytest.raises(SiteError, match=rf"has torch {found}, the driver has 1\.13\.1: install the same version"):
-        site.check()
+    with pytest.raises(MachineError, match=rf"has torch {found}, the driver has 1\.13\.1: install the same version"):
+        machine.check()
 
 
 def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SiteError, match=f"does not see {tmp_path}.* s3://"):
-        Site.of_driver(tmp_path / "gone").check()
+    with pytest.raises(MachineError, match=f"does not see {tmp_path}.* s3://"):
+        Machine.of_driver(tmp_path / "gone").check()
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     here = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    site = Site.of_driver(None)
-    assert site.encoder(here) == here
+    machine = Machine.of_driver(None)
+    assert machine.encoder(here) == here
     with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
-        site.encoder(replace(here, name=str(tmp_path / "none")))
+        machine.encoder(replace(here, name=str(tmp_path / "none")))
     with pytest.raises(EncoderError, match=r"another .* \(expected digest 000000000000, found"):
-        site.encoder(replace(here, digest="0" * 64))
+        machine.encoder(replace(here, digest="0" * 64))
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://head", "head:port"])

@@ -1,4 +1,4 @@
-"""λ by a crew that tells which processes found gradients; importable where workers run."""
+"""λ by a group of workers that says which processes found gradients; importable where workers run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from papa.probes.joint import Tensors
 from papa.probes.minibatches import Part
 from papa.progress import Progress
 from papa.ranking.learned import train_lambda
-from papa.workers.team import Team
+from papa.workers.group import Replicas, WorkerGroup
 from tasks.rank import Rank
 from tests.workers.parts import helpers_ready
 
@@ -31,19 +31,21 @@ class Watched:
         return os.getpid(), self.gradients.gradient(values, part)
 
 
-def watched(*, encoder: Any, team: Team, progress: Progress, step: Rank, deadly: int) -> tuple[list[list[float]], int]:
+def watched(
+    *, encoder: Any, group: WorkerGroup, progress: Progress, step: Rank, deadly: int
+) -> tuple[list[list[float]], int]:
     """λ, and how many processes found gradients for it; begins when two are there."""
     processes: set[int] = set()
 
-    def each(crew: Any, values: Tensors, parts: Sequence[Part]) -> list[Any]:
-        found = crew.each("gradient", values, parts, [part.tokens for part in parts])
+    def each(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[Any]:
+        found = replicas.map("gradient", values, parts, [part.tokens for part in parts])
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
-    with team.crew(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step}) as crew:
-        helpers_ready(crew)
+    with group.replicas(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step}) as replicas:
+        helpers_ready(replicas)
         corpus, constants = step.opened()
         lambdas = train_lambda(
-            encoder, constants, corpus, step.task, step.ranking, each=partial(each, crew), progress=progress
+            encoder, constants, corpus, step.task, step.ranking, each=partial(each, replicas), progress=progress
         )
     return lambdas[-1].tolist(), len(processes)

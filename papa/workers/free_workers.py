@@ -1,8 +1,7 @@
-"""Which workers are free, which are taken, and which are away: not started yet, or lost and started again."""
+"""Which workers are free, which are taken, and which are coming: not started yet, or lost and started again."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import time
@@ -12,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from papa.errors import PapaError
-from papa.workers.machine import SiteError
+from papa.workers.machine import MachineError
 from papa.workers.worker import WorkerError
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 1800.0
 """A cluster may have to bring up machines first, or another study may hold them."""
 
 
 @dataclass
-class Member:
+class WorkerHandle:
     """A worker by name, and whether it was lost while it was taken."""
 
     name: str
@@ -29,7 +28,7 @@ class Member:
     lost: bool = False
 
 
-class Members:
+class FreeWorkers:
     """Hands workers out to whoever asks, most urgent first. Thread-safe.
 
     Ray repeats an actor's call only on that actor, once it is placed again: on a cluster that lost a node it may
@@ -37,49 +36,43 @@ class Members:
 
     Args:
         ray: the module, connected.
-        members: all workers.
+        workers: all of them.
     """
 
-    def __init__(self, ray: Any, members: list[Member]) -> None:
+    def __init__(self, ray: Any, workers: list[WorkerHandle]) -> None:
         self._ray = ray
         self._change = threading.Condition()
-        self._free: list[Member] = []
+        self._free: list[WorkerHandle] = []
         self._taken = 0
-        self._away: dict[Any, Member] = {}
+        self._coming: dict[Any, WorkerHandle] = {}
         self._nobody_since = time.monotonic()
         self._refusal: PapaError | None = None
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: set[tuple[int, int]] = set()
         self._numbers = itertools.count()
-        for member in members:
-            self._set_aside(member)
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a worker."""
-        return len(self._waiting)
+        for worker in workers:
+            self._expect(worker)
 
     @contextmanager
-    def taken(self, urgency: int, with_team: bool = False) -> Iterator[list[Member]]:
-        """Take the next free worker; with a team all others that are idle at that moment as well.
+    def taken(self, urgency: int, with_helpers: bool = False) -> Iterator[list[WorkerHandle]]:
+        """Take the next free worker; with helpers, all others that are idle at that moment as well.
 
         Raises:
-            SiteError: a worker's machine does not fit the driver's.
+            MachineError: a worker's machine does not fit the driver's.
             WorkerError: no worker answered for half an hour.
         """
         ticket = (-urgency, next(self._numbers))
         with self._change:
-            heapq.heappush(self._waiting, ticket)
+            self._waiting.add(ticket)
             try:
-                self._look_for_the_absent()
-                while not (self._free and self._waiting[0] == ticket):
-                    self._change.wait(_LOOK_SECONDS if self._away else None)
-                    self._look_for_the_absent()
+                self._poll()
+                while not (self._free and min(self._waiting) == ticket):
+                    self._change.wait(_POLL_SECONDS if self._coming else None)
+                    self._poll()
             finally:
                 self._waiting.remove(ticket)
-                heapq.heapify(self._waiting)
                 self._change.notify_all()
             taken = [self._free.pop()]
-            if with_team:
+            if with_helpers:
                 taken += self._free
                 self._free = []
             self._taken += len(taken)
@@ -88,23 +81,24 @@ class Members:
         finally:
             with self._change:
                 self._taken -= len(taken)
-                for member in taken:
-                    if member.lost:
-                        self._set_aside(member)
+                for worker in taken:
+                    if worker.lost:
+                        self._expect(worker)
                     else:
-                        self._free.append(member)
+                        self._free.append(worker)
                 self._change.notify_all()
 
-    def _set_aside(self, member: Member) -> None:
-        member.lost = False
-        self._away[member.actor.ready.options(max_task_retries=-1).remote()] = member
+    def _expect(self, worker: WorkerHandle) -> None:
+        """It is free once it answers."""
+        worker.lost = False
+        self._coming[worker.actor.ready.options(max_task_retries=-1).remote()] = worker
 
-    def _look_for_the_absent(self) -> None:
-        """Those that answer are free."""
-        if self._away:
-            answered, _ = self._ray.wait(list(self._away), num_returns=len(self._away), timeout=0)
-            for reference in answered:
-                self._welcome(self._away.pop(reference), reference)
+    def _poll(self) -> None:
+        """Look which of the workers that are coming answered."""
+        if self._coming:
+            answered, _ = self._ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)
+            for answer in answered:
+                self._take_in(self._coming.pop(answer), answer)
         if self._refusal is not None:
             raise self._refusal
         if self._free or self._taken:
@@ -115,19 +109,19 @@ class Members:
                 "check that the Ray cluster has free CPUs or GPUs, and run the same command again to go on"
             )
 
-    def _welcome(self, member: Member, answer: Any) -> None:
+    def _take_in(self, worker: WorkerHandle, answer: Any) -> None:
         errors = self._ray.exceptions
         try:
             self._ray.get(answer)
         except errors.ActorDiedError as error:
-            told = str(error).strip().splitlines()[-1]
-            self._refusal = SiteError(f"a worker cannot start ({told}): install PAPA on every node of the cluster")
+            why = str(error).strip().splitlines()[-1]
+            self._refusal = MachineError(f"a worker cannot start ({why}): install PAPA on every node of the cluster")
         except errors.RayActorError:
-            self._set_aside(member)
+            self._expect(worker)
         except errors.RayTaskError as error:
             if not isinstance(error.cause, PapaError):
                 raise
             self._refusal = type(error.cause)(str(error.cause))
         else:
-            self._free.append(member)
+            self._free.append(worker)
             self._change.notify_all()

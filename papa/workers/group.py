@@ -1,0 +1,130 @@
+"""Several workers on one call: its own worker leads, and those that were idle when it began help.
+
+What they compute must not depend on who computes which part: a helper may join late, be lost, or never come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from papa.encoders.reference import EncoderReference
+
+
+class NoReplica(Exception):
+    """A worker was asked for a part of work that it has no replica for."""
+
+
+class WorkerGroup:
+    """The workers of a call: the leader, which runs it, and its helpers.
+
+    Args:
+        encoder: the leader's.
+        reference: the same encoder, as helpers load it; needed where there are helpers.
+        helpers: the names of their Ray actors; without them the leader works alone, and without Ray.
+    """
+
+    def __init__(self, encoder: Any, reference: EncoderReference | None = None, helpers: Sequence[str] = ()) -> None:
+        self._encoder = encoder
+        self._reference = reference
+        self._helpers = helpers
+
+    @contextmanager
+    def replicas(self, factory: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[Replicas]:
+        """Inside the block every worker of the group makes and keeps an object ``factory(encoder=…, **arguments)``."""
+        actors = []
+        if self._helpers:
+            import ray
+
+            actors = [ray.get_actor(name) for name in self._helpers]
+        coming = {actor.make_replica.remote(factory, self._reference, arguments): actor for actor in actors}
+        try:
+            yield Replicas(factory(encoder=self._encoder, **arguments), coming)
+        finally:
+            for actor in actors:
+                actor.drop_replica.remote()
+
+
+class Replicas:
+    """Objects of one kind, one on each worker of a group.
+
+    Args:
+        own: the leader's.
+        coming: the helpers, by the reference to the answer that their replica is made.
+    """
+
+    def __init__(self, own: Any, coming: dict[Any, Any]) -> None:
+        self._own = own
+        self._coming = coming
+        self._helpers: list[Any] = []
+
+    def map(self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+        """``method(shared, part)`` of each part, spread over the replicas by size; results in the parts' order."""
+        self._add_helpers()
+        places = spread(sizes, len(self._helpers) + 1)
+        pending = self._submit(method, shared, parts, places)
+        results = {
+            number: self._compute(method, shared, part)
+            for number, (part, place) in enumerate(zip(parts, places, strict=True))
+            if place == 0
+        }
+        for number, (helper, answer) in pending.items():
+            results[number] = self._result(helper, answer, method, shared, parts[number])
+        return [results[number] for number in range(len(parts))]
+
+    def _submit(
+        self, method: str, shared: Any, parts: Sequence[Any], places: Sequence[int]
+    ) -> dict[int, tuple[Any, Any]]:
+        """Send helpers their parts: part → the helper, and the reference to its answer."""
+        if not any(places):
+            return {}
+        import ray
+
+        # Handed over once, not with each part.
+        stored = ray.put(shared)
+        helpers = {number: self._helpers[place - 1] for number, place in enumerate(places) if place}
+        return {
+            number: (helper, helper.call_replica.remote(method, stored, parts[number]))
+            for number, helper in helpers.items()
+        }
+
+    def _compute(self, method: str, shared: Any, part: Any) -> Any:
+        return getattr(self._own, method)(shared, part)
+
+    def _result(self, helper: Any, answer: Any, method: str, shared: Any, part: Any) -> Any:
+        """What a helper answers; where it is lost, it is left out from here on and its part is done here."""
+        import ray
+
+        try:
+            return ray.get(answer)
+        except ray.exceptions.RayActorError:
+            pass
+        except ray.exceptions.RayTaskError as error:
+            if not isinstance(error.cause, NoReplica):
+                raise
+        self._helpers = [other for other in self._helpers if other is not helper]
+        return self._compute(method, shared, part)
+
+    def _add_helpers(self) -> None:
+        """Count in the helpers whose replica is made by now."""
+        if not self._coming:
+            return
+        import ray
+
+        ready, _ = ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)
+        for reference in ready:
+            self._helpers.append(self._coming.pop(reference))
+
+
+def spread(sizes: Sequence[int], workers: int) -> list[int]:
+    """Who does which part, so that all end at about the same time: the largest first, to whoever has least.
+
+    Returns:
+        Each part's worker; the leader is 0.
+    """
+    loads, chosen = [0] * workers, [0] * len(sizes)
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        chosen[number] = loads.index(min(loads))
+        loads[chosen[number]] += sizes[number]
+    return chosen
