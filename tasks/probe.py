@@ -146,9 +146,9 @@ def probe(
             if trained:
                 scores = _trained_cell()(encoder, matrices, heads, tokenised, task, seeds, **options)
             else:
-                with replaced(encoder, matrices, heads) as coverage:
+                with replaced(encoder, matrices, heads) as entries:
                     scores = evaluate_cell(encoder, tokenised, task, seeds, **options)
-                unseen = coverage.unseen_share
+                unseen = entries.unseen_share
     seconds = time.monotonic() - started
     document = {
         "scores": scores_of(scores),

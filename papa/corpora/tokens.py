@@ -55,7 +55,7 @@ def tokens_of_words(tokenizer: Any, special_tokens: SpecialTokens, words: pa.Lar
         vocabulary = Ragged(values, lengths)
     tokens = vocabulary.take(distinct.indices.to_numpy(zero_copy_only=False))
     number = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
-    firsts = Ragged(np.where(tokens.places == 0, number, -1), tokens.lengths)
+    firsts = Ragged(np.where(tokens.positions == 0, number, -1), tokens.lengths)
     counts = words.value_lengths().to_numpy(zero_copy_only=False)
     return tokens.joined(counts), firsts.joined(counts)
 
@@ -107,28 +107,37 @@ def _unknown(special_tokens: SpecialTokens) -> int:
 
 
 @dataclass(frozen=True)
-class SpecialTokens:
-    """What the layout adds by id, learnt from how the tokenizer frames two texts itself.
+class Framing:
+    """How a tokenizer frames one text or two: ``[CLS] a [SEP]``, ``[CLS] a [SEP] b [SEP]``.
 
     Attributes:
         cls, sep, pad: token ids.
-        unknown, mask: token ids, where the tokenizer has them.
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
         segments: segment ids of the first text (with [CLS]), of the separators between, and of the second
             text (with the last [SEP]); all 0 where the tokenizer gives none.
+    """
+
+    cls: int
+    sep: int
+    pad: int
+    between: int
+    segments: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class SpecialTokens(Framing):
+    """What the layout and the mask need of a tokenizer, learnt from how it frames two texts itself.
+
+    Attributes:
+        unknown, mask: token ids, where the tokenizer has them.
         prefix: what a word needs before it to be tokenised as inside a sentence: a space for most byte-level
             tokenizers.
         reserved: ids that no text may yield.
         vocabulary: how many ids there are.
     """
 
-    cls: int
-    sep: int
-    pad: int
     unknown: int | None
     mask: int | None
-    between: int
-    segments: tuple[int, int, int]
     prefix: str
     reserved: frozenset[int]
     vocabulary: int

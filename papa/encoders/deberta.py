@@ -20,14 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import (
-    Dispatch,
-    InputDependentAttention,
-    batch_at_hand,
-    linear_of,
-    slot_distances,
-    split_heads,
-)
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 
@@ -123,11 +116,11 @@ class SlotPositions:
 
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
         """The rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
-        batch = batch_at_hand(self._dispatch)
+        batch = self._dispatch.current_batch
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode cannot serve.
             with torch.inference_mode(False):
-                rows, pairs = torch.unique(self._row(slot_distances(self._dispatch)), return_inverse=True)
+                rows, pairs = torch.unique(self._row(self._dispatch.slot_distances()), return_inverse=True)
             self._batch, self._occurring = batch, (rows, pairs)
         return self._occurring
 
@@ -257,11 +250,11 @@ class SlotConvolution(nn.Module):
         self.dispatch = dispatch
 
     def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
-        batch = batch_at_hand(self.dispatch)
+        batch = self.dispatch.current_batch
         unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
-        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.slots[-1]) + 1)
-        spread = torch.index_copy(spread, -1, batch.slots, unpacked.transpose(1, 2))
-        return batch.pack(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
+        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
+        return batch.pack(self.convolution(spread)[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
 def _attentions_v2(model: Any) -> list[nn.Module]:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, slot_distances, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 LOCAL = "sliding_attention"
@@ -53,7 +53,7 @@ def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     Every query may look at itself: a column without a token could otherwise have nothing to look at, and no number
     would come of it.
     """
-    distances = slot_distances(dispatch)
+    distances = dispatch.slot_distances()
     near = (distances.abs() <= reach)[None, None]
     itself = distances == 0
     return near if dispatch.mask is None else (near & dispatch.mask) | itself

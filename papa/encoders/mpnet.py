@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, slot_distances, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
 from papa.encoders.family import Family, positions_count_tokens
 
 PADDING_POSITION = 1
@@ -44,7 +44,7 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder = model.encoder
 
     def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
-        buckets = encoder.relative_position_bucket(-slot_distances(dispatch))
+        buckets = encoder.relative_position_bucket(-dispatch.slot_distances())
         return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
 
     encoder.compute_position_bias = compute_position_bias

@@ -54,7 +54,7 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - The weights are frozen. The score above is that of a probe trained on these hidden states, on the task named
-  above; `model.coverage.unseen_share` tells how much of what your inputs ask of the constants no text ever showed.
+  above; `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
 - The licence and the limits of {encoder["name"]} hold for this folder too.
 """
 
@@ -68,7 +68,7 @@ def score_kept(
         metric: the task's metric.
         original: scores with every head input-dependent, one a seed; empty where the study lacks them.
         scores: scores at the point.
-        unseen_share: the share of entries of the constants asked for that the average never saw.
+        unseen_share: the share of the constants' entries read that the average had never seen.
     """
     found = interval(scores)
     before = interval(original) if original else None

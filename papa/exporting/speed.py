@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -125,28 +126,20 @@ def reproducible_rows(split: TokenisedSplit, layout: InputLayout) -> np.ndarray:
     """
     if layout.texts == 1 or layout.segment_ids == "follow":
         return split.rows
-    second_lengths = split.lengths - split.first_lengths - layout.between - 2
+    second_lengths = split.lengths - split.first_lengths - layout.framing.between - 2
     return split.rows[(split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])]
 
 
 def ordinary_inputs(split: TokenisedSplit, rows: np.ndarray, layout: InputLayout) -> dict[str, Tensor]:
     """The rows as input_ids, attention_mask and, where the encoder's tokenizer gives any, token_type_ids."""
-    tokens = split.tokens(rows)
+    tokens, framing = split.tokens(rows), layout.framing
     mask = torch.arange(int(tokens.lengths.max()))[None] < torch.from_numpy(tokens.lengths)[:, None]
-    input_ids = torch.full(mask.shape, layout.pad, dtype=torch.int64)
+    input_ids = torch.full(mask.shape, framing.pad, dtype=torch.int64)
     input_ids[mask] = torch.from_numpy(tokens.input_ids).long()
     inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
-    if any(layout.segments):
+    if any(framing.segments):
         # Not the corpus's own: under segment_ids 'stay' those have moved already.
-        segments = (layout.place(**inputs).first_lengths + layout.between + 1)[:, None]
-        inputs["token_type_ids"] = _segments(mask, segments, layout)
+        segments = replace(layout, segment_ids="follow").place(**inputs).token_type_ids
+        inputs["token_type_ids"] = torch.zeros_like(input_ids)
+        inputs["token_type_ids"][mask] = torch.from_numpy(segments).long()
     return inputs
-
-
-def _segments(mask: Tensor, start_of_second: Tensor, layout: InputLayout) -> Tensor:
-    place = torch.arange(mask.shape[1])[None]
-    first, between, second = (torch.full_like(mask, value, dtype=torch.int64) for value in layout.segments)
-    if layout.texts == 1:
-        return first * mask
-    segments = torch.where(place >= start_of_second, second, between)
-    return torch.where(place < start_of_second - layout.between, first, segments) * mask

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from papa.corpora.split import TokenisedSplit
-from papa.corpora.tokens import IGNORED
 
 WINDOW_ROWS = 4096
 WINDOW_BYTES = 4 * 2**30
@@ -127,8 +126,8 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
         The parts that have a label, shortest rows first; none where the minibatch has no label at all.
         An even number, unless one is enough or rows are few: two workers then have the same to do.
     """
-    local = minibatch - split.starts[0]
-    first, lengths = split.first_lengths[local], split.lengths[local]
+    index = split.index_of(minibatch)
+    first, lengths = split.first_lengths[index], split.lengths[index]
     order = np.lexsort((minibatch, lengths - first, first))
     ends = lengths[order].cumsum()
     count = -(-int(ends[-1]) // tokens)
@@ -146,8 +145,4 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
 
 def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
     """What a mean loss is taken over: rows, or their labelled tokens."""
-    if not split.label_per_token:
-        return len(rows)
-    local = rows - split.starts[0]
-    spans = zip(split.offsets[local], split.offsets[local + 1], strict=True)
-    return sum(int(np.count_nonzero(split.labels[start:end] != IGNORED)) for start, end in spans)
+    return int(split.probed_lengths[split.index_of(rows)].sum()) if split.label_per_token else len(rows)

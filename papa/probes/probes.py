@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from papa.corpora.ragged import offsets_of, positions_in_rows
 from papa.corpora.tokens import IGNORED
 from papa.probes.packed import PackedFeatures
 
@@ -124,7 +125,7 @@ class SequenceProbe(Probe):
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
         tokens, bags = tokens.to(device), bags.to(device)
         layer = bags % layers
-        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slots[tokens]
+        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slot_ids[tokens]
         weights = self.slot_weights.flatten().index_select(0, weight_of)
         if values.dtype == self.slot_weights.dtype:
             table, entries = values.flatten(0, 1), tokens * layers + layer
@@ -132,7 +133,7 @@ class SequenceProbe(Probe):
             # Half-precision storage: sums are taken in float32.
             table, entries = values[tokens, layer].to(weights.dtype), torch.arange(len(tokens), device=device)
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
-        starts = (sizes.cumsum(0) - sizes).to(device)
+        starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width)
 
@@ -198,9 +199,8 @@ def tokens_by_seed(
         return empty, torch.full((seeds, 1), IGNORED, device=features.device)
     seed = position // batch
     counts = torch.bincount(seed, minlength=seeds)
-    column = torch.arange(len(tokens)) - (counts.cumsum(0) - counts)[seed]
     index = torch.zeros(seeds, max(1, int(counts.max())), dtype=torch.int64)
-    index[seed, column] = tokens
+    index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
     filled = torch.arange(index.shape[1]) >= counts[:, None]
     index, filled = index.to(features.device), filled.to(features.device)
     values = features.values[index].flatten(2).to(torch.float32)
