@@ -88,7 +88,7 @@ def check_study(
             problems += [Problem(texts[text], error) for error in wrong]
             if look is not None:
                 previews[text] = look
-                unseen += [f"{texts[text]}: {look.unseen}"] if look.unseen else []
+                unseen += [f"{texts[text]}: {look.unchecked}"] if look.unchecked else []
     found.rows = {text: look.rows for text, look in previews.items() if look.rows}
     here = not for_plan and cluster_address(study, ray_address) is None
     room = partial(_room, found, store, workers or study.execution.workers or os.cpu_count() or 1)

@@ -144,7 +144,9 @@ def probe(
             assert constants is not None
             matrices = ConstantMatrices.load(constants.folder, encoder=reference, slots=task.slots)
             if trained:
-                scores = _trained_cell()(encoder, matrices, heads, tokenised, task, seeds, **options)
+                scores = _trained_cell()(
+                    encoder, matrices, heads, tokenised, task, seeds, execution=execution, progress=progress
+                )
             else:
                 with replaced(encoder, matrices, heads) as entries:
                     scores = evaluate_cell(encoder, tokenised, task, seeds, **options)

@@ -131,7 +131,14 @@ def rank(
     shared = {"reference": reference, "corpus": corpus, "constants": constants, "task": task, "seed": ranking.seed}
     with (team or Alone(encoder)).crew(gradients, shared) as crew:
         lambdas = train_lambda(
-            encoder, matrices, tokenised, task, ranking, sets=sets, each=partial(_gradients_by, crew), progress=progress
+            encoder,
+            matrices,
+            tokenised,
+            task,
+            ranking,
+            sets=sets,
+            of_parts=partial(_gradients_by, crew),
+            progress=progress,
         )
     orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, ranking.seed) for name in BY_LAMBDA}
     found = {"epochs": len(lambdas), "kendall_tau": stability(lambdas, ()).kendall_tau}

@@ -31,7 +31,7 @@ def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
     """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code halves.
 
     Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each were the first of
-    a pair. Tasks with a label a token (``words``, ``mlm``) fill all slots under either switch.
+    a pair. Tasks with a label per token (``words``, ``mlm``) fill all slots under either switch.
     """
     halved = layout.one_text_truncation == "half" and kind == "text"
     return slots // 2 - 1 if halved else slots - 2
@@ -53,7 +53,7 @@ def pair_capacity(framing: Framing, slots: int) -> tuple[int, int]:
 
 
 def arrange_one(texts: Ragged, framing: Framing, slots: int) -> PackedTokens:
-    """Lay out one text a row; ``texts`` holds at most S-2 token ids a row."""
+    """Lay out one text per row; ``texts`` holds at most S-2 token ids per row."""
     nothing = Ragged(np.zeros(0, np.int32), np.zeros_like(texts.lengths))
     arranged = _arrange(texts, nothing, 0, framing, slots)
     # One text is one segment, to its last [SEP].
@@ -63,7 +63,7 @@ def arrange_one(texts: Ragged, framing: Framing, slots: int) -> PackedTokens:
 def arrange_pair(
     first: Ragged, second: Ragged, framing: Framing, segment_ids: Literal["follow", "stay"], slots: int
 ) -> PackedTokens:
-    """Lay out two texts a row, of which each keeps what ``pair_capacity`` says.
+    """Lay out two texts per row, of which each keeps what ``pair_capacity`` says.
 
     Segment ids either move with their tokens (``follow``), or each slot has the one that the tokenizer gives to the
     position of that number (``stay``), as it writes ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only

@@ -17,7 +17,7 @@ from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
 
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
-"""int64 classes or float32 numbers, one a row; for words and mlm int64, one a token, -100 where it is not scored."""
+"""int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where not scored."""
 
 
 def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_token: bool) -> None:
@@ -69,8 +69,8 @@ class TokenisedSplit:
 
     Attributes:
         shards: the Arrow IPC files.
-        kind: the task's kind: ``text`` and ``pair`` have a label a row, ``words`` and ``mlm`` a label a
-            token.
+        kind: the task's kind: ``text`` and ``pair`` have a label per row, ``words`` and ``mlm`` a label
+            per token.
         slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
         name: ``train`` or ``validation``.

@@ -1,8 +1,8 @@
 """DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are scored separately.
 
 The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative position of
-their slots and P, R are projections of the relative positions' embeddings. Every input of a micro-batch stands at
-the same slots, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
+their slots and P, R are projections of the relative positions' embeddings. All inputs of a micro-batch have the same
+columns, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
 
 The first version has queries, keys and values in one projection and cuts relative positions off at a distance. The
 second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
@@ -103,7 +103,7 @@ class SlotPositions:
 
     Args:
         encoder: the stack of layers.
-        dispatch: knows the batch at hand.
+        dispatch: knows the current batch.
         row: from slot distances to rows of all relative embeddings.
     """
 
@@ -155,7 +155,7 @@ def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
 
 
 def _route_v1(module: Any, dispatch: Dispatch) -> None:
-    """Take the fused projection apart; each head's rows of it are its query, key and value, in this order."""
+    """Split the fused projection; each head's rows of it are its query, key and value, in this order."""
     heads, head_width = module.num_attention_heads, module.attention_head_size
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
     query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))

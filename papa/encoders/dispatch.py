@@ -26,7 +26,7 @@ class InputDependentAttention:
     """The input-dependent attention of some heads of one layer, not yet computed.
 
     Attributes:
-        query, key: projections of the heads at hand.
+        query, key: projections of these heads.
         mask: True where a query may look at a key: where the key is a real token, in a local layer also near enough.
             None where all may.
         scaling: factor on the dot products.
@@ -82,7 +82,7 @@ class StopForward(Exception):
 
 @dataclass
 class Dispatch:
-    """The rules in force and the batch at hand, shared by all layers of one encoder."""
+    """The rules in force and the current batch, shared by all layers of one encoder."""
 
     rules: Mapping[int, Rule] = field(default_factory=dict)
     batch: MicroBatch | None = None
@@ -102,17 +102,17 @@ class Dispatch:
         return self.batch
 
     def slot_distances(self) -> Int[Tensor, "m m"]:
-        """How many slots column i stands after column j, in the batch at hand."""
+        """By how many slots column i comes after column j, in the current batch."""
         columns = self.current_batch.columns
         return columns[:, None] - columns
 
     def dependent_heads(self) -> Int[Tensor, " dependent"] | None:
-        """The heads of the layer at hand whose queries and keys are needed; None for all."""
+        """The heads of the current layer whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
         return None if rule is None else rule.dependent_heads
 
     def any_dependent_heads(self) -> bool:
-        """Whether any head of the layer at hand needs its queries and keys."""
+        """Whether any head of the current layer needs its queries and keys."""
         own = self.dependent_heads()
         return own is None or own.numel() > 0
 
@@ -124,7 +124,7 @@ class Dispatch:
     def unpack_projected(
         self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
     ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
-        """Queries and keys of the heads asked for, input by input; of no head where the layer's rule asks for none."""
+        """Queries and keys of the dependent heads, input by input; of no head where the layer has none."""
         if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
         inputs, columns = self.current_batch.shape
@@ -138,7 +138,7 @@ class Dispatch:
     def attend(
         self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]
     ) -> Float[Tensor, "batch heads m width"]:
-        """What the heads of the layer at hand put out; moves on to the next layer."""
+        """What the heads of the current layer put out; moves on to the next layer."""
         rule = self.rules.get(self.layer)
         self.layer += 1
         return own.product(value) if rule is None else rule(own, value, self.current_batch)
@@ -232,7 +232,7 @@ AttentionMaskInterface.register("papa", _no_mask)
 
 
 def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
-    """One slice a head."""
+    """One slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 

@@ -21,9 +21,9 @@ class Family:
     Attributes:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
-        attentions: its self-attention modules, one a layer in order; a module that layers share stands once a layer.
-        projections: attribute names, on a routed self-attention module, of the linear maps whose rows are needed for
-            heads with attention of their own alone: queries, keys, positions. A module may lack some.
+        attentions: its self-attention modules, one per layer in order; layers may share one.
+        projections: attribute names, on a routed self-attention module, of the linear maps whose rows only heads with
+            input-dependent attention need: queries, keys, positions. A module may lack some.
         model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1, tokens].
         route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.

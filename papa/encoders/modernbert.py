@@ -16,7 +16,7 @@ LOCAL = "sliding_attention"
 
 
 def _route(module: Any, dispatch: Dispatch) -> None:
-    """Take the fused projection apart into queries, keys and values of all heads."""
+    """Split the fused projection into queries, keys and values of all heads."""
     weights = module.Wqkv.weight.chunk(3)
     biases = (None, None, None) if module.Wqkv.bias is None else module.Wqkv.bias.chunk(3)
     module.query, module.key, module.value = map(linear_of, weights, biases)
@@ -50,8 +50,8 @@ def _attend(
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     """The mask of a local layer: real keys at most ``reach`` slots away.
 
-    Every query may look at itself: a column without a token could otherwise have nothing to look at, and no number
-    would come of it.
+    Every query may look at itself: a column without a token could otherwise have nothing to look at, and its softmax
+    would be NaN.
     """
     distances = dispatch.slot_distances()
     near = (distances.abs() <= reach)[None, None]

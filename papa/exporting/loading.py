@@ -79,10 +79,10 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
     path = folder / CONSTANTS
     tensors = _tensors(path)
     expected = (len(document.heads), slots, slots)
-    found = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
-    if found != expected or "seen" not in tensors:
+    shape = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
+    if shape != expected or "seen" not in tensors:
         raise ArtifactError(
-            f"{path} holds matrices of shape {list(found)}, expected {list(expected)} for the heads and slots in "
+            f"{path} holds matrices of shape {list(shape)}, expected {list(expected)} for the heads and slots in "
             "papa.json: export the encoder again"
         )
     outside = [head for head in document.heads if not (head[0] < encoder.layers and head[1] < encoder.heads)]

@@ -27,8 +27,8 @@ class ExportedEncoder(nn.Module):
         inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")
         states = model(**inputs).last_hidden_state
 
-    Inside, tokens move into the slots that the constants were made for and run without padding, inputs of like
-    length together; hidden states come back where the tokens stood, 0 where there is none.
+    Inside, tokens move into the slots that the constants were made for and run without padding, in batches of inputs of
+    like length; hidden states come back at the tokens' positions, 0 where there is none.
 
     Args:
         encoder: the encoder, whose attention this module changes for good.

@@ -69,7 +69,7 @@ def extract_features(
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
 
-    Tasks with one label a row keep all real tokens, tasks with labels on tokens the labelled ones. The file
+    Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled ones. The file
     holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a full disk is known before
     the encoder runs, and each batch is written where it belongs: memory holds one batch, and a few bytes per
     token of slots and labels.
@@ -165,9 +165,9 @@ def check_disk(folder: Path, needed: int) -> None:
         raise _too_small(folder, f"has {free / 1e9:.2f} GB free", needed)
 
 
-def _too_small(folder: Path, found: str, needed: int) -> DiskSpaceError:
+def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
     return DiskSpaceError(
-        f"{folder} {found}, the features of one cell need {needed / 1e9:.2f} GB: free some space, or set "
+        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, or set "
         "execution.features_budget_gb below that to run the encoder once an epoch"
     )
 

@@ -73,7 +73,7 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
     Args:
         rows: rows in the split.
         tokens: tokens of the split that the probe sees.
-        token_values: numbers a token, (L+1)·d.
+        token_values: numbers per token, (L+1)·d.
         batch_size: rows in a batch.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
@@ -82,8 +82,8 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
 
 
 def _generator(*entropy: int) -> np.random.Generator:
-    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first number keeps
-    # the two uses apart.
+    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first number
+    # distinguishes the two uses.
     return np.random.default_rng(np.random.SeedSequence(entropy))
 
 
@@ -98,7 +98,7 @@ def part_tokens(on_gpu: bool) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a minibatch, computed together.
+    """Some rows of a minibatch, computed in one forward and backward pass.
 
     Attributes:
         rows: their numbers, shortest first.
@@ -135,11 +135,11 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
-    found = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
-    total = sum(terms for _, terms in found)
+    labelled = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
+    total = sum(terms for _, terms in labelled)
     return [
         Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
-        for number, (piece, terms) in enumerate(found)
+        for number, (piece, terms) in enumerate(labelled)
     ]
 
 

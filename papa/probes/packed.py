@@ -31,7 +31,7 @@ class PackedFeatures:
             memory-mapped.
         offsets: where rows begin, ascending from 0 to the number of tokens; always on the CPU.
         slot_ids: the slot 0..S-1 of each token, in any integer dtype.
-        labels: one label a row, or one a token: classes as int64, numbers as float32.
+        labels: one label per row, or one per token: classes as int64, numbers as float32.
         token_labels: whether tokens have labels, not rows.
     """
 

@@ -37,15 +37,15 @@ class Probe(nn.Module, ABC):
         """
 
     @abstractmethod
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
-        """What every seed predicts for the same rows: one value a row, or one a token, in order."""
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
+        """What every seed predicts for the same rows: one value per row, or one per token, in order."""
 
 
 class SeedLinear(nn.Module):
     """One linear map for each seed: weights N(0, 0.02), biases 0.
 
     Args:
-        generators: one generator a seed, on the CPU; the weights are drawn from them.
+        generators: one per seed, on the CPU; the weights are drawn from them.
     """
 
     def __init__(self, generators: Sequence[torch.Generator], inputs: int, outputs: int) -> None:
@@ -59,14 +59,14 @@ class SeedLinear(nn.Module):
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
-    """One generator a seed: what a seed draws does not depend on the seeds beside it."""
+    """One generator per seed: what a seed draws does not depend on the seeds beside it."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
 def dropped(
     values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
 ) -> Float[Tensor, "seeds n width"]:
-    """A share of the values set to 0, the others enlarged for it; what is dropped follows from each place's seed."""
+    """A share of the values set to 0, the others divided by 1 - share; each seed draws from its own generator."""
     drawn = torch.stack([torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)])
     return values * (drawn >= share).to(values) / (1 - share)
 
@@ -78,7 +78,7 @@ class SequenceProbe(Probe):
     → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a number.
 
     Args:
-        seeds: a probe each.
+        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         slots: S.
@@ -155,7 +155,7 @@ class TokenProbe(Probe):
     """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
 
     Args:
-        seeds: a probe each.
+        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         labels: classes.
@@ -178,7 +178,7 @@ class TokenProbe(Probe):
         losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
         return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
         tokens, _ = features.tokens_of(rows)
         values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.weight.dtype)
         return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)

@@ -148,7 +148,9 @@ def mixing(golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int =
     for step in range(STEPS):
         rows = np.arange(step * BATCH, (step + 1) * BATCH)
         parts = parts_of(golden.corpus.split("train"), rows, part_tokens, (0, 0, step))
-        loss, norm = joint_step(gradients.each, gradients.trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+        loss, norm = joint_step(
+            gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=spec.max_grad_norm
+        )
         losses.append(loss)
         norms.append(norm)
     with torch.no_grad():

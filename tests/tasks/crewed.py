@@ -47,6 +47,6 @@ def watched(
         helpers_ready(crew)
         corpus, constants = opened(**shared)
         lambdas = train_lambda(
-            encoder, constants, corpus, shared["task"], ranking, each=partial(each, crew), progress=progress
+            encoder, constants, corpus, shared["task"], ranking, of_parts=partial(each, crew), progress=progress
         )
     return lambdas[-1].tolist(), len(processes)
