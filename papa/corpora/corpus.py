@@ -24,6 +24,8 @@ from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import Address, published, verify
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from papa.encoders.reference import EncoderReference
 
 TOKENISE_VERSION = 2
@@ -98,7 +100,7 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
 def tokenise_corpus(
     task: TaskSpec,
     layout: LayoutSpec,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     encoder: EncoderReference,
     folder: Address,
     *,
@@ -169,7 +171,9 @@ def tokenise_corpus(
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 
-    def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, special_tokens: SpecialTokens) -> None:
+    def __init__(
+        self, task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens
+    ) -> None:
         self.task, self.layout, self.tokenizer, self.special_tokens = task, layout, tokenizer, special_tokens
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)

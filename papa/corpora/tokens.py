@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,16 @@ import pyarrow as pa
 from papa.corpora.ragged import Ragged
 from papa.errors import EncoderError
 
+if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loaded
+    from transformers import PreTrainedTokenizerBase
+
 IGNORED = -100
 """The label of a token that is not scored."""
 MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
 
-def tokens_of_texts(tokenizer: Any, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
+def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
     """Token ids of each text, uncut and without special tokens."""
     ids = tokenizer(
         list(texts),
@@ -38,7 +41,9 @@ def tokens_of_texts(tokenizer: Any, special_tokens: SpecialTokens, texts: Sequen
     return tokens
 
 
-def tokens_of_words(tokenizer: Any, special_tokens: SpecialTokens, words: pa.LargeListArray) -> tuple[Ragged, Ragged]:
+def tokens_of_words(
+    tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, words: pa.LargeListArray
+) -> tuple[Ragged, Ragged]:
     """Sub-tokens of each row's words, uncut; and for a word's first sub-token the word's number, else -1.
 
     Words are numbered within the whole array. Each distinct word is tokenised once, alone, as it would be
@@ -143,7 +148,7 @@ class SpecialTokens(Framing):
     vocabulary: int
 
 
-def special_tokens_of(tokenizer: Any) -> SpecialTokens:
+def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """Learn the special tokens of a tokenizer of the ``transformers`` library.
 
     Raises:
@@ -194,7 +199,7 @@ def _extent(sides: list[int | None], side: int) -> tuple[int, int]:
     return places[0], places[-1] + 1
 
 
-def _prefix(tokenizer: Any) -> str:
+def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 

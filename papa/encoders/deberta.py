@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
@@ -144,7 +145,7 @@ def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor
         encoder.get_rel_pos, encoder.get_rel_embedding = positions.get_rel_pos, positions.get_rel_embedding
 
 
-def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns without a token."""
     return {
         "input_ids": batch.input_ids[None],
@@ -183,7 +184,7 @@ def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
     count_slots(model.encoder, dispatch, row)
 
 
-def _refuse(config: Any) -> str | None:
+def _refuse(config: PreTrainedConfig) -> str | None:
     if getattr(config, "talking_head", False):
         return "talking heads mix the attention of all heads, so none can be made constant alone: use a model without"
     return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch
@@ -37,13 +37,13 @@ class Family:
     model_types: tuple[str, ...]
     attentions: Callable[[nn.Module], Sequence[nn.Module]]
     projections: tuple[str, ...]
-    model_inputs: Callable[[MicroBatch, Any], dict[str, Tensor]]
+    model_inputs: Callable[[MicroBatch, PreTrainedConfig], dict[str, Tensor]]
     route: Callable[[nn.Module, Dispatch], None]
-    positions: Callable[[Any], int]
+    positions: Callable[[PreTrainedConfig], int]
     note: str
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
-    refuse: Callable[[Any], str | None] = lambda config: None
+    refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
 
 def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:

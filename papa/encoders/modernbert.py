@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
@@ -59,7 +60,7 @@ def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     return near if dispatch.mask is None else (near & dispatch.mask) | itself
 
 
-def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
@@ -50,7 +51,7 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder.compute_position_bias = compute_position_bias
 
 
-def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {"input_ids": batch.input_ids[None], "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from papa.attention.constants import ConstantMatrices
@@ -49,7 +49,7 @@ class ExportedEncoder(nn.Module):
         constants: ConstantMatrices,
         heads: Sequence[Head],
         layout: InputLayout,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         document: ExportDocument | None = None,
     ) -> None:
         super().__init__()
