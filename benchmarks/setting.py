@@ -15,6 +15,7 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
@@ -83,14 +84,15 @@ def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train:
 
 def full_batch(inputs: int, slots: int) -> MicroBatch:
     """Random inputs with a token in every slot."""
-    ids = torch.randint(5, 1000, (inputs * slots,))
-    return MicroBatch.of_tokens(
-        rows=torch.arange(inputs),
-        lengths=torch.full((inputs,), slots),
-        token_slots=torch.arange(slots).repeat(inputs),
+    ids = torch.randint(5, 1000, (inputs * slots,)).numpy()
+    tokens = PackedTokens(
         input_ids=ids,
-        token_type_ids=torch.zeros_like(ids),
+        slot_ids=np.tile(np.arange(slots), inputs),
+        token_type_ids=np.zeros_like(ids),
+        lengths=np.full(inputs, slots),
+        first_lengths=np.full(inputs, slots - 2),
     )
+    return MicroBatch.of(np.arange(inputs), tokens)
 
 
 def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:

@@ -98,7 +98,7 @@ def check_study(
             problems += [Problem(texts[text], error) for error in errors]
             if one is not None:
                 previews[text] = one
-                unchecked += [f"{texts[text]}: {one.unseen}"] if one.unseen else []
+                unchecked += [f"{texts[text]}: {one.unchecked}"] if one.unchecked else []
     resolved.rows = {text: one.rows for text, one in previews.items() if one.rows}
     here = not for_plan and cluster_address(study, ray_address) is None
     capacity = partial(_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from papa.encoders.reference import EncoderReference
@@ -46,13 +45,12 @@ class Baseline(ScoringStep):
         return {"encoder": self.encoder.digest, "corpus": self.corpus.digest}
 
     def compute(self, encoder: Encoder, context: Context) -> None:
-        from papa.probes.evaluate import evaluate_cell
         from papa.probes.features import WordEmbeddings
         from papa.scores.baselines import best_constant_answer
 
         corpus = open_corpus(self.corpus.folder, self.corpus.digest)
         constant = best_constant_answer(corpus, self.task, len(encoder.word_embeddings))
-        scores = self.scores(partial(evaluate_cell, WordEmbeddings(encoder)), corpus, context)
+        scores = self.scores(WordEmbeddings(encoder), corpus, context)
         found = BaselineScores(constant, ScoredSeed.of(scores), context.seconds)
         with context.published() as folder:
             (folder / BASELINE).write_text(json.dumps(asdict(found), indent=1) + "\n")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
+    from papa.probes.features import FeatureModel
     from papa.probes.training import SeedScore
 
 SCORES = "scores.json"
@@ -48,15 +48,16 @@ class ScoringStep(WorkerStep):
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress, encoder=self.encoder)
 
-    def scores(
-        self, evaluate: Callable[..., list[SeedScore]], corpus: TokenisedCorpus, context: Context
-    ) -> list[SeedScore]:
-        """What ``evaluate`` (``evaluate_cell`` or ``evaluate_trained_cell`` on an encoder) gives for this step."""
+    def scores(self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context) -> list[SeedScore]:
+        """The scores of probes on the frozen ``encoder``, one for each seed."""
+        from papa.probes.evaluate import evaluate_cell
+
         with context.scratch() as scratch:
-            return evaluate(
-                corpus=corpus,
-                task=self.task,
-                seeds=self.seeds,
+            return evaluate_cell(
+                encoder,
+                corpus,
+                self.task,
+                self.seeds,
                 features=self.features,
                 execution=context.execution,
                 scratch=scratch,
@@ -118,19 +119,28 @@ class Probe(ScoringStep):
         from safetensors.numpy import save_file
 
         from papa.attention.replacement import replaced
-        from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
+        from papa.probes.evaluate import evaluate_trained_cell
         from papa.scores.metrics import positive_name
 
         corpus = open_corpus(self.corpus.folder, self.corpus.digest)
         heads, unseen_share = sorted(self.heads), None
         if not heads:
-            scores = self.scores(partial(evaluate_cell, encoder), corpus, context)
+            scores = self.scores(encoder, corpus, context)
         elif self.trained:
-            scores = self.scores(partial(evaluate_trained_cell, encoder, self._matrices(), heads), corpus, context)
+            scores = evaluate_trained_cell(
+                encoder,
+                self._matrices(),
+                heads,
+                corpus,
+                self.task,
+                self.seeds,
+                execution=context.execution,
+                progress=context.progress,
+            )
         else:
-            with replaced(encoder, self._matrices(), heads) as coverage:
-                scores = self.scores(partial(evaluate_cell, encoder), corpus, context)
-            unseen_share = coverage.unseen_share
+            with replaced(encoder, self._matrices(), heads) as entries:
+                scores = self.scores(encoder, corpus, context)
+            unseen_share = entries.unseen_share
         found = ProbeScores(
             scores=ScoredSeed.of(scores),
             positive=positive_name(self.task, corpus.label_names),

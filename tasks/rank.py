@@ -102,7 +102,7 @@ class Rank(WorkerStep):
                 self.task,
                 self.ranking,
                 sets=self.sets,
-                each=partial(_gradients_by, replicas),
+                of_parts=partial(_gradients_by, replicas),
                 progress=context.progress,
             )
         seed = self.ranking.seed

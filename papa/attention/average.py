@@ -113,7 +113,7 @@ class _Averaging:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         probabilities = own.probabilities()
-        self.averager.update(self.layer, probabilities, batch.slots, batch.attention_mask)
+        self.averager.update(self.layer, probabilities, batch.columns, batch.attention_mask)
         if self.last:
             raise StopForward
         return torch.matmul(probabilities, value)

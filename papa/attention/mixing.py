@@ -28,7 +28,7 @@ class _Mixing:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         all_heads = torch.arange(len(self.matrices), device=value.device)
-        matrices = at_slots(self.matrices, all_heads, batch.slots).to(value.dtype)
+        matrices = at_slots(self.matrices, all_heads, batch.columns).to(value.dtype)
         if own.dropout > 0:
             return self._with_dropout(own, value, matrices, batch)
         constant = constant_product(matrices, value, batch.attention_mask)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -25,34 +25,38 @@ Head = tuple[int, int]
 
 
 @dataclass
-class Coverage:
-    """How much of what constant heads asked for the average had ever seen.
+class EntryCounts:
+    """Entries of the constant matrices that inputs read; one matrix stands for all heads, which read the same entries.
 
     Attributes:
-        asked: pairs of real slots that inputs asked for.
-        unseen: those of them that no input of the average had.
+        read: pairs of real slots, over all inputs.
+        unseen: those of them that no input of the average had; their entry is 0.
     """
 
-    asked: float = 0.0
+    read: float = 0.0
     unseen: float = 0.0
 
     @property
     def unseen_share(self) -> float:
-        """The share of entries asked for that the average never saw; 0 before any input."""
-        return self.unseen / self.asked if self.asked else 0.0
+        """The share of entries read that the average had never seen; 0 before any input."""
+        return self.unseen / self.read if self.read else 0.0
 
 
 @dataclass
 class _Replacing:
-    """The rule of one layer with constant heads."""
+    """The rule of one layer with constant heads; the first such layer counts entries."""
 
     matrices: Float[Tensor, "heads slots slots"]
     constant_heads: Int[Tensor, " constant"]
     dependent_heads: Int[Tensor, " dependent"]
+    seen: Bool[Tensor, "slots slots"]
+    counts: EntryCounts | None
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        if self.counts is not None:
+            self._count(self.counts, batch)
         # Read at every pass: the matrices may be in training.
-        matrices = at_slots(self.matrices, self.constant_heads, batch.slots).to(value.dtype)
+        matrices = at_slots(self.matrices, self.constant_heads, batch.columns).to(value.dtype)
         if self.dependent_heads.numel() == 0:
             return constant_product(matrices, value, batch.attention_mask, own.dropout)
         output = torch.empty_like(value)
@@ -62,25 +66,11 @@ class _Replacing:
         output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads])
         return output
 
-
-@dataclass
-class _Counting:
-    """A layer's rule that also counts coverage, once a batch."""
-
-    rule: _Replacing
-    seen: Tensor
-    coverage: Coverage
-    dependent_heads: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dependent_heads = self.rule.dependent_heads
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+    def _count(self, counts: EntryCounts, batch: MicroBatch) -> None:
         real = batch.attention_mask.double()
-        unseen = (~self.seen[batch.slots[:, None], batch.slots]).double()
-        self.coverage.asked += float(real.sum(dim=1).square().sum())
-        self.coverage.unseen += float(((real @ unseen) * real).sum())
-        return self.rule(own, value, batch)
+        unseen = (~self.seen[batch.columns[:, None], batch.columns]).double()
+        counts.read += float(real.sum(dim=1).square().sum())
+        counts.unseen += float(((real @ unseen) * real).sum())
 
 
 def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
@@ -89,16 +79,16 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
     Raises:
         ArtifactError: the numbers of layers or heads differ.
     """
-    found = tuple(constants.matrices.shape[:2])
-    if found != (encoder.layers, encoder.heads):
+    layers, heads = constants.matrices.shape[:2]
+    if (layers, heads) != (encoder.layers, encoder.heads):
         raise ArtifactError(
-            f"constant matrices are for {found[0]} layers of {found[1]} heads, the encoder has "
+            f"constant matrices are for {layers} layers of {heads} heads, the encoder has "
             f"{encoder.layers} of {encoder.heads}: rerun 'average' for this encoder"
         )
 
 
 @contextmanager
-def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[Coverage]:
+def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
     """Inside the block, ``heads`` use constant matrices; the others keep their own attention (Section 3.1).
 
     Args:
@@ -107,7 +97,7 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
         heads: (layer, head) of the constant heads.
 
     Yields:
-        The coverage of the inputs that pass through.
+        What the inputs that pass through read of the constants, and how much of it the average had never seen.
 
     Raises:
         ArtifactError: the matrices do not fit the encoder.
@@ -116,19 +106,20 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
     by_layer: dict[int, list[int]] = {}
     for layer, head in sorted(heads):
         by_layer.setdefault(layer, []).append(head)
-    coverage = Coverage()
+    counts = EntryCounts()
     seen, matrices = constants.seen.to(encoder.device), constants.matrices.to(encoder.device)
-    rules: dict[int, _Replacing | _Counting] = {}
+    rules: dict[int, _Replacing] = {}
     for layer, constant in by_layer.items():
-        own = [head for head in range(encoder.heads) if head not in constant]
-        rule = _Replacing(
+        dependent = [head for head in range(encoder.heads) if head not in constant]
+        rules[layer] = _Replacing(
             matrices=matrices[layer],
             constant_heads=torch.tensor(constant, device=encoder.device),
-            dependent_heads=torch.tensor(own, dtype=torch.long, device=encoder.device),
+            dependent_heads=torch.tensor(dependent, dtype=torch.long, device=encoder.device),
+            seen=seen,
+            counts=None if rules else counts,
         )
-        rules[layer] = rule if rules else _Counting(rule, seen, coverage)
     with encoder.ruled(rules):
-        yield coverage
+        yield counts
 
 
 def at_slots(

@@ -11,97 +11,90 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from papa.corpora.ragged import PackedTokens, positions_in_rows
 from papa.corpora.split import TokenisedSplit
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Inputs of one corpus as their real tokens, input by input, and the slots at which any of them has one.
+    """Inputs as their real tokens, input by input, and the slots at which any of them has one.
 
     Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward maps) it computes
     for one row of all tokens: packed states. Attention needs the inputs separate, with a column for each of m slots,
     in unpacked states; only places that hold a token count there.
 
     Attributes:
-        rows: the inputs' row numbers in their corpus.
-        slots: the slots 0..S-1 that columns stand for, ascending.
-        lengths: tokens of each input.
-        columns: the column of each token, ascending within an input.
+        rows: the inputs' row numbers where they come from.
+        columns: the slot 0..S-1 of each column, ascending.
+        column_ids: the column of each token, ascending within an input.
+        inputs_of_tokens: the input (0..batch-1) that each token belongs to.
+        positions_in_input: each token's number among the tokens of its input, from 0.
         input_ids: token ids.
         token_type_ids: segment ids.
     """
 
     rows: Int[Tensor, " batch"]
-    slots: Int[Tensor, " m"]
-    lengths: Int[Tensor, " batch"]
-    columns: Int[Tensor, " tokens"]
+    columns: Int[Tensor, " m"]
+    column_ids: Int[Tensor, " tokens"]
+    inputs_of_tokens: Int[Tensor, " tokens"]
+    positions_in_input: Int[Tensor, " tokens"]
     input_ids: Int[Tensor, " tokens"]
     token_type_ids: Int[Tensor, " tokens"]
 
     @classmethod
-    def of_tokens(
-        cls,
-        *,
-        rows: Int[Tensor, " batch"],
-        lengths: Int[Tensor, " batch"],
-        token_slots: Int[Tensor, " tokens"],
-        input_ids: Int[Tensor, " tokens"],
-        token_type_ids: Int[Tensor, " tokens"],
-    ) -> MicroBatch:
-        """The batch of these tokens, on the CPU; its columns are the slots that occur."""
+    def of(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
+        """The batch of these tokens, on the CPU; its columns are the slots that occur.
+
+        Args:
+            rows: what to call the rows of ``tokens``.
+            tokens: of every input.
+        """
+
+        def tensor(values: Int[np.ndarray, " n"]) -> Int[Tensor, " n"]:
+            # A copy: tokens may lie in a mapped file, which cannot be written to.
+            return torch.from_numpy(values.astype(np.int64))
+
+        columns, column_ids = np.unique(tokens.slot_ids, return_inverse=True)
         # Used with and without gradients, which tensors made in inference mode could not be.
         with torch.inference_mode(False):
-            slots, columns = torch.unique(token_slots.long(), return_inverse=True)
             return cls(
-                rows=rows.long().clone(),
-                slots=slots,
-                lengths=lengths.long().clone(),
-                columns=columns,
-                input_ids=input_ids.long().clone(),
-                token_type_ids=token_type_ids.long().clone(),
+                rows=tensor(rows),
+                columns=tensor(columns),
+                column_ids=tensor(column_ids),
+                inputs_of_tokens=tensor(np.repeat(np.arange(len(rows)), tokens.lengths)),
+                positions_in_input=tensor(positions_in_rows(tokens.lengths)),
+                input_ids=tensor(tokens.input_ids),
+                token_type_ids=tensor(tokens.token_type_ids),
             )
 
     @property
     def shape(self) -> tuple[int, int]:
         """Inputs and columns."""
-        return len(self.rows), len(self.slots)
+        return len(self.rows), len(self.columns)
 
     @property
     def dense(self) -> bool:
         """Whether every input has a token in every column."""
-        return len(self.columns) == len(self.rows) * len(self.slots)
+        return len(self.column_ids) == len(self.rows) * len(self.columns)
 
     @property
-    def token_slots(self) -> Int[Tensor, " tokens"]:
+    def slot_ids(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
-        return self.slots[self.columns]
-
-    @cached_property
-    def inputs_of_tokens(self) -> Int[Tensor, " tokens"]:
-        """The input (0..batch-1) that each token belongs to."""
-        with torch.inference_mode(False):
-            numbers = torch.arange(len(self.lengths), device=self.lengths.device)
-            return torch.repeat_interleave(numbers, self.lengths, output_size=len(self.columns))
-
-    @property
-    def positions_in_input(self) -> Int[Tensor, " tokens"]:
-        """Each token's number among the tokens of its input, from 0."""
-        starts = self.lengths.cumsum(0) - self.lengths
-        return torch.arange(len(self.columns), device=starts.device) - starts[self.inputs_of_tokens]
+        return self.columns[self.column_ids]
 
     @cached_property
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
         """Whether an input has a token in a column."""
         with torch.inference_mode(False):
-            mask = torch.zeros(self.shape, dtype=torch.bool, device=self.columns.device)
-            mask[self.inputs_of_tokens, self.columns] = True
+            mask = torch.zeros(self.shape, dtype=torch.bool, device=self.rows.device)
+            mask[self.inputs_of_tokens, self.column_ids] = True
             return mask
 
     @cached_property
     def _places(self) -> Int[Tensor, " tokens"]:
         """The place (input · m + column) of each token."""
         with torch.inference_mode(False):
-            return self.inputs_of_tokens * len(self.slots) + self.columns
+            return self.inputs_of_tokens * len(self.columns) + self.column_ids
 
     @cached_property
     def _tokens_at_places(self) -> Int[Tensor, " places"]:
@@ -131,33 +124,19 @@ LARGEST_BATCH = 256
 """Inputs in a batch at most, however short they are."""
 
 
-def micro_batch(split: TokenisedSplit, rows: Sequence[int] | np.ndarray) -> MicroBatch:
-    """One batch of the rows with these numbers, in this order.
-
-    Its columns are the slots, ascending, at which any of the rows has a token.
-    """
-    rows = np.asarray(rows, dtype=np.int64)
-    tokens = split.tokens(rows)
-    return MicroBatch.of_tokens(
-        rows=torch.from_numpy(rows),
-        lengths=torch.from_numpy(tokens.lengths),
-        token_slots=torch.from_numpy(tokens.slots),
-        input_ids=torch.from_numpy(tokens.input_ids),
-        token_type_ids=torch.from_numpy(tokens.token_type_ids),
-    )
+def micro_batch(split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " batch"]) -> MicroBatch:
+    """One batch of the rows with these numbers, in this order."""
+    return MicroBatch.of(np.asarray(rows, dtype=np.int64), split.tokens(rows))
 
 
 def micro_batches(
     split: TokenisedSplit,
-    rows: Sequence[int] | np.ndarray | None,
+    rows: Sequence[int] | Int[np.ndarray, " n"] | None,
     batch_tokens: int,
     *,
     largest: int = LARGEST_BATCH,
 ) -> Iterator[MicroBatch]:
     """The rows in batches, shortest first; the same rows always give the same batches.
-
-    Inputs are sorted by length (two texts: by the first text's, then the second's). A batch takes inputs
-    while inputs × slots stays within ``batch_tokens``, at least one and at most ``largest``.
 
     Args:
         split: a split or a shard of it.
@@ -165,26 +144,41 @@ def micro_batches(
         batch_tokens: tokens in a batch, padding included.
         largest: inputs in a batch at most.
     """
-    for batch in _batches_of_rows(split, rows, batch_tokens, largest):
-        yield micro_batch(split, batch)
+    rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
+    index = split.index_of(rows)
+    for group in rows_of_like_length(split.first_lengths[index], split.lengths[index], batch_tokens, largest):
+        yield micro_batch(split, rows[group])
 
 
-def _batches_of_rows(
-    split: TokenisedSplit, rows: Sequence[int] | np.ndarray | None, batch_tokens: int, largest: int
-) -> Iterator[np.ndarray]:
-    rows = split.rows if rows is None else np.asarray(rows, dtype=np.int64)
-    local = rows - split.starts[0]
-    # A batch spans its longest first text and its longest rest (second text and special tokens).
-    first = split.first_lengths[local]
-    rest = split.lengths[local] - first
-    order = np.lexsort((rows, rest, first))
-    start, widest_first, widest_rest = 0, 0, 0
-    for position, (a, b) in enumerate(zip(first[order].tolist(), rest[order].tolist(), strict=True)):
-        width = max(widest_first, a) + max(widest_rest, b)
+def rows_of_like_length(
+    first_lengths: Int[np.ndarray, " rows"],
+    lengths: Int[np.ndarray, " rows"],
+    batch_tokens: int,
+    largest: int = LARGEST_BATCH,
+) -> Iterator[Int[np.ndarray, " batch"]]:
+    """Row numbers 0..rows-1 in batches of like length.
+
+    Rows are sorted by length (two texts: by the first text's, then the second's). A batch takes rows while
+    rows × columns stays within ``batch_tokens``, at least one and at most ``largest``.
+
+    Args:
+        first_lengths: text tokens of each row's first (or only) text.
+        lengths: tokens of each row.
+        batch_tokens: tokens in a batch, padding included.
+        largest: rows in a batch at most.
+    """
+    # The columns of a batch hold its longest first text and its longest rest (second text and special tokens).
+    rest_lengths = lengths - first_lengths
+    order = np.lexsort((rest_lengths, first_lengths))
+    start, longest_first, longest_rest = 0, 0, 0
+    for position, (first, rest) in enumerate(
+        zip(first_lengths[order].tolist(), rest_lengths[order].tolist(), strict=True)
+    ):
+        columns = max(longest_first, first) + max(longest_rest, rest)
         count = position - start + 1
-        if count > 1 and (count > largest or count * width > batch_tokens):
-            yield rows[order[start:position]]
-            start, widest_first, widest_rest = position, 0, 0
-        widest_first, widest_rest = max(widest_first, a), max(widest_rest, b)
+        if count > 1 and (count > largest or count * columns > batch_tokens):
+            yield order[start:position]
+            start, longest_first, longest_rest = position, 0, 0
+        longest_first, longest_rest = max(longest_first, first), max(longest_rest, rest)
     if start < len(order):
-        yield rows[order[start:]]
+        yield order[start:]

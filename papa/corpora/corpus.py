@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.ipc
 
-from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import Ragged
+from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
+from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.rows import TaskRows, read_rows
 from papa.corpora.sources import SPLITS, Split, fingerprint
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import IGNORED, SpecialTokens, masked, special_tokens_of, tokens_of_texts, tokens_of_words
 from papa.errors import ArtifactError, EncoderError
 from papa.progress import Progress, silent
@@ -25,10 +24,14 @@ from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import Address, published, verify
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from papa.encoders.reference import EncoderReference
 
 TOKENISE_VERSION = 2
 """Raised whenever the same rows would give other tokens, slots or labels."""
+STAGES = ("tokenise", "tokenize")
+"""The stage's name in the metadata; before it was spelled as everywhere else it was the second, in corpora as good."""
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
 corpus, covers all that they read of it; the metadata repeats it for readers who need no token."""
@@ -42,7 +45,6 @@ class TokenisedCorpus:
         folder: the artifact.
         kind: the task's kind.
         slots: S.
-        pad_token_id: the tokenizer's.
         label_names: the classes' names; None for regression and masked language models.
         metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words, notes.
     """
@@ -50,7 +52,6 @@ class TokenisedCorpus:
     folder: Path
     kind: TaskKind
     slots: int
-    pad_token_id: int
     label_names: tuple[str, ...] | None
     metadata: dict[str, Any]
 
@@ -73,10 +74,10 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
         ArtifactError: it is missing, damaged, something else or of another version.
     """
     metadata = verify(folder)
-    if metadata.get("stage") != "tokenize" or metadata.get("version") != TOKENISE_VERSION:
-        found = f"{metadata.get('stage')} version {metadata.get('version')}"
+    if metadata.get("stage") not in STAGES or metadata.get("version") != TOKENISE_VERSION:
         raise ArtifactError(
-            f"{folder} holds {found}, expected tokenize version {TOKENISE_VERSION}: tokenise the corpus again"
+            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected {STAGES[0]} version "
+            f"{TOKENISE_VERSION}: tokenise the corpus again"
         )
     if CORPUS not in metadata["files"]:
         raise ArtifactError(f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again")
@@ -91,7 +92,6 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
         folder=folder,
         kind=held["kind"],
         slots=held["slots"],
-        pad_token_id=held["pad_token_id"],
         label_names=None if names is None else tuple(names),
         metadata={**metadata, **held},
     )
@@ -100,7 +100,7 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
 def tokenise_corpus(
     task: TaskSpec,
     layout: LayoutSpec,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     encoder: EncoderReference,
     folder: Address,
     *,
@@ -115,8 +115,8 @@ def tokenise_corpus(
         tokenizer: the encoder's fast tokenizer.
         encoder: whose tokenizer it is, and how many slots it can take.
         folder: where the artifact goes.
-        shard_rows: rows a shard.
-        progress: told rows done and rows in all.
+        shard_rows: rows per shard.
+        progress: called with rows done and rows in all.
 
     Returns:
         ``folder``.
@@ -139,6 +139,7 @@ def tokenise_corpus(
     held: dict[str, Any] = {
         "kind": task.kind,
         "slots": task.slots,
+        # Nobody reads it; it stays because the artifact's digest, and so every later stage's key, covers this document.
         "pad_token_id": special_tokens.pad,
         "label_names": None if rows.label_names is None else list(rows.label_names),
         "notes": rows.notes,
@@ -149,7 +150,7 @@ def tokenise_corpus(
         "shards": writer.shards,
     }
     metadata = {
-        "stage": "tokenize",
+        "stage": STAGES[0],
         "version": TOKENISE_VERSION,
         "task": task.name,
         "layout": layout.model_dump(),
@@ -170,7 +171,9 @@ def tokenise_corpus(
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 
-    def __init__(self, task: TaskSpec, layout: LayoutSpec, tokenizer: Any, special_tokens: SpecialTokens) -> None:
+    def __init__(
+        self, task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens
+    ) -> None:
         self.task, self.layout, self.tokenizer, self.special_tokens = task, layout, tokenizer, special_tokens
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
@@ -186,12 +189,12 @@ class _Writer:
                 part = table.slice(start, shard_rows)
                 arranged, labels = self._arranged(part, name, start)
                 file = f"{name}-{index:05d}.arrow"
-                _write_shard(folder / file, arranged, labels, per_token=self.task.kind in ("words", "mlm"))
+                write_shard(folder / file, arranged, labels, label_per_token=self.task.kind in ("words", "mlm"))
                 self.shards[name].append({"file": file, "rows": part.num_rows})
                 self.tokens[name] += len(arranged.input_ids)
                 yield part.num_rows
 
-    def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[Arrangement, np.ndarray]:
+    def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
         special_tokens, slots = self.special_tokens, self.task.slots
         match self.task.kind:
             case "text":
@@ -202,7 +205,8 @@ class _Writer:
                 first, second = self._texts(part, "text"), self._texts(part, "text_pair")
                 too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
                 self.texts_cut[split] += int(too_long.sum())
-                return arrange_pair(first, second, special_tokens, self.layout, slots), part["label"].to_numpy()
+                arranged = arrange_pair(first, second, special_tokens, self.layout.segment_ids, slots)
+                return arranged, part["label"].to_numpy()
             case "mlm":
                 texts = self._cut(self._texts(part, "text"), split)
                 shown, labels = masked(texts, special_tokens, self.task.mask_seed, SPLITS.index(split), start)
@@ -211,7 +215,7 @@ class _Writer:
             case _:
                 return self._arranged_words(part, split)
 
-    def _arranged_words(self, part: pa.Table, split: Split) -> tuple[Arrangement, np.ndarray]:
+    def _arranged_words(self, part: pa.Table, split: Split) -> tuple[PackedTokens, Labels]:
         words = pa.concat_arrays(part["words"].chunks)
         tokens, firsts = tokens_of_words(self.tokenizer, self.special_tokens, words)
         kept = firsts.cut(self.capacity).values
@@ -228,23 +232,3 @@ class _Writer:
     def _cut(self, texts: Ragged, split: Split) -> Ragged:
         self.texts_cut[split] += int((texts.lengths > self.capacity).sum())
         return texts.cut(self.capacity)
-
-
-def _write_shard(path: Path, arranged: Arrangement, labels: np.ndarray, *, per_token: bool) -> None:
-    offsets = pa.array(np.concatenate([[0], np.cumsum(arranged.lengths)]).astype(np.int32))
-    slot_type = np.int16 if arranged.slots.max(initial=0) < 2**15 else np.int32
-
-    def lists(values: np.ndarray) -> pa.ListArray:
-        return pa.ListArray.from_arrays(offsets, pa.array(values))
-
-    batch = pa.record_batch(
-        {
-            "input_ids": lists(arranged.input_ids),
-            "slots": lists(arranged.slots.astype(slot_type)),
-            "token_type_ids": lists(arranged.token_type_ids),
-            "label": lists(labels.astype(np.int32)) if per_token else pa.array(labels),
-            "n_first": pa.array(arranged.first_lengths.astype(np.int32)),
-        }
-    )
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)

@@ -1,9 +1,9 @@
 """Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never run.
 
-A configuration's splits are lists of files. The repository's README says which, or its file names do: that is told by
-the ``datasets`` library, from a folder with empty files of the same names. Branches that the hub converts to Parquet
-(``refs/convert/parquet``) have no README; there a configuration is a folder and a split a folder below it. Files are
-read as local ones are.
+A configuration's splits are lists of files. The repository's README says which, or its file names do: the
+``datasets`` library works that out, from a folder with empty files of the same names. Branches that the hub converts
+to Parquet (``refs/convert/parquet``) have no README; there a configuration is a folder and a split a folder below it.
+Files are read as local ones are.
 """
 
 from __future__ import annotations

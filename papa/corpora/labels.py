@@ -17,7 +17,7 @@ _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and 
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """The labels of one split, one a row (or one a word, flat).
+    """The labels of one split, one per row (or one per word, flat).
 
     Attributes:
         values: strings, integers, floats or booleans.

@@ -21,17 +21,17 @@ SMALL_BYTES = 8_000_000
 
 @dataclass(frozen=True)
 class Preview:
-    """What was found.
+    """What a task's source holds, as far as it was read.
 
     Attributes:
         rows: of the training and the validation split, as many as the task takes; None where nothing says how many.
         label_names: the classes; None for regression, masked language models, and where only the rows have them.
-        unseen: what was not looked at; None where all was.
+        unchecked: what was not read; None where all was.
     """
 
     rows: tuple[int, int] | None
     label_names: tuple[str, ...] | None
-    unseen: str | None = None
+    unchecked: str | None = None
 
 
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
@@ -43,7 +43,7 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     problems: list[DataError] = []
     tables: dict[Split, SourceTable] = {}
     counts: dict[Split, int] = {}
-    unseen: list[str] = []
+    unchecked: list[str] = []
     far = _far(task, problems)
     if problems:
         return None, problems
@@ -58,17 +58,19 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
             problems.append(error)
     if far:
         size = sum(split.bytes_to_fetch for split in far.values()) / 1e6
-        unseen.append(f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not downloaded yet)")
+        unchecked.append(
+            f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not downloaded yet)"
+        )
     for name in _columns(task):
         problems += _missing(name, [table for table in tables.values() if name not in table.rows.column_names])
     if problems or len(tables) < len(SPLITS):
-        return (None, problems) if problems else (Preview(None, task.labels, unseen[0]), [])
+        return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
     try:
         if far:
             names = _of_columns(task, tables["train"], tables["validation"])
             limits = (task.train_rows, task.validation_rows)
             rows = tuple(min(counts[split], most or counts[split]) for split, most in zip(SPLITS, limits, strict=True))
-            return Preview((rows[0], rows[1]), names, unseen[0]), []
+            return Preview((rows[0], rows[1]), names, unchecked[0]), []
         found_rows = rows_of(task, tables["train"], tables["validation"])
     except DataError as error:
         return None, [error]

@@ -1,69 +1,63 @@
-"""One split of a tokenised corpus: memory-mapped Arrow shards behind numpy views."""
+"""One split of a tokenised corpus: Arrow shards, mapped into memory behind numpy views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
+from jaxtyping import Int, Int64, Shaped
 
+from papa.corpora.ragged import PackedTokens, concatenated, count_by_row, offsets_of, positions_in_spans
+from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
 
-
-@dataclass(frozen=True)
-class ShardColumns:
-    """The columns of one shard as views on its mapped file; nothing is copied.
-
-    Attributes:
-        offsets: [rows + 1], where each row's tokens start in the flat columns.
-        input_ids, slots, token_type_ids: [tokens].
-        labels: [rows], or [tokens] for words and masked language models.
-        first_lengths: [rows], text tokens of the first text.
-    """
-
-    offsets: np.ndarray
-    input_ids: np.ndarray
-    slots: np.ndarray
-    token_type_ids: np.ndarray
-    labels: np.ndarray
-    first_lengths: np.ndarray
-
-    @classmethod
-    def open(cls, path: Path) -> ShardColumns:
-        with pa.memory_map(str(path)) as file:
-            batch = pa.ipc.open_file(file).get_batch(0)
-
-        def flat(name: str) -> np.ndarray:
-            column = batch.column(name)
-            return (column.values if pa.types.is_list(column.type) else column).to_numpy(zero_copy_only=True)
-
-        return cls(
-            offsets=batch.column("input_ids").offsets.to_numpy(zero_copy_only=True),
-            input_ids=flat("input_ids"),
-            slots=flat("slots"),
-            token_type_ids=flat("token_type_ids"),
-            labels=flat("label"),
-            first_lengths=flat("n_first"),
-        )
+Labels = Shaped[np.ndarray, " rows_or_tokens"]
+"""int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where not scored."""
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The real tokens of some rows, back to back.
+def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_token: bool) -> None:
+    """Write rows as an Arrow file; its columns are the corpus's format on disk."""
+    offsets = pa.array(tokens.offsets.astype(np.int32))
+    slot_type = np.int16 if tokens.slot_ids.max(initial=0) < 2**15 else np.int32
 
-    Attributes:
-        input_ids, slots, token_type_ids: [tokens].
-        lengths: [rows], tokens of each row.
-    """
+    def lists(values: np.ndarray) -> pa.ListArray:
+        return pa.ListArray.from_arrays(offsets, pa.array(values))
 
-    input_ids: np.ndarray
-    slots: np.ndarray
-    token_type_ids: np.ndarray
-    lengths: np.ndarray
+    batch = pa.record_batch(
+        {
+            "input_ids": lists(tokens.input_ids),
+            "slots": lists(tokens.slot_ids.astype(slot_type)),
+            "token_type_ids": lists(tokens.token_type_ids),
+            "label": lists(labels.astype(np.int32)) if label_per_token else pa.array(labels),
+            "n_first": pa.array(tokens.first_lengths.astype(np.int32)),
+        }
+    )
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
+    """The tokens and labels of a shard, views on the mapped file."""
+    with pa.memory_map(str(path)) as file:
+        batch = pa.ipc.open_file(file).get_batch(0)
+
+    def flat(name: str) -> np.ndarray:
+        column = batch.column(name)
+        return (column.values if pa.types.is_list(column.type) else column).to_numpy(zero_copy_only=True)
+
+    tokens = PackedTokens(
+        input_ids=flat("input_ids"),
+        slot_ids=flat("slots"),
+        token_type_ids=flat("token_type_ids"),
+        lengths=np.diff(batch.column("input_ids").offsets.to_numpy(zero_copy_only=True)).astype(np.int64),
+        first_lengths=flat("n_first"),
+    )
+    return tokens, flat("label")
 
 
 @dataclass(frozen=True)
@@ -75,8 +69,8 @@ class TokenisedSplit:
 
     Attributes:
         shards: the Arrow IPC files.
-        kind: the task's kind: ``text`` and ``pair`` have a label a row, ``words`` and ``mlm`` a label a
-            token.
+        kind: the task's kind: ``text`` and ``pair`` have a label per row, ``words`` and ``mlm`` a label
+            per token.
         slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
         name: ``train`` or ``validation``.
@@ -92,8 +86,8 @@ class TokenisedSplit:
         return self.starts[-1] - self.starts[0]
 
     @property
-    def rows(self) -> np.ndarray:
-        """int64 [rows], the rows' numbers in the split."""
+    def rows(self) -> Int64[np.ndarray, " rows"]:
+        """The rows' numbers in the split."""
         return np.arange(self.starts[0], self.starts[-1])
 
     @property
@@ -102,78 +96,68 @@ class TokenisedSplit:
 
     def shard(self, index: int) -> TokenisedSplit:
         """The view of one shard."""
-        return TokenisedSplit(
-            shards=(self.shards[index],),
-            kind=self.kind,
-            slots=self.slots,
-            starts=self.starts[index : index + 2],
-            name=self.name,
-        )
+        return replace(self, shards=(self.shards[index],), starts=self.starts[index : index + 2])
 
     @cached_property
-    def _columns(self) -> tuple[ShardColumns, ...]:
-        return tuple(ShardColumns.open(path) for path in self.shards)
+    def _opened(self) -> tuple[tuple[PackedTokens, Labels], ...]:
+        return tuple(_read_shard(path) for path in self.shards)
 
     @cached_property
-    def lengths(self) -> np.ndarray:
-        """int64 [rows], real tokens of each row, special ones included."""
-        return np.concatenate([np.diff(shard.offsets) for shard in self._columns]).astype(np.int64)
+    def lengths(self) -> Int64[np.ndarray, " rows"]:
+        """Real tokens of each row, special ones included."""
+        return np.concatenate([tokens.lengths for tokens, _ in self._opened])
 
     @cached_property
-    def first_lengths(self) -> np.ndarray:
-        """int64 [rows], text tokens of each row's first (or only) text."""
-        return self._flat("first_lengths").astype(np.int64)
+    def first_lengths(self) -> Int64[np.ndarray, " rows"]:
+        """Text tokens of each row's first (or only) text."""
+        return np.concatenate([tokens.first_lengths for tokens, _ in self._opened]).astype(np.int64)
 
     @cached_property
-    def offsets(self) -> np.ndarray:
-        """int64 [rows + 1], where each row's tokens start in the flat arrays."""
-        return np.concatenate([[0], np.cumsum(self.lengths)])
+    def offsets(self) -> Int64[np.ndarray, " rows_and_one"]:
+        """Where each row's tokens start among all tokens."""
+        return offsets_of(self.lengths)
 
     @cached_property
-    def labels(self) -> np.ndarray:
-        """int64 classes or float32 numbers [rows]; for words and mlm int64 [tokens], -100 if not scored."""
-        labels = self._flat("labels")
+    def labels(self) -> Labels:
+        """The labels of all rows, or of all their tokens."""
+        labels = np.concatenate([labels for _, labels in self._opened])
         return labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
 
-    @property
-    def input_ids(self) -> np.ndarray:
-        """int32 [tokens]; a view for one shard, a copy for several: prefer ``tokens`` on a whole split."""
-        return self._flat("input_ids")
+    @cached_property
+    def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
+        """Tokens of each row that a probe sees: the labelled ones, or all where rows have the labels."""
+        return count_by_row(self.labels != IGNORED, self.offsets) if self.label_per_token else self.lengths
 
-    @property
-    def slot_ids(self) -> np.ndarray:
-        """Integers [tokens], each token's slot; a view for one shard, a copy for several."""
-        return self._flat("slots")
+    def index_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Where the rows with these numbers are in the arrays of this view.
 
-    @property
-    def token_type_ids(self) -> np.ndarray:
-        """int8 [tokens]; a view for one shard, a copy for several."""
-        return self._flat("token_type_ids")
-
-    def tokens(self, rows: Sequence[int] | np.ndarray) -> Tokens:
-        """The real tokens of the rows with these numbers, in this order; only they are read."""
+        Raises:
+            IndexError: a row is not in it.
+        """
         rows = np.asarray(rows, dtype=np.int64)
-        owners = np.searchsorted(self.starts, rows, side="right") - 1
-        if len(rows) and (owners.min() < 0 or owners.max() >= len(self.shards)):
+        if len(rows) and (rows.min() < self.starts[0] or rows.max() >= self.starts[-1]):
             raise IndexError(
                 f"rows {self.starts[0]} to {self.starts[-1] - 1} are here, not {rows.min()} to {rows.max()}"
             )
-        spans = []
-        for row, owner in zip(rows.tolist(), owners.tolist(), strict=True):
-            shard = self._columns[owner]
-            local = row - self.starts[owner]
-            spans.append((shard, slice(shard.offsets[local], shard.offsets[local + 1])))
-        return Tokens(
-            input_ids=_joined([shard.input_ids[span] for shard, span in spans], np.int32),
-            slots=_joined([shard.slots[span] for shard, span in spans], np.int32),
-            token_type_ids=_joined([shard.token_type_ids[span] for shard, span in spans], np.int8),
-            lengths=self.lengths[rows - self.starts[0]],
-        )
+        return rows - self.starts[0]
 
-    def _flat(self, name: str) -> np.ndarray:
-        columns = [getattr(shard, name) for shard in self._columns]
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+    def tokens(self, rows: Sequence[int] | Int[np.ndarray, " n"] | None = None) -> PackedTokens:
+        """The real tokens of the rows with these numbers, in this order, and no others are read; None takes all rows.
 
+        All rows of one shard are views on its file, of several shards copies.
+        """
+        if rows is None:
+            return concatenated([tokens for tokens, _ in self._opened])
+        index, firsts = self.index_of(rows), np.array(self.starts) - self.starts[0]
+        shards = np.searchsorted(firsts, index, side="right") - 1
+        present = np.unique(shards).tolist() or [0]
+        parts = [self._opened[shard][0].take(index[shards == shard] - firsts[shard]) for shard in present]
+        # Shard by shard now: back to the order of ``rows``.
+        return parts[0] if len(parts) == 1 else concatenated(parts).take(shards.argsort(kind="stable").argsort())
 
-def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+    def labels_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Labels:
+        """The labels of the rows with these numbers, or of all their tokens."""
+        index = self.index_of(rows)
+        if not self.label_per_token:
+            return self.labels[index]
+        return self.labels[positions_in_spans(self.offsets[index], self.lengths[index])]

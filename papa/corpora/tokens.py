@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,16 @@ import pyarrow as pa
 from papa.corpora.ragged import Ragged
 from papa.errors import EncoderError
 
+if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loaded
+    from transformers import PreTrainedTokenizerBase
+
 IGNORED = -100
 """The label of a token that is not scored."""
 MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
 
-def tokens_of_texts(tokenizer: Any, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
+def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
     """Token ids of each text, uncut and without special tokens."""
     ids = tokenizer(
         list(texts),
@@ -38,7 +41,9 @@ def tokens_of_texts(tokenizer: Any, special_tokens: SpecialTokens, texts: Sequen
     return tokens
 
 
-def tokens_of_words(tokenizer: Any, special_tokens: SpecialTokens, words: pa.LargeListArray) -> tuple[Ragged, Ragged]:
+def tokens_of_words(
+    tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, words: pa.LargeListArray
+) -> tuple[Ragged, Ragged]:
     """Sub-tokens of each row's words, uncut; and for a word's first sub-token the word's number, else -1.
 
     Words are numbered within the whole array. Each distinct word is tokenised once, alone, as it would be
@@ -55,7 +60,7 @@ def tokens_of_words(tokenizer: Any, special_tokens: SpecialTokens, words: pa.Lar
         vocabulary = Ragged(values, lengths)
     tokens = vocabulary.take(distinct.indices.to_numpy(zero_copy_only=False))
     number = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
-    firsts = Ragged(np.where(tokens.places == 0, number, -1), tokens.lengths)
+    firsts = Ragged(np.where(tokens.positions == 0, number, -1), tokens.lengths)
     counts = words.value_lengths().to_numpy(zero_copy_only=False)
     return tokens.joined(counts), firsts.joined(counts)
 
@@ -107,34 +112,43 @@ def _unknown(special_tokens: SpecialTokens) -> int:
 
 
 @dataclass(frozen=True)
-class SpecialTokens:
-    """What the layout adds by id, learnt from how the tokenizer frames two texts itself.
+class Framing:
+    """How a tokenizer frames one text or two: ``[CLS] a [SEP]``, ``[CLS] a [SEP] b [SEP]``.
 
     Attributes:
         cls, sep, pad: token ids.
-        unknown, mask: token ids, where the tokenizer has them.
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
         segments: segment ids of the first text (with [CLS]), of the separators between, and of the second
             text (with the last [SEP]); all 0 where the tokenizer gives none.
+    """
+
+    cls: int
+    sep: int
+    pad: int
+    between: int
+    segments: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class SpecialTokens(Framing):
+    """What the layout and the mask need of a tokenizer, learnt from how it frames two texts itself.
+
+    Attributes:
+        unknown, mask: token ids, where the tokenizer has them.
         prefix: what a word needs before it to be tokenised as inside a sentence: a space for most byte-level
             tokenizers.
         reserved: ids that no text may yield.
         vocabulary: how many ids there are.
     """
 
-    cls: int
-    sep: int
-    pad: int
     unknown: int | None
     mask: int | None
-    between: int
-    segments: tuple[int, int, int]
     prefix: str
     reserved: frozenset[int]
     vocabulary: int
 
 
-def special_tokens_of(tokenizer: Any) -> SpecialTokens:
+def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """Learn the special tokens of a tokenizer of the ``transformers`` library.
 
     Raises:
@@ -185,7 +199,7 @@ def _extent(sides: list[int | None], side: int) -> tuple[int, int]:
     return places[0], places[-1] + 1
 
 
-def _prefix(tokenizer: Any) -> str:
+def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import route_interface
@@ -20,7 +21,7 @@ def _attentions(model: nn.Module) -> Sequence[nn.Module]:
     return [layer.attention.self for layer in model.encoder.layer]  # type: ignore[union-attr]
 
 
-def inputs_by_slot(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def inputs_by_slot(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),
@@ -29,7 +30,7 @@ def inputs_by_slot(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
     }
 
 
-def _inputs_by_count(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _inputs_by_count(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),
@@ -67,7 +68,7 @@ def _distilbert_attentions(model: Any) -> list[nn.Module]:
     return [layer.attention for layer in model.transformer.layer]
 
 
-def _distilbert_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _distilbert_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),
@@ -93,7 +94,7 @@ def _albert_attentions(model: Any) -> list[nn.Module]:
     return [of_groups[int(layer / (layers / len(groups)))] for layer in range(layers)]
 
 
-def _refuse(config: Any) -> str | None:
+def _refuse(config: PreTrainedConfig) -> str | None:
     if config.inner_group_num != 1:
         return f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only 1 is supported"
     return None

@@ -1,8 +1,8 @@
 """DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are scored separately.
 
 The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative position of
-their slots and P, R are projections of the relative positions' embeddings. Every input of a micro-batch stands at
-the same slots, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
+their slots and P, R are projections of the relative positions' embeddings. All inputs of a micro-batch have the same
+columns, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
 
 The first version has queries, keys and values in one projection and cuts relative positions off at a distance. The
 second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
@@ -18,16 +18,10 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import (
-    Dispatch,
-    InputDependentAttention,
-    batch_at_hand,
-    linear_of,
-    slot_distances,
-    split_heads,
-)
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 
@@ -110,7 +104,7 @@ class SlotPositions:
 
     Args:
         encoder: the stack of layers.
-        dispatch: knows the batch at hand.
+        dispatch: knows the current batch.
         row: from slot distances to rows of all relative embeddings.
     """
 
@@ -123,11 +117,11 @@ class SlotPositions:
 
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
         """The rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
-        batch = batch_at_hand(self._dispatch)
+        batch = self._dispatch.current_batch
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode cannot serve.
             with torch.inference_mode(False):
-                rows, pairs = torch.unique(self._row(slot_distances(self._dispatch)), return_inverse=True)
+                rows, pairs = torch.unique(self._row(self._dispatch.slot_distances()), return_inverse=True)
             self._batch, self._occurring = batch, (rows, pairs)
         return self._occurring
 
@@ -151,7 +145,7 @@ def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor
         encoder.get_rel_pos, encoder.get_rel_embedding = positions.get_rel_pos, positions.get_rel_embedding
 
 
-def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns without a token."""
     return {
         "input_ids": batch.input_ids[None],
@@ -162,7 +156,7 @@ def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
 
 
 def _route_v1(module: Any, dispatch: Dispatch) -> None:
-    """Take the fused projection apart; each head's rows of it are its query, key and value, in this order."""
+    """Split the fused projection; each head's rows of it are its query, key and value, in this order."""
     heads, head_width = module.num_attention_heads, module.attention_head_size
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
     query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))
@@ -190,7 +184,7 @@ def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
     count_slots(model.encoder, dispatch, row)
 
 
-def _refuse(config: Any) -> str | None:
+def _refuse(config: PreTrainedConfig) -> str | None:
     if getattr(config, "talking_head", False):
         return "talking heads mix the attention of all heads, so none can be made constant alone: use a model without"
     return None
@@ -257,11 +251,11 @@ class SlotConvolution(nn.Module):
         self.dispatch = dispatch
 
     def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
-        batch = batch_at_hand(self.dispatch)
+        batch = self.dispatch.current_batch
         unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
-        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.slots[-1]) + 1)
-        spread = torch.index_copy(spread, -1, batch.slots, unpacked.transpose(1, 2))
-        return batch.pack(self.convolution(spread)[..., batch.slots].transpose(1, 2)).transpose(1, 2)
+        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
+        return batch.pack(self.convolution(spread)[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
 def _attentions_v2(model: Any) -> list[nn.Module]:

@@ -26,7 +26,7 @@ class InputDependentAttention:
     """The input-dependent attention of some heads of one layer, not yet computed.
 
     Attributes:
-        query, key: projections of the heads at hand.
+        query, key: projections of these heads.
         mask: True where a query may look at a key: where the key is a real token, in a local layer also near enough.
             None where all may.
         scaling: factor on the dot products.
@@ -82,7 +82,7 @@ class StopForward(Exception):
 
 @dataclass
 class Dispatch:
-    """The rules in force and the batch at hand, shared by all layers of one encoder."""
+    """The rules in force and the current batch, shared by all layers of one encoder."""
 
     rules: Mapping[int, Rule] = field(default_factory=dict)
     batch: MicroBatch | None = None
@@ -95,46 +95,53 @@ class Dispatch:
         self.mask = None if batch.dense else batch.attention_mask[:, None, None, :]
         self.layer = 0
 
+    @property
+    def current_batch(self) -> MicroBatch:
+        """The micro-batch of the forward pass in progress."""
+        assert self.batch is not None, "attention was called outside Encoder.token_states"
+        return self.batch
+
+    def slot_distances(self) -> Int[Tensor, "m m"]:
+        """By how many slots column i comes after column j, in the current batch."""
+        columns = self.current_batch.columns
+        return columns[:, None] - columns
+
     def dependent_heads(self) -> Int[Tensor, " dependent"] | None:
-        """The heads of the layer at hand whose queries and keys are needed; None for all."""
+        """The heads of the current layer whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
         return None if rule is None else rule.dependent_heads
 
     def any_dependent_heads(self) -> bool:
-        """Whether any head of the layer at hand needs its queries and keys."""
+        """Whether any head of the current layer needs its queries and keys."""
         own = self.dependent_heads()
         return own is None or own.numel() > 0
 
     def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
         """Queries, keys or values of all inputs' tokens, input by input."""
-        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
         heads = states.shape[1]
-        return self.batch.unpack(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
+        return self.current_batch.unpack(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
 
     def unpack_projected(
         self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
     ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
-        """Queries and keys of the heads asked for, input by input; of no head where the layer's rule asks for none."""
-        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
+        """Queries and keys of the dependent heads, input by input; of no head where the layer has none."""
         if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
-        inputs, columns = self.batch.shape
+        inputs, columns = self.current_batch.shape
         none = query.new_empty(inputs, 0, columns, query.shape[-1])
         return none, none
 
     def pack(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
         """What heads put out for real tokens, all inputs' side by side."""
-        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
-        return self.batch.pack(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
+        return self.current_batch.pack(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
 
     def attend(
         self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]
     ) -> Float[Tensor, "batch heads m width"]:
-        """What the heads of the layer at hand put out; moves on to the next layer."""
-        assert self.batch is not None, "attention was called outside Encoder.hidden_states"
+        """What the heads of the current layer put out; moves on to the next layer."""
         rule = self.rules.get(self.layer)
         self.layer += 1
-        return own.product(value) if rule is None else rule(own, value, self.batch)
+        return own.product(value) if rule is None else rule(own, value, self.current_batch)
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
@@ -224,20 +231,8 @@ AttentionInterface.register("papa", _attention)
 AttentionMaskInterface.register("papa", _no_mask)
 
 
-def batch_at_hand(dispatch: Dispatch) -> MicroBatch:
-    """The micro-batch of the forward pass in progress."""
-    assert dispatch.batch is not None, "the model was called outside Encoder.hidden_states"
-    return dispatch.batch
-
-
-def slot_distances(dispatch: Dispatch) -> Int[Tensor, "m m"]:
-    """How many slots query i stands after key j, for all columns of the batch at hand."""
-    slots = batch_at_hand(dispatch).slots
-    return slots[:, None] - slots
-
-
 def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
-    """One slice a head."""
+    """One slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 

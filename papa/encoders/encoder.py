@@ -87,10 +87,10 @@ class Encoder:
         Raises:
             SpecError: they exceed what float16 can hold.
         """
-        found = [states[0] for states in self._forward(batch, output_hidden_states=True).hidden_states]
+        layers = [states[0] for states in self._forward(batch, output_hidden_states=True).hidden_states]
         if self.precision == "float16":
-            check_finite(found[-1])
-        return found if self.precision == "float32" else [states.float() for states in found]
+            check_finite(layers[-1])
+        return layers if self.precision == "float32" else [states.float() for states in layers]
 
     def observe(self, batch: MicroBatch) -> None:
         """Run a micro-batch for what the rules see of it, and no further than they need."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch
@@ -21,9 +21,9 @@ class Family:
     Attributes:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
-        attentions: its self-attention modules, one a layer in order; a module that layers share stands once a layer.
-        projections: attribute names, on a routed self-attention module, of the linear maps whose rows are needed for
-            heads with attention of their own alone: queries, keys, positions. A module may lack some.
+        attentions: its self-attention modules, one per layer in order; layers may share one.
+        projections: attribute names, on a routed self-attention module, of the linear maps whose rows only heads with
+            input-dependent attention need: queries, keys, positions. A module may lack some.
         model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1, tokens].
         route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.
@@ -37,13 +37,13 @@ class Family:
     model_types: tuple[str, ...]
     attentions: Callable[[nn.Module], Sequence[nn.Module]]
     projections: tuple[str, ...]
-    model_inputs: Callable[[MicroBatch, Any], dict[str, Tensor]]
+    model_inputs: Callable[[MicroBatch, PreTrainedConfig], dict[str, Tensor]]
     route: Callable[[nn.Module, Dispatch], None]
-    positions: Callable[[Any], int]
+    positions: Callable[[PreTrainedConfig], int]
     note: str
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
-    refuse: Callable[[Any], str | None] = lambda config: None
+    refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
 
 def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
@@ -53,7 +53,7 @@ def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
 
 def positions_are_slots(batch: MicroBatch) -> Int[Tensor, "1 tokens"]:
     """Absolute positions: a token's position is its slot."""
-    return batch.token_slots[None]
+    return batch.slot_ids[None]
 
 
 def positions_count_tokens(batch: MicroBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:

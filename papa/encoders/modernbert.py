@@ -7,16 +7,17 @@ from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, slot_distances, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 LOCAL = "sliding_attention"
 
 
 def _route(module: Any, dispatch: Dispatch) -> None:
-    """Take the fused projection apart into queries, keys and values of all heads."""
+    """Split the fused projection into queries, keys and values of all heads."""
     weights = module.Wqkv.weight.chunk(3)
     biases = (None, None, None) if module.Wqkv.bias is None else module.Wqkv.bias.chunk(3)
     module.query, module.key, module.value = map(linear_of, weights, biases)
@@ -50,16 +51,16 @@ def _attend(
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     """The mask of a local layer: real keys at most ``reach`` slots away.
 
-    Every query may look at itself: a column without a token could otherwise have nothing to look at, and no number
-    would come of it.
+    Every query may look at itself: a column without a token could otherwise have nothing to look at, and its softmax
+    would be NaN.
     """
-    distances = slot_distances(dispatch)
+    distances = dispatch.slot_distances()
     near = (distances.abs() <= reach)[None, None]
     itself = distances == 0
     return near if dispatch.mask is None else (near & dispatch.mask) | itself
 
 
-def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch),

@@ -7,9 +7,10 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, slot_distances, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
 from papa.encoders.family import Family, positions_count_tokens
 
 PADDING_POSITION = 1
@@ -44,13 +45,13 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder = model.encoder
 
     def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
-        buckets = encoder.relative_position_bucket(-slot_distances(dispatch))
+        buckets = encoder.relative_position_bucket(-dispatch.slot_distances())
         return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
 
     encoder.compute_position_bias = compute_position_bias
 
 
-def _model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
+def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {"input_ids": batch.input_ids[None], "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
 
 

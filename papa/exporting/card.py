@@ -22,10 +22,10 @@ def model_card(document: ExportDocument) -> str:
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     if layout["texts"] == 1:
-        limits = f"One text an input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
+        limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
     else:
         first, second = layout["longest"]
-        limits = f"Two texts an input, up to {first} tokens of the first and {second} of the second"
+        limits = f"Two texts per input, up to {first} tokens of the first and {second} of the second"
     return f"""---
 library_name: papa-attention
 base_model: {encoder["name"]}
@@ -54,7 +54,7 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - The weights are frozen. The score above is that of a probe trained on these hidden states, on the task named
-  above; `model.coverage.unseen_share` tells how much of what your inputs ask of the constants no text ever showed.
+  above; `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
 - The licence and the limits of {encoder["name"]} hold for this folder too.
 """
 
@@ -62,21 +62,21 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 def score_kept(
     metric: str, original: Sequence[float], scores: Sequence[float], unseen_share: float | None
 ) -> dict[str, Any]:
-    """What a study found at the exported point.
+    """The scores of a study at the exported point.
 
     Args:
         metric: the task's metric.
-        original: scores with every head input-dependent, one a seed; empty where the study lacks them.
+        original: scores with every head input-dependent, one per seed; empty where the study lacks them.
         scores: scores at the point.
-        unseen_share: the share of entries of the constants asked for that the average never saw.
+        unseen_share: the share of the constants' entries read that the average had never seen.
     """
-    found = interval(scores)
+    after = interval(scores)
     before = interval(original) if original else None
     return {
         "metric": metric,
-        **_written(found),
+        **_written(after),
         "original": None if before is None else _written(before),
-        "relative_drop": None if before is None else _number(relative_drop(before.mean, found.mean)),
+        "relative_drop": None if before is None else _number(relative_drop(before.mean, after.mean)),
         "unseen_share": unseen_share,
     }
 
@@ -146,8 +146,8 @@ def _seeds(score: Mapping[str, Any]) -> str:
     return f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
 
 
-def _written(found: Interval) -> dict[str, Any]:
-    return {name: _number(getattr(found, name)) for name in ("mean", "low", "high")} | {"seeds": found.seeds}
+def _written(scores: Interval) -> dict[str, Any]:
+    return {name: _number(getattr(scores, name)) for name in ("mean", "low", "high")} | {"seeds": scores.seeds}
 
 
 def _number(value: float) -> float | None:

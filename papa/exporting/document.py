@@ -28,7 +28,7 @@ class ExportDocument:
         heads: the constant heads as [layer, head], in the order of the stored matrices.
         constants: the kind of the matrices.
         study: the point of the study: name, encoder, task, constants, order, fraction; empty where there was none.
-        score: what the study found at that point, see ``papa.exporting.card``; None where unknown.
+        score: of the study at that point, see ``papa.exporting.card``; None where unknown.
         speed: measured when the folder was written; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
     """
@@ -61,22 +61,22 @@ def read_document(folder: Path) -> ExportDocument:
     """
     path = folder / DOCUMENT
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError:
         raise ArtifactError(
             f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa export' wrote"
         ) from None
     except (OSError, ValueError):
         raise ArtifactError(f"{path} is damaged (not JSON): export the encoder again") from None
-    version = found.get("format") if isinstance(found, dict) else None
+    version = content.get("format") if isinstance(content, dict) else None
     if version != FORMAT:
         raise ArtifactError(
             f"{path} has format {version}, this version of papa reads format {FORMAT}: export the encoder again"
         )
     try:
-        fields = {name: found[name] for name in ExportDocument.__dataclass_fields__}
-        files = dict(found["files"])
-        fields["heads"] = tuple((int(layer), int(head)) for layer, head in found["heads"])
+        fields = {name: content[name] for name in ExportDocument.__dataclass_fields__}
+        files = dict(content["files"])
+        fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
     for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, "config.json")), **files}.items():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head
@@ -50,10 +50,8 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     )
 
 
-def _model(folder: Path, heads: Sequence[Head]) -> Any:
+def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
     """The model with its weights; rows that were left out are 0."""
-    from transformers import AutoConfig, AutoModel
-
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     with torch.device("meta"):
         architecture = AutoModel.from_config(config)
@@ -79,10 +77,10 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
     path = folder / CONSTANTS
     tensors = _tensors(path)
     expected = (len(document.heads), slots, slots)
-    found = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
-    if found != expected or "seen" not in tensors:
+    shape = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
+    if shape != expected or "seen" not in tensors:
         raise ArtifactError(
-            f"{path} holds matrices of shape {list(found)}, expected {list(expected)} for the heads and slots in "
+            f"{path} holds matrices of shape {list(shape)}, expected {list(expected)} for the heads and slots in "
             "papa.json: export the encoder again"
         )
     outside = [head for head in document.heads if not (head[0] < encoder.layers and head[1] < encoder.heads)]
@@ -97,9 +95,7 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
     return ConstantMatrices(matrices, tensors["seen"], document.constants)
 
 
-def _tokenizer(folder: Path, layout: InputLayout) -> Any:
-    from transformers import AutoTokenizer
-
+def _tokenizer(folder: Path, layout: InputLayout) -> PreTrainedTokenizerBase:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     tokenizer.model_max_length = layout.longest_input

@@ -5,18 +5,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import Coverage, Head, replaced
+from papa.attention.replacement import EntryCounts, Head, replaced
+from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
 from papa.exporting.document import ExportDocument
-from papa.exporting.placement import InputLayout, Mask, groups_of_like_length
+from papa.exporting.placement import InputLayout, Mask, write_back
 
 
 class ExportedEncoder(nn.Module):
@@ -26,8 +27,8 @@ class ExportedEncoder(nn.Module):
         inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")
         states = model(**inputs).last_hidden_state
 
-    Inside, tokens move into the slots that the constants were made for and run without padding, inputs of like
-    length together; hidden states come back where the tokens stood, 0 where there is none.
+    Inside, tokens move into the slots that the constants were made for and run without padding, in batches of inputs of
+    like length; hidden states come back at the tokens' positions, 0 where there is none.
 
     Args:
         encoder: the encoder, whose attention this module changes for good.
@@ -38,7 +39,8 @@ class ExportedEncoder(nn.Module):
         document: what the folder says of itself.
 
     Attributes:
-        coverage: how much of what the constant heads were asked for the average had never seen, over all inputs.
+        unseen_share: of what the constant heads read of their matrices, over all inputs, the share of entries that the
+            average had never seen.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class ExportedEncoder(nn.Module):
         constants: ConstantMatrices,
         heads: Sequence[Head],
         layout: InputLayout,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         document: ExportDocument | None = None,
     ) -> None:
         super().__init__()
@@ -57,7 +59,7 @@ class ExportedEncoder(nn.Module):
         self.layout = layout
         self.tokenizer = tokenizer
         self.document = document
-        self.coverage = Coverage()
+        self._entries = EntryCounts()
         self._encoder, self._constants = encoder, constants
         self._put_back = self._replace()
         self.eval()
@@ -66,6 +68,10 @@ class ExportedEncoder(nn.Module):
     def device(self) -> torch.device:
         """Where it runs; inputs may lie elsewhere."""
         return self._encoder.device
+
+    @property
+    def unseen_share(self) -> float:
+        return self._entries.unseen_share
 
     def forward(
         self,
@@ -91,22 +97,22 @@ class ExportedEncoder(nn.Module):
         """
         on_cpu = [None if tensor is None else tensor.cpu() for tensor in (input_ids, attention_mask, token_type_ids)]
         assert on_cpu[0] is not None
-        placed = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
+        tokens = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
         budget = self._encoder.tokens_per_batch(None)
         if self.device.type == "cpu":
             budget *= torch.get_num_threads()
-        restored: list[Tensor] = []
-        for rows in groups_of_like_length(placed, budget):
-            states = self._encoder.token_states(placed.compact(rows))
-            asked = states if output_hidden_states else states[-1:]
-            if not restored:
-                shape = (*input_ids.shape, states[-1].shape[-1])
-                restored = [state.new_zeros(shape) for state in asked]
-            for state, into in zip(asked, restored, strict=True):
-                placed.restore(rows, state, into)
+        padded: list[Tensor] = []
+        for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, budget):
+            batch = MicroBatch.of(rows, tokens.take(rows)).to(self.device)
+            layers = self._encoder.token_states(batch)[0 if output_hidden_states else -1 :]
+            if not padded:
+                shape = (*input_ids.shape, layers[-1].shape[-1])
+                padded = [states.new_zeros(shape) for states in layers]
+            for states, into in zip(layers, padded, strict=True):
+                write_back(states, batch, into)
         return BaseModelOutput(
-            last_hidden_state=restored[-1],
-            hidden_states=tuple(restored) if output_hidden_states else None,
+            last_hidden_state=padded[-1],
+            hidden_states=tuple(padded) if output_hidden_states else None,
         )
 
     def train(self, mode: bool = True) -> ExportedEncoder:
@@ -116,7 +122,7 @@ class ExportedEncoder(nn.Module):
     def _replace(self) -> weakref.finalize:
         """Make the heads constant; what is returned puts them back, at the latest when this module goes."""
         replacement = ExitStack()
-        self.coverage = replacement.enter_context(replaced(self._encoder, self._constants, self.heads))
+        self._entries = replacement.enter_context(replaced(self._encoder, self._constants, self.heads))
         return weakref.finalize(self, replacement.close)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedEncoder:

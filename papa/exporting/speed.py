@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,24 +29,24 @@ ENOUGH_SECONDS = 30.0
 def measure_speed(
     original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Seconds a batch of the original and the exported encoder on the same inputs, device and threads.
+    """Seconds per batch of the original and the exported encoder on the same inputs, device and threads.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode.
         exported: the encoder with constant heads.
         split: where inputs are taken from, in its order.
-        progress: told (repeats done, repeats).
+        progress: called with repeats done and in all.
 
     Returns:
-        ``timings``: batch, longest (tokens after padding), real_tokens (mean a text), original_seconds and
-        exported_seconds (medians over repeats, a batch), ratio; and how they were measured.
+        ``timings``: batch, longest (tokens after padding), real_tokens (mean per text), original_seconds and
+        exported_seconds (medians over repeats, per batch), ratio; and how they were measured.
     """
     timings, repeats = [], REPEATS
     for number, (batch, rows) in enumerate(BATCHES):
         chosen = spread_rows(split.rows, rows)
         parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
         batches = [ordinary_inputs(split, part, exported.layout) for part in parts]
-        runs = _alternate([original, exported], batches, partial(_tell, progress, number))
+        runs = _alternate([original, exported], batches, partial(_shifted, progress, number))
         repeats = min(repeats, len(runs[0]))
         seconds = [statistics.median(run) / len(batches) for run in runs]
         timings.append(
@@ -71,7 +72,7 @@ def measure_speed(
 def _alternate(
     models: Sequence[nn.Module], batches: Sequence[dict[str, Tensor]], progress: Progress
 ) -> list[list[float]]:
-    """Each model's seconds over all batches, one entry a repeat; a first pass warms up.
+    """Each model's seconds over all batches, one entry per repeat; a first pass warms up.
 
     The models take turns at every batch, so that whatever else the machine does meets both.
     """
@@ -94,7 +95,7 @@ def _alternate(
     return seconds
 
 
-def _tell(progress: Progress, number: int, done: int, total: int) -> None:
+def _shifted(progress: Progress, number: int, done: int, total: int) -> None:
     progress(number * total + done, len(BATCHES) * total)
 
 
@@ -121,32 +122,24 @@ def reproducible_rows(split: TokenisedSplit, layout: InputLayout) -> np.ndarray:
     """The rows that an exported encoder meets as the corpus has them.
 
     Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which its tokens no
-    longer tell; so pairs with a text that fills its room, and may have been cut, are left out.
+    longer tell; so pairs with a text that fills its slots, and may have been cut, are left out.
     """
     if layout.texts == 1 or layout.segment_ids == "follow":
         return split.rows
-    second_lengths = split.lengths - split.first_lengths - layout.between - 2
+    second_lengths = split.lengths - split.first_lengths - layout.framing.between - 2
     return split.rows[(split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])]
 
 
 def ordinary_inputs(split: TokenisedSplit, rows: np.ndarray, layout: InputLayout) -> dict[str, Tensor]:
     """The rows as input_ids, attention_mask and, where the encoder's tokenizer gives any, token_type_ids."""
-    tokens = split.tokens(rows)
+    tokens, framing = split.tokens(rows), layout.framing
     mask = torch.arange(int(tokens.lengths.max()))[None] < torch.from_numpy(tokens.lengths)[:, None]
-    input_ids = torch.full(mask.shape, layout.pad, dtype=torch.int64)
+    input_ids = torch.full(mask.shape, framing.pad, dtype=torch.int64)
     input_ids[mask] = torch.from_numpy(tokens.input_ids).long()
     inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
-    if any(layout.segments):
+    if any(framing.segments):
         # Not the corpus's own: under segment_ids 'stay' those have moved already.
-        segments = (layout.place(**inputs).first_lengths + layout.between + 1)[:, None]
-        inputs["token_type_ids"] = _segments(mask, segments, layout)
+        segments = replace(layout, segment_ids="follow").place(**inputs).token_type_ids
+        inputs["token_type_ids"] = torch.zeros_like(input_ids)
+        inputs["token_type_ids"][mask] = torch.from_numpy(segments).long()
     return inputs
-
-
-def _segments(mask: Tensor, start_of_second: Tensor, layout: InputLayout) -> Tensor:
-    place = torch.arange(mask.shape[1])[None]
-    first, between, second = (torch.full_like(mask, value, dtype=torch.int64) for value in layout.segments)
-    if layout.texts == 1:
-        return first * mask
-    segments = torch.where(place >= start_of_second, second, between)
-    return torch.where(place < start_of_second - layout.between, first, segments) * mask

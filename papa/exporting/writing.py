@@ -65,9 +65,9 @@ def export_encoder(
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the point of the study, for the record.
-        score: what the study found there (``papa.exporting.card.score_kept``).
+        score: of the study at that point (``papa.exporting.card.score_kept``).
         device: where speed is measured.
-        progress: told (repeats done, repeats) while speed is measured.
+        progress: called with repeats done and in all while speed is measured.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices do not fit, or
@@ -95,7 +95,7 @@ def export_encoder(
             score=score,
             speed=None,
             size={
-                "original_weights": sum(one.nbytes for one in needed_weights(original).values()),
+                "original_weights": sum(tensor.nbytes for tensor in needed_weights(original).values()),
                 "weights": (scratch / WEIGHTS).stat().st_size,
                 "constants": (scratch / CONSTANTS).stat().st_size,
             },
@@ -129,11 +129,11 @@ def _check_fits(
 ) -> None:
     if not heads:
         raise ArtifactError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
-    found = tuple(constants.matrices.shape)
+    shape = tuple(constants.matrices.shape)
     expected = (reference.layers, reference.heads, layout.slots, layout.slots)
-    if found != expected:
+    if shape != expected:
         raise ArtifactError(
-            f"the constant matrices have the shape {list(found)}, expected {list(expected)} for {reference.name} in "
+            f"the constant matrices have the shape {list(shape)}, expected {list(expected)} for {reference.name} in "
             f"{layout.slots} slots: rerun 'average' for them"
         )
 
@@ -181,8 +181,8 @@ def _check_same(
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
     inputs = ordinary_inputs(split, rows, exported.layout)
-    found = exported(**inputs).last_hidden_state[inputs["attention_mask"].bool().to(exported.device)]
-    difference = float((found - expected).abs().max() / expected.abs().max())
+    states = exported(**inputs).last_hidden_state[inputs["attention_mask"].bool().to(exported.device)]
+    difference = float((states - expected).abs().max() / expected.abs().max())
     if not difference <= TOLERANCE:
         raise ArtifactError(
             f"the exported encoder differs from the study's by {difference:.1e} of its largest hidden state, at most "

@@ -52,7 +52,7 @@ def evaluate_cell(
     The caller holds ``with replaced(encoder, …)``. Where the features of both splits fit
     ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one pass of
     the encoder serves every epoch and seed. Beyond the budget, or with ``probe.encoder_dropout``, one pass
-    an epoch serves every seed. Scores agree within float tolerance.
+    per epoch serves every seed. Scores agree within float tolerance.
 
     Args:
         encoder: frozen, or its word embeddings alone; it is as before after the call.
@@ -62,10 +62,10 @@ def evaluate_cell(
         features: in what precision features are kept.
         execution: batch_tokens and features_budget_gb.
         scratch: a folder for the features; made where it is missing.
-        progress: told of rows that the encoder or a probe has seen.
+        progress: called with rows done and in all, of the encoder and of probes.
 
     Returns:
-        One score a seed, in the order of ``seeds``.
+        One score per seed, in the order of ``seeds``.
 
     Raises:
         DataError: a split has no labels, or labels that the metric cannot score.
@@ -145,9 +145,7 @@ def evaluate_trained_cell(
     task: TaskSpec,
     seeds: Sequence[int],
     *,
-    features: FeaturesSpec,
     execution: ExecutionSpec,
-    scratch: Path,
     progress: Progress = silent,
 ) -> list[SeedScore]:
     """Train constant matrices and probe together, once for each seed, and score them.
@@ -162,12 +160,11 @@ def evaluate_trained_cell(
         corpus: both splits of the task.
         task: its metric and probe.
         seeds: a probe and a set of matrices each.
-        features, scratch: unused; a cell of any kind is called alike.
         execution: batch_tokens for scoring.
-        progress: told of training rows, over all seeds.
+        progress: called with training rows done and in all, over all seeds.
 
     Returns:
-        One score a seed, in the order of ``seeds``.
+        One score per seed, in the order of ``seeds``.
     """
     positive_class(task, corpus.label_names)
     scores = []
@@ -179,7 +176,7 @@ def evaluate_trained_cell(
         with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), heads):
             gradients = JointGradients(encoder, matrices, probe, corpus, dropout=task.probe.encoder_dropout)
             train_jointly(
-                gradients.each,
+                gradients.of_parts,
                 gradients.trained,
                 corpus,
                 spec=task.probe,
@@ -189,15 +186,15 @@ def evaluate_trained_cell(
                 seed=seed,
                 token_values=(encoder.layers + 1) * encoder.width,
                 on_gpu=encoder.device.type != "cpu",
-                progress=partial(_told, progress, index * rows, len(seeds) * rows),
+                progress=partial(_shifted, progress, index * rows, len(seeds) * rows),
             )
-            found = _score(encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens))
+            result = _score(encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens))
         seconds = time.perf_counter() - started
-        scores.append(SeedScore(seed=seed, score=found.score, examples=found.examples, seconds=seconds))
+        scores.append(SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds))
     return scores
 
 
-def _told(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
     progress(before + done, total)
 
 
@@ -211,7 +208,7 @@ def _score(encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSp
         labels.append(features.labels.cpu().numpy())
         lengths.append(features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64))
         rows.append(batch.rows.numpy())
-    found = scored(
+    result = scored(
         task.metric,
         np.concatenate(predictions),
         np.concatenate(labels),
@@ -220,4 +217,4 @@ def _score(encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSp
         positive_class(task, corpus.label_names),
     )
     # Batches go by length; examples of two cells are paired by their place in the split.
-    return Scored(found.score, found.examples[np.argsort(np.concatenate(rows))])
+    return Scored(result.score, result.examples[np.argsort(np.concatenate(rows))])

@@ -7,22 +7,51 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch, micro_batches
+from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
-from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError, PapaError, SpecError
-from papa.probes.packed import PackedFeatures, TokenPlaces, pack_states, positions_in_spans
+from papa.probes.packed import PackedFeatures, pack_features, pack_states, probed_tokens
 from papa.progress import Progress, silent
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
+
+
+class WordEmbeddings:
+    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is one hidden state.
+
+    Args:
+        encoder: whose; it stays as it is.
+
+    Attributes:
+        width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
+    """
+
+    layers = 0
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        self.config = encoder.config
+        self.word_embeddings = encoder.word_embeddings
+        self.device = encoder.device
+        self.width = self.word_embeddings.shape[1]
+        self.tokens_per_batch = encoder.tokens_per_batch
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
+        """The embedding of each real token, input by input."""
+        return [self.word_embeddings[batch.input_ids.to(self.device)].float()]
+
+
+FeatureModel = Encoder | WordEmbeddings
+"""A frozen model that features come from."""
 
 
 class DiskSpaceError(PapaError):
@@ -40,9 +69,9 @@ def extract_features(
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
 
-    Tasks with one label a row keep all real tokens, tasks with labels on tokens the labelled ones. The file
+    Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled ones. The file
     holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a full disk is known before
-    the encoder runs, and each batch is written where it belongs: memory holds one batch, and a few bytes a
+    the encoder runs, and each batch is written where it belongs: memory holds one batch, and a few bytes per
     token of slots and labels.
 
     Args:
@@ -51,32 +80,34 @@ def extract_features(
         path: the file to make.
         batch_tokens: tokens in a micro-batch, padding included.
         dtype: how numbers are stored.
-        progress: told of rows.
+        progress: called with rows done and rows in all.
 
     Raises:
         DataError: the split has no token that the probe could see.
         DiskSpaceError: the disk has no room for the file.
         SpecError: a number does not fit float16.
     """
-    places, tokens = TokenPlaces(split, np.arange(len(split))), count_tokens(split)
+    tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
     stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
-    with reserved(path, tokens * token_values * stored.itemsize) as file:
-        for batch, found in _batches(encoder, places, stored, batch_tokens, progress):
-            # A call a row: writing through a mapped file costs a page fault every 4 KiB.
-            content, at = found.cpu().view(torch.uint8).numpy().data.cast("B"), 0
-            for start, end in zip(*places.spans(batch), strict=True):
-                size = int(end - start) * token_values * stored.itemsize
-                file.seek(int(start) * token_values * stored.itemsize)
-                file.write(content[at : at + size])
-                at += size
-    values = torch.from_file(str(path), shared=True, size=tokens * token_values, dtype=stored)
-    return places.packed(values.view(tokens, encoder.layers + 1, encoder.width))
+    token_bytes = token_values * stored.itemsize
+    with reserved(path, tokens * token_bytes) as file:
+        for rows, values in _batches(encoder, split, split.rows, stored, batch_tokens, progress):
+            # One write per row: writing through a mapped file costs a page fault every 4 KiB.
+            content, written = values.cpu().view(torch.uint8).numpy().data.cast("B"), 0
+            index = split.index_of(rows)
+            for start, end in zip(offsets[index].tolist(), offsets[index + 1].tolist(), strict=True):
+                size = (end - start) * token_bytes
+                file.seek(start * token_bytes)
+                file.write(content[written : written + size])
+                written += size
+    mapped = torch.from_file(str(path), shared=True, size=tokens * token_values, dtype=stored)
+    return pack_features(mapped.view(tokens, encoder.layers + 1, encoder.width), split, split.rows)
 
 
 def compute_features(
     encoder: FeatureModel,
     split: TokenisedSplit,
-    rows: np.ndarray,
+    rows: Int[np.ndarray, " rows"],
     *,
     batch_tokens: int,
     dtype: FeatureDtype,
@@ -87,13 +118,15 @@ def compute_features(
     Args:
         rows: ascending row numbers; row i of the result is ``rows[i]``.
     """
-    places = TokenPlaces(split, rows)
-    shape = (places.tokens, encoder.layers + 1, encoder.width)
-    values = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    for batch, found in _batches(encoder, places, values.dtype, batch_tokens, progress):
-        into = torch.from_numpy(positions_in_spans(*places.spans(batch)))
-        values.index_copy_(0, into.to(encoder.device), found)
-    return places.packed(values)
+    lengths = split.probed_lengths[split.index_of(rows)]
+    offsets = offsets_of(lengths)
+    shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
+    features = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
+    for batch_rows, values in _batches(encoder, split, rows, features.dtype, batch_tokens, progress):
+        index = np.searchsorted(rows, batch_rows)
+        tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
+        features.index_copy_(0, tokens.to(encoder.device), values)
+    return pack_features(features, split, rows)
 
 
 def count_tokens(split: TokenisedSplit) -> int:
@@ -102,10 +135,10 @@ def count_tokens(split: TokenisedSplit) -> int:
     Raises:
         DataError: there are none.
     """
-    wanted = np.count_nonzero(split.labels != IGNORED) if split.label_per_token else split.lengths.sum()
-    if wanted == 0:
+    tokens = int(split.probed_lengths.sum())
+    if tokens == 0:
         raise DataError(f"the {split.name} split has no labelled token: check the task's text and label columns")
-    return int(wanted)
+    return tokens
 
 
 def reserved(path: Path, size: int) -> BinaryIO:
@@ -132,9 +165,9 @@ def check_disk(folder: Path, needed: int) -> None:
         raise _too_small(folder, f"has {free / 1e9:.2f} GB free", needed)
 
 
-def _too_small(folder: Path, found: str, needed: int) -> DiskSpaceError:
+def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
     return DiskSpaceError(
-        f"{folder} {found}, the features of one cell need {needed / 1e9:.2f} GB: free some space, or set "
+        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, or set "
         "execution.features_budget_gb below that to run the encoder once an epoch"
     )
 
@@ -154,63 +187,21 @@ def _reserve(file: int, size: int) -> None:
 @torch.inference_mode()
 def _batches(
     encoder: FeatureModel,
-    places: TokenPlaces,
+    split: TokenisedSplit,
+    rows: Int[np.ndarray, " rows"],
     dtype: torch.dtype,
     batch_tokens: int,
     progress: Progress,
-) -> Iterator[tuple[MicroBatch, Float[Tensor, "wanted layers width"]]]:
-    """Run the encoder over the rows; yields every batch with the features of its wanted tokens, row by row."""
+) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
+    """Run the encoder over the rows; yields the rows of every batch with the features that a probe sees of them."""
     done = 0
-    for batch in micro_batches(places.split, places.rows, batch_tokens):
-        wanted = places.wanted(batch)
-        if wanted is None or bool(wanted.any()):
-            kept = None if wanted is None else wanted.to(encoder.device)
-            found = pack_states(encoder.token_states(batch), kept).to(dtype)
-            if dtype == torch.float16 and not bool(found.isfinite().all()):
+    for batch in micro_batches(split, rows, batch_tokens):
+        batch_rows = batch.rows.numpy()
+        kept = probed_tokens(split, batch_rows)
+        if kept is None or kept.any():
+            values = pack_states(encoder.token_states(batch), kept).to(dtype)
+            if dtype == torch.float16 and not bool(values.isfinite().all()):
                 raise SpecError("features.dtype: a feature exceeds what float16 can hold: use bfloat16 or float32")
-            yield batch, found
-        done += len(batch.rows)
-        progress(done, len(places.rows))
-
-
-@runtime_checkable
-class FeatureModel(Protocol):
-    """What features need of a frozen model: an ``Encoder``, or its word embeddings alone."""
-
-    model: nn.Module
-    config: Any
-    layers: int
-    width: int
-    device: torch.device
-
-    @property
-    def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]: ...
-
-    def tokens_per_batch(self, asked: int | None) -> int: ...
-
-    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]: ...
-
-
-class WordEmbeddings:
-    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is one hidden state.
-
-    Args:
-        encoder: whose; it stays as it is.
-
-    Attributes:
-        width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
-    """
-
-    layers = 0
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
-        self.config = encoder.config
-        self.word_embeddings = encoder.word_embeddings
-        self.device = encoder.device
-        self.width = self.word_embeddings.shape[1]
-        self.tokens_per_batch = encoder.tokens_per_batch
-
-    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """The embedding of each real token, input by input."""
-        return [self.word_embeddings[batch.input_ids.to(self.device)].float()]
+            yield batch_rows, values
+        done += len(batch_rows)
+        progress(done, len(rows))

@@ -1,8 +1,8 @@
 """Training a probe together with a parameter of the encoder's attention; the encoder itself stays frozen.
 
-Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` finds the gradient of a part
+Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` computes the gradient of a part
 for given values; the parts' gradients are added in their order, and one optimizer takes the step. So the result is
-the same, bit for bit, whoever computes what.
+the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def _from_arrays(arrays: list[np.ndarray]) -> Tensors:
 
 
 LOSS_SCALE = 2.0**12
-"""What passes through an encoder in float16 is enlarged by: it holds nothing below 6e-8, and a gradient is small."""
+"""Factor on the loss where the encoder computes in float16, against underflow: its smallest number is 6e-8."""
 
 PartGradient = tuple[float, Tensors]
 """A part's loss and its gradient."""
-Each = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
-"""Finds the gradient of every part at the values, in the parts' order."""
+PartGradients = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
+"""Computes the gradient of every part at the values, in the parts' order."""
 
 
 class JointGradients:
@@ -107,13 +107,13 @@ class JointGradients:
         gradient = torch.autograd.grad(scale * loss, self.trained)
         return loss.item(), Tensors([tensor.contiguous() if scale == 1 else tensor / scale for tensor in gradient])
 
-    def each(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    def of_parts(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
         """Every part's gradient, one after the other."""
         return [self.gradient(values, part) for part in parts]
 
 
 def train_jointly(
-    each: Each,
+    of_parts: PartGradients,
     trained: Sequence[nn.Parameter],
     corpus: TokenisedCorpus,
     *,
@@ -132,7 +132,7 @@ def train_jointly(
     On the whole split a seed sees the minibatches that ``train_probes`` shows it.
 
     Args:
-        each: finds the gradients of a minibatch's parts.
+        of_parts: computes the gradients of a minibatch's parts.
         trained: as in ``JointGradients``; changed in place.
         corpus: its training split is trained on.
         spec: rows in a minibatch, weight decay, largest gradient norm.
@@ -141,8 +141,8 @@ def train_jointly(
         rate: learning rate.
         seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
-        on_gpu: where the gradients are found; minibatches are cut into larger parts there.
-        progress: told (rows done, rows) over all epochs.
+        on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts there.
+        progress: called with rows done and in all, over all epochs.
         stop: asked after every epoch whether to leave out the others.
 
     Raises:
@@ -153,12 +153,12 @@ def train_jointly(
     optimizer = adamw(trained, spec, rate)
     tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
     for epoch in range(epochs):
-        for step, places in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
-            parts = parts_of(split, rows[places], tokens, (seed, epoch, step))
-            loss, norm = joint_step(each, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+        for step, positions in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
+            parts = parts_of(split, rows[positions], tokens, (seed, epoch, step))
+            loss, norm = joint_step(of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
             if not np.isfinite(loss + norm):
                 raise SpecError(f"learning_rate: the loss is {loss} in epoch {epoch + 1}: lower the rate, now {rate:g}")
-            done += len(places)
+            done += len(positions)
             progress(done, total)
         if stop():
             progress(total, total)
@@ -166,7 +166,7 @@ def train_jointly(
 
 
 def joint_step(
-    each: Each,
+    of_parts: PartGradients,
     trained: Sequence[nn.Parameter],
     optimizer: torch.optim.Optimizer,
     parts: Sequence[Part],
@@ -176,7 +176,7 @@ def joint_step(
     """One step on a minibatch.
 
     Args:
-        each: finds the gradients of the parts.
+        of_parts: computes the gradients of the parts.
         trained: as in ``JointGradients``; changed in place, their gradients clipped together.
         optimizer: of the trained parameters.
         parts: of the minibatch; their gradients are added in this order.
@@ -185,11 +185,11 @@ def joint_step(
     Returns:
         The loss, and the norm of its gradient before it was clipped.
     """
-    found = each(Tensors(trained), parts)
-    for place, parameter in enumerate(trained):
-        gradients = [gradient.all[place].to(parameter.device) for _, gradient in found]
+    of_minibatch = of_parts(Tensors(trained), parts)
+    for index, parameter in enumerate(trained):
+        gradients = [gradient.all[index].to(parameter.device) for _, gradient in of_minibatch]
         # A minibatch without any label has a gradient of 0, as in ``train_step``.
         parameter.grad = reduce(torch.add, gradients) if gradients else torch.zeros_like(parameter)
     norm = clip_gradients([parameter.grad[None] for parameter in trained if parameter.grad is not None], max_grad_norm)
     optimizer.step()
-    return sum(loss for loss, _ in found), norm.item()
+    return sum(loss for loss, _ in of_minibatch), norm.item()

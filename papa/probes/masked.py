@@ -26,7 +26,7 @@ class MaskedProbe(Probe):
     one more Linear, d → e, before the decoder.
 
     Args:
-        seeds: a probe each.
+        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         word_embeddings: the encoder's, [vocabulary, e]; shared by all seeds and not trained.
@@ -60,18 +60,18 @@ class MaskedProbe(Probe):
         tokens, labels = tokens_by_seed(features, rows)
         return decoder_losses(self(tokens), self.word_embeddings, self.bias, labels)
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
         """The natural log-probability that each masked token's true word receives."""
         tokens, _ = features.tokens_of(rows)
         on_device = tokens.to(features.device)
         values = features.values[on_device].flatten(1).to(torch.float32)
         labels = features.labels[on_device]
         hidden = self(values.expand(len(self.bias), -1, -1))
-        found = torch.empty(hidden.shape[:2], device=hidden.device)
+        log_probabilities = torch.empty(hidden.shape[:2], device=hidden.device)
         for seed, part in _chunks(hidden, len(self.word_embeddings)):
             logits = torch.addmm(self.bias[seed], hidden[seed, part], self.word_embeddings.T)
-            found[seed, part] = -F.cross_entropy(logits, labels[part], reduction="none")
-        return found
+            log_probabilities[seed, part] = -F.cross_entropy(logits, labels[part], reduction="none")
+        return log_probabilities
 
 
 def decoder_losses(
@@ -82,13 +82,13 @@ def decoder_losses(
 ) -> Float[Tensor, " seeds"]:
     """Mean cross-entropy of each seed over its tokens with labels (not -100), chunk by chunk.
 
-    Gradients are found in the same pass as the losses, so no more than 64 MiB of logits exist at any time.
+    Gradients are computed in the same pass as the losses, so no more than 64 MiB of logits exist at any time.
     """
     return _DecoderLosses.apply(hidden, embeddings, bias, labels)
 
 
 class _DecoderLosses(torch.autograd.Function):
-    """Cross-entropy of a decoder; backward only scales what forward already found."""
+    """Cross-entropy of a decoder; backward only scales the gradients of the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embeddings: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
@@ -113,8 +113,8 @@ class _DecoderLosses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, None]:
         hidden_gradient, bias_gradient = ctx.saved_tensors
-        (given,) = gradients
-        return hidden_gradient * given[:, None, None], None, bias_gradient * given[:, None], None
+        (of_losses,) = gradients
+        return hidden_gradient * of_losses[:, None, None], None, bias_gradient * of_losses[:, None], None
 
 
 def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:

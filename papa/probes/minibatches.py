@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from papa.corpora.split import TokenisedSplit
-from papa.corpora.tokens import IGNORED
 
 WINDOW_ROWS = 4096
 WINDOW_BYTES = 4 * 2**30
@@ -74,7 +73,7 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
     Args:
         rows: rows in the split.
         tokens: tokens of the split that the probe sees.
-        token_values: numbers a token, (L+1)·d.
+        token_values: numbers per token, (L+1)·d.
         batch_size: rows in a batch.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
@@ -83,8 +82,8 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
 
 
 def _generator(*entropy: int) -> np.random.Generator:
-    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first number keeps
-    # the two uses apart.
+    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first number
+    # distinguishes the two uses.
     return np.random.default_rng(np.random.SeedSequence(entropy))
 
 
@@ -99,7 +98,7 @@ def part_tokens(on_gpu: bool) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a minibatch, computed together.
+    """Some rows of a minibatch, computed in one forward and backward pass.
 
     Attributes:
         rows: their numbers, shortest first.
@@ -127,8 +126,8 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
         The parts that have a label, shortest rows first; none where the minibatch has no label at all.
         An even number, unless one is enough or rows are few: two workers then have the same to do.
     """
-    local = minibatch - split.starts[0]
-    first, lengths = split.first_lengths[local], split.lengths[local]
+    index = split.index_of(minibatch)
+    first, lengths = split.first_lengths[index], split.lengths[index]
     order = np.lexsort((minibatch, lengths - first, first))
     ends = lengths[order].cumsum()
     count = -(-int(ends[-1]) // tokens)
@@ -136,18 +135,14 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
-    found = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
-    total = sum(terms for _, terms in found)
+    labelled = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
+    total = sum(terms for _, terms in labelled)
     return [
         Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
-        for number, (piece, terms) in enumerate(found)
+        for number, (piece, terms) in enumerate(labelled)
     ]
 
 
 def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
     """What a mean loss is taken over: rows, or their labelled tokens."""
-    if not split.label_per_token:
-        return len(rows)
-    local = rows - split.starts[0]
-    spans = zip(split.offsets[local], split.offsets[local + 1], strict=True)
-    return sum(int(np.count_nonzero(split.labels[start:end] != IGNORED)) for start, end in spans)
+    return int(split.probed_lengths[split.index_of(rows)].sum()) if split.label_per_token else len(rows)

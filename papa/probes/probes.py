@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from papa.corpora.ragged import offsets_of, positions_in_rows
 from papa.corpora.tokens import IGNORED
 from papa.probes.packed import PackedFeatures
 
@@ -36,15 +37,15 @@ class Probe(nn.Module, ABC):
         """
 
     @abstractmethod
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
-        """What every seed predicts for the same rows: one value a row, or one a token, in order."""
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
+        """What every seed predicts for the same rows: one value per row, or one per token, in order."""
 
 
 class SeedLinear(nn.Module):
     """One linear map for each seed: weights N(0, 0.02), biases 0.
 
     Args:
-        generators: one generator a seed, on the CPU; the weights are drawn from them.
+        generators: one per seed, on the CPU; the weights are drawn from them.
     """
 
     def __init__(self, generators: Sequence[torch.Generator], inputs: int, outputs: int) -> None:
@@ -58,14 +59,14 @@ class SeedLinear(nn.Module):
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
-    """One generator a seed: what a seed draws does not depend on the seeds beside it."""
+    """One generator per seed: what a seed draws does not depend on the seeds beside it."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
 def dropped(
     values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
 ) -> Float[Tensor, "seeds n width"]:
-    """A share of the values set to 0, the others enlarged for it; what is dropped follows from each place's seed."""
+    """A share of the values set to 0, the others divided by 1 - share; each seed draws from its own generator."""
     drawn = torch.stack([torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)])
     return values * (drawn >= share).to(values) / (1 - share)
 
@@ -77,7 +78,7 @@ class SequenceProbe(Probe):
     → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a number.
 
     Args:
-        seeds: a probe each.
+        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         slots: S.
@@ -124,7 +125,7 @@ class SequenceProbe(Probe):
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
         tokens, bags = tokens.to(device), bags.to(device)
         layer = bags % layers
-        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slots[tokens]
+        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slot_ids[tokens]
         weights = self.slot_weights.flatten().index_select(0, weight_of)
         if values.dtype == self.slot_weights.dtype:
             table, entries = values.flatten(0, 1), tokens * layers + layer
@@ -132,7 +133,7 @@ class SequenceProbe(Probe):
             # Half-precision storage: sums are taken in float32.
             table, entries = values[tokens, layer].to(weights.dtype), torch.arange(len(tokens), device=device)
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
-        starts = (sizes.cumsum(0) - sizes).to(device)
+        starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width)
 
@@ -154,7 +155,7 @@ class TokenProbe(Probe):
     """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
 
     Args:
-        seeds: a probe each.
+        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         labels: classes.
@@ -177,7 +178,7 @@ class TokenProbe(Probe):
         losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
         return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds found"]:
+    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
         tokens, _ = features.tokens_of(rows)
         values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.weight.dtype)
         return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)
@@ -198,9 +199,8 @@ def tokens_by_seed(
         return empty, torch.full((seeds, 1), IGNORED, device=features.device)
     seed = position // batch
     counts = torch.bincount(seed, minlength=seeds)
-    column = torch.arange(len(tokens)) - (counts.cumsum(0) - counts)[seed]
     index = torch.zeros(seeds, max(1, int(counts.max())), dtype=torch.int64)
-    index[seed, column] = tokens
+    index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
     filled = torch.arange(index.shape[1]) >= counts[:, None]
     index, filled = index.to(features.device), filled.to(features.device)
     values = features.values[index].flatten(2).to(torch.float32)

@@ -55,7 +55,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True)
 class StreamedFeatures:
-    """Features that the encoder computes anew for every window: one pass an epoch serves all seeds.
+    """Features that the encoder computes anew for every window: one pass per epoch serves all seeds.
 
     Attributes:
         dropout: keep the encoder's dropout active, as the authors' code runs it.

@@ -33,7 +33,7 @@ _SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class SeedScore:
-    """One point of a study.
+    """The score of a cell for one seed.
 
     Attributes:
         seed: the probe's start and order of rows.
@@ -76,7 +76,7 @@ def train_probes(
         label_names: the classes' names; tags for metrics that read tags.
         positive: the class that metric f1 is of.
         token_values: (L+1)·d, which bounds the rows of a window.
-        progress: told of rows: epochs × training rows + validation rows.
+        progress: called with rows done and in all: epochs × training rows + validation rows.
 
     Raises:
         SpecError: a loss is not a number any more.
@@ -90,13 +90,13 @@ def train_probes(
     for epoch in range(spec.epochs):
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
             # One seed for all probes' dropout: they share the pass.
-            features, places = train.window(members, dropout_seed=epoch * 2**20 + index)
+            features, row_numbers = train.window(members, dropout_seed=epoch * 2**20 + index)
             orders = np.stack([window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds])
             losses = _train_window(
                 probe,
                 optimizer,
                 features,
-                torch.from_numpy(places[orders]),
+                torch.from_numpy(row_numbers[orders]),
                 spec,
                 [seed_of(seed, epoch, index) for seed in seeds],
             )
@@ -109,14 +109,14 @@ def train_probes(
             done += len(members)
             progress(done, total)
             del features
-    predicted = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
-    predictions, labels, lengths = _predict(probe, validation, predicted)
-    scores = [scored(metric, found, labels, label_names, lengths, positive) for found in predictions]
+    window = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
+    predictions, labels, lengths = _predict(probe, validation, window)
+    scores = [scored(metric, predicted, labels, label_names, lengths, positive) for predicted in predictions]
     progress(total, total)
     seconds = (time.perf_counter() - started) / len(seeds)
     return [
-        SeedScore(seed=seed, score=found.score, examples=found.examples, seconds=seconds)
-        for seed, found in zip(seeds, scores, strict=True)
+        SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
+        for seed, result in zip(seeds, scores, strict=True)
     ]
 
 
@@ -128,7 +128,7 @@ def _train_window(
     spec: ProbeSpec,
     window_seeds: Sequence[int],
 ) -> Float[Tensor, " seeds"]:
-    """One step a batch of rows; returns the summed losses of each seed, not finite where a gradient was not."""
+    """One step per batch of rows; returns the summed losses of each seed, not finite where a gradient was not."""
     summed = torch.zeros(len(orders), device=features.device)
     for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
         dropout_seeds = [seed_of(own, step) for own in window_seeds]
@@ -156,7 +156,7 @@ def train_step(
         features: where the rows are.
         rows: row numbers on the CPU.
         max_grad_norm: what each seed's gradient is scaled down to; 0 scales nothing.
-        dropout_seeds: one a seed; None drops nothing.
+        dropout_seeds: one per seed; None drops nothing.
 
     Returns:
         Each seed's loss, and the norm of its gradient before it was clipped.
@@ -185,8 +185,8 @@ def _predict_window(
     probe: Probe, source: FeatureSource, members: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     # A function of its own: the window's features are gone before the next one's are made.
-    features, places = source.window(members)
-    rows = torch.from_numpy(places)
+    features, row_numbers = source.window(members)
+    rows = torch.from_numpy(row_numbers)
     predictions = torch.cat([probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1)
     labelled = features.tokens_of(rows)[0] if features.token_labels else rows
     labels = features.labels[labelled.to(features.device)]

@@ -16,7 +16,7 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import Each, JointGradients, train_jointly
+from papa.probes.joint import JointGradients, PartGradients, train_jointly
 from papa.progress import Progress, silent
 from papa.ranking.stability import settled
 from papa.spec import Order, RankingSpec, TaskSpec
@@ -54,7 +54,7 @@ def train_lambda(
     ranking: RankingSpec,
     *,
     sets: Sequence[tuple[Order, int]] = (),
-    each: Each | None = None,
+    of_parts: PartGradients | None = None,
     progress: Progress = silent,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
@@ -67,7 +67,7 @@ def train_lambda(
         ranking: epochs, until_stable, rate, rows, seed.
         sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they were to be the last:
             an order by λ and how many of its first heads are constant.
-        each: finds the gradients of a minibatch's parts, on as many encoders as it likes, each with
+        of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes, each with
             ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
         progress: told (rows done, rows) over all epochs.
 
@@ -82,7 +82,7 @@ def train_lambda(
         return ranking.until_stable and settled(lambdas, sets)
 
     train_jointly(
-        each or here.each,
+        of_parts or here.of_parts,
         here.trained,
         corpus,
         spec=task.probe,

@@ -39,7 +39,7 @@ class Case:
 
     def padded(self, inputs: Inputs) -> list[Tensor]:
         """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
-        slots = inputs.compact().slots
+        slots = inputs.compact().columns
         output = self._plain(inputs)
         return [states[:, slots] for states in output.hidden_states]
 

@@ -131,15 +131,15 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
     assert told == [0.0] * 3 + [DROPOUT] * 3 + [0.0] * 3
 
 
-def test_coverage_counts_what_the_average_never_saw(case: Case) -> None:
+def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None:
     short, long = case.inputs(1, (3, 4)), case.inputs(2, (9,))
     constants = case.average(short).average()
-    with replaced(case.encoder, constants, HALF) as coverage:
+    with replaced(case.encoder, constants, HALF) as entries:
         case.encoder.hidden_states(short.compact())
-        assert coverage.unseen_share == 0.0
+        assert entries.unseen_share == 0.0
         case.encoder.hidden_states(long.compact())
-    assert coverage.unseen == 10 * 10 - 5 * 5
-    assert coverage.asked == 4 * 4 + 5 * 5 + 10 * 10
+    assert entries.unseen == 10 * 10 - 5 * 5
+    assert entries.read == 4 * 4 + 5 * 5 + 10 * 10
 
 
 def test_constants_of_another_shape_are_refused(case: Case) -> None:

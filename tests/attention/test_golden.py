@@ -43,7 +43,7 @@ class Golden:
         batch = self.inputs().compact()
         with torch.inference_mode():
             found = encoder.hidden_states(batch)[-1]
-        expected = self.tensors[f"last_hidden_state_{name}"][:, batch.slots]
+        expected = self.tensors[f"last_hidden_state_{name}"][:, batch.columns]
         return float((found - expected).abs()[batch.attention_mask].max())
 
 

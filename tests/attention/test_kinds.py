@@ -57,7 +57,7 @@ def plain_states(plain, inputs: Inputs, constants: ConstantMatrices, heads: list
             attention_mask=inputs.attention_mask.long(),
             token_type_ids=inputs.token_type_ids,
         )
-    return output.last_hidden_state[:, inputs.compact().slots]
+    return output.last_hidden_state[:, inputs.compact().columns]
 
 
 def largest_difference(encoder: Encoder, inputs: Inputs, expected: Tensor) -> float:

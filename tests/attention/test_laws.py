@@ -53,7 +53,7 @@ def test_slots_are_no_columns(case: Case) -> None:
     """The same tokens side by side, without the gaps, are another input; RoBERTa's family alone does not notice."""
     inputs = case.inputs(1)
     batch = inputs.compact()
-    squeezed = replace(batch, slots=torch.arange(len(batch.slots)))
+    squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
     difference = distance(case.encoder.hidden_states(squeezed), case.padded(inputs), inputs)
     assert difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
 
@@ -73,7 +73,7 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
 def test_extra_padding_changes_nothing(case: Case) -> None:
     inputs = case.inputs(1)
     wide = inputs.compact(extra=(12, 17))
-    kept = torch.isin(wide.slots, inputs.compact().slots)
+    kept = torch.isin(wide.columns, inputs.compact().columns)
     with replaced(case.encoder, random_constants(case), HALF):
         padded = [states[:, kept] for states in case.encoder.hidden_states(wide)]
         assert distance(padded, case.encoder.hidden_states(inputs.compact()), inputs) < case.tolerance

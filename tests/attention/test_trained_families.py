@@ -51,7 +51,7 @@ def test_other_classes_match_a_padded_stock_model(golden: Golden, minilm: Encode
     def stock(change) -> Tensor:
         with torch.inference_mode(), plainly(encoder.family.attentions(plain), change):
             output = plain_pass(plain, input_ids=ids, attention_mask=mask.long(), token_type_ids=inputs.token_type_ids)
-        return output.last_hidden_state[:, batch.slots]
+        return output.last_hidden_state[:, batch.columns]
 
     def difference(expected: Tensor) -> float:
         with torch.inference_mode():
@@ -84,7 +84,7 @@ def test_roberta_is_bert_with_counted_positions(golden: Golden, minilm: Encoder)
         with torch.inference_mode():
             expected = bert(input_ids=inputs.input_ids, attention_mask=mask, position_ids=positions).last_hidden_state
             found = roberta.hidden_states(batch)[-1]
-        return float((found - expected[:, batch.slots]).abs()[batch.attention_mask].max())
+        return float((found - expected[:, batch.columns]).abs()[batch.attention_mask].max())
 
     assert difference((mask.cumsum(dim=1) - 1).clamp(min=0)) < 1e-5
     assert difference(torch.arange(64)[None]) > 0.01

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from papa.corpora.batches import MicroBatch
+from papa.corpora.ragged import PackedTokens
 from tests.encoders.inputs import some_inputs
 
 
 def batch_of(mask: torch.Tensor) -> MicroBatch:
-    lengths, tokens = mask.sum(dim=1), torch.arange(int(mask.sum()))
-    slots = mask.nonzero()[:, 1]
-    return MicroBatch.of_tokens(
-        rows=torch.arange(len(mask)), lengths=lengths, token_slots=slots, input_ids=tokens, token_type_ids=tokens
-    )
+    lengths, tokens = mask.sum(dim=1).numpy(), np.arange(int(mask.sum()))
+    slot_ids = mask.nonzero()[:, 1].numpy()
+    return MicroBatch.of(np.arange(len(mask)), PackedTokens(tokens, slot_ids, tokens, lengths, lengths - 1))
 
 
 def test_pack_and_unpack_are_inverse_on_tokens() -> None:
@@ -24,7 +24,7 @@ def test_pack_and_unpack_are_inverse_on_tokens() -> None:
     assert torch.equal(packed[0], states[mask])
     assert torch.equal(batch.unpack(packed)[mask], states[mask])
     assert torch.equal(batch.pack(batch.unpack(packed)), packed)
-    assert torch.equal(batch.columns, mask.nonzero()[:, 1])
+    assert torch.equal(batch.column_ids, mask.nonzero()[:, 1])
     assert torch.equal(batch.inputs_of_tokens, mask.nonzero()[:, 0])
     assert torch.equal(batch.positions_in_input, (mask.cumsum(dim=1) - 1)[mask])
 
@@ -52,13 +52,14 @@ def test_no_gradient_comes_from_places_without_a_token() -> None:
 
 
 def test_columns_are_the_slots_that_occur() -> None:
-    batch = MicroBatch.of_tokens(
-        rows=torch.tensor([4, 2]),
-        lengths=torch.tensor([2, 3]),
-        token_slots=torch.tensor([0, 7, 0, 1, 7]),
-        input_ids=torch.tensor([101, 102, 101, 9, 102]),
-        token_type_ids=torch.zeros(5, dtype=torch.long),
+    tokens = PackedTokens(
+        input_ids=np.array([101, 102, 101, 9, 102]),
+        slot_ids=np.array([0, 7, 0, 1, 7]),
+        token_type_ids=np.zeros(5, np.int64),
+        lengths=np.array([2, 3]),
+        first_lengths=np.array([0, 1]),
     )
-    assert batch.slots.tolist() == [0, 1, 7]
+    batch = MicroBatch.of(np.array([4, 2]), tokens)
+    assert batch.columns.tolist() == [0, 1, 7]
     assert batch.attention_mask.tolist() == [[True, False, True], [True, True, True]]
-    assert batch.token_slots.tolist() == [0, 7, 0, 1, 7]
+    assert batch.slot_ids.tolist() == [0, 7, 0, 1, 7]

@@ -36,20 +36,21 @@ def rte(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> Tokenised
     return corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=256), bert)
 
 
-def dense(split: TokenisedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def dense(split: TokenisedSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids, mask and segments of all rows at all S slots."""
     rows = np.repeat(np.arange(len(split)), split.lengths)
-    ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
-    ids[rows, split.slot_ids], mask[rows, split.slot_ids] = split.input_ids, 1
-    types[rows, split.slot_ids] = split.token_type_ids
+    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
+    tokens = split.tokens()
+    ids[rows, tokens.slot_ids], mask[rows, tokens.slot_ids] = tokens.input_ids, 1
+    types[rows, tokens.slot_ids] = tokens.token_type_ids
     return ids, mask, types
 
 
-def scattered(batches: list[MicroBatch], split: TokenisedSplit, pad: int) -> tuple[np.ndarray, ...]:
+def scattered(batches: list[MicroBatch], split: TokenisedSplit) -> tuple[np.ndarray, ...]:
     """Batches put back at all S slots; a row or slot that comes twice is found."""
-    ids, mask, types = (np.full((len(split), split.slots), fill) for fill in (pad, 0, 0))
+    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
     for batch in batches:
-        where = (batch.rows[batch.inputs_of_tokens].numpy(), batch.token_slots.numpy())
+        where = (batch.rows[batch.inputs_of_tokens].numpy(), batch.slot_ids.numpy())
         assert not mask[batch.rows.numpy()].any(), "a row comes twice"
         ids[where], mask[where] = batch.input_ids.numpy(), 1
         types[where] = batch.token_type_ids.numpy()
@@ -61,15 +62,13 @@ def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.Fi
     corpus: TokenisedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
     batches = list(micro_batches(split, None, 2048))
-    for found, expected in zip(
-        scattered(batches, split, corpus.pad_token_id), dense(split, corpus.pad_token_id), strict=True
-    ):
+    for found, expected in zip(scattered(batches, split), dense(split), strict=True):
         assert (found == expected).all()
     # The control: a batch whose columns stand for other slots is noticed.
     first = batches[-1]
-    moved = replace(first, slots=first.slots.flip(0))
-    ids = scattered([*batches[:-1], moved], split, corpus.pad_token_id)[0]
-    assert (ids != dense(split, corpus.pad_token_id)[0]).any()
+    moved = replace(first, columns=first.columns.flip(0))
+    ids = scattered([*batches[:-1], moved], split)[0]
+    assert (ids != dense(split)[0]).any()
 
 
 @pytest.mark.parametrize(("name", "ratio"), [("cola", 5.0), ("rte", 3.3)])
@@ -127,7 +126,7 @@ def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: B
     task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
     split = corpus_of(task, bert, shard_rows=300).split("train")
     batches = [batch for index in range(len(split.shards)) for batch in micro_batches(split.shard(index), None, 512)]
-    for found, expected in zip(scattered(batches, split, 0), dense(split, 0), strict=True):
+    for found, expected in zip(scattered(batches, split), dense(split), strict=True):
         assert (found == expected).all()
     shard = split.shard(1)
     chosen = list(micro_batches(shard, [310, 305], 10**6))
@@ -142,10 +141,11 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
     split = corpus_of(make_task(rows, **PAIR), bert).split("train")
     batch = micro_batch(split, [1, 0])
     assert batch.rows.tolist() == [1, 0]
-    assert batch.slots.tolist() == [0, 1, 2, 8, 9, 10, 15]
-    assert batch.lengths.tolist() == [6, 6]
+    assert batch.columns.tolist() == [0, 1, 2, 8, 9, 10, 15]
+    assert batch.inputs_of_tokens.tolist() == [0] * 6 + [1] * 6
+    assert batch.positions_in_input.tolist() == [*range(6), *range(6)]
     assert batch.input_ids.tolist() == [101, 1996, 10658, 102, 2333, 102, 101, 1996, 102, 10658, 2333, 102]
     assert batch.attention_mask.tolist() == [[True] * 5 + [False, True], [True, True, False] + [True] * 4]
     assert batch.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
-    assert batch.input_ids.dtype == batch.slots.dtype == batch.rows.dtype == torch.int64
+    assert batch.input_ids.dtype == batch.columns.dtype == batch.rows.dtype == torch.int64
     assert batch.attention_mask.dtype == torch.bool

@@ -42,12 +42,12 @@ def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, cor
     source = [json.loads(line) for line in cola.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
     assert len(split) == len(source) == 1043
     expected = bert([row["sentence"] for row in source])["input_ids"]
-    assert rows_of(split, split.input_ids) == expected
-    assert rows_of(split, split.slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
+    assert rows_of(split, split.tokens().input_ids) == expected
+    assert rows_of(split, split.tokens().slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")
-    assert corpus.pad_token_id == 0
+    assert corpus.metadata["pad_token_id"] == 0
     assert corpus.metadata["tokens"]["validation"] == sum(map(len, expected))
     assert corpus.metadata["texts_cut"] == {"train": 0, "validation": 0}
 
@@ -60,7 +60,7 @@ def test_long_texts_are_cut_and_counted(
     corpus = corpus_of(task, bert, one_text_truncation=truncation)
     split = corpus.split("train")
     assert split.lengths.tolist() == [kept + 2, 2]
-    assert split.slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
+    assert split.tokens().slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
 
 
@@ -71,7 +71,7 @@ def test_half_leaves_tasks_with_a_label_a_token_alone(make_task: Make, corpus_of
     full, half = (
         corpus_of(task, bert, one_text_truncation=switch).split("train").tokens([0]) for switch in ("full", "half")
     )
-    assert full.slots.tolist() == half.slots.tolist() == list(range(16))
+    assert full.slot_ids.tolist() == half.slot_ids.tolist() == list(range(16))
     assert full.input_ids.tolist() == half.input_ids.tolist()
 
 
@@ -81,9 +81,9 @@ def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_o
     split = corpus.split("validation")
     cut = 0
     for ids, slots, types in zip(
-        rows_of(split, split.input_ids),
-        rows_of(split, split.slot_ids),
-        rows_of(split, split.token_type_ids),
+        rows_of(split, split.tokens().input_ids),
+        rows_of(split, split.tokens().slot_ids),
+        rows_of(split, split.tokens().token_type_ids),
         strict=True,
     ):
         assert ids[0] == 101
@@ -105,8 +105,8 @@ def test_segments_that_stay_are_the_tokenizers_own_where_a_first_text_is_cut(
     stay, follow = (
         corpus_of(task, bert, segment_ids=switch).split("train").tokens([0]) for switch in ("stay", "follow")
     )
-    assert stay.slots.tolist() == [*range(8), 8, 9, 10, 15]
-    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slots]
+    assert stay.slot_ids.tolist() == [*range(8), 8, 9, 10, 15]
+    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slot_ids]
     assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist(), "the control"
 
 
@@ -120,7 +120,8 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     split = corpus.split("validation")
     assert corpus.label_names is not None
     lines = (folder / "validation.jsonl").read_text().splitlines()
-    for line, ids, labels in zip(lines, rows_of(split, split.input_ids), rows_of(split, split.labels), strict=True):
+    ids_of_rows = rows_of(split, split.tokens().input_ids)
+    for line, ids, labels in zip(lines, ids_of_rows, rows_of(split, split.labels), strict=True):
         row = json.loads(line)
         own = bert(row["tokens"], is_split_into_words=True)
         assert own["input_ids"] == ids
@@ -146,7 +147,7 @@ def test_masked_text_and_labels_restore_the_text(shared: Path, make_task: Make, 
     task = make_task(folder / "validation.txt", folder / "test.txt", **MLM, slots=64, train_rows=200)
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
-    labels, shown = split.labels, split.input_ids
+    labels, shown = split.labels, split.tokens().input_ids
     texts = [line.strip() for line in (folder / "test.txt").read_text().splitlines() if line.strip()]
     expected = bert(texts, truncation=True, max_length=64)["input_ids"]
     restored = np.where(labels == -100, shown, labels)
@@ -170,16 +171,20 @@ def test_sharding_changes_files_and_nothing_else(shared: Path, make_task: Make, 
     assert len(whole.shards) == 1
     assert len(parts.shards) == 4
     for name in (
-        "input_ids",
-        "slot_ids",
-        "token_type_ids",
         "labels",
         "lengths",
         "offsets",
         "first_lengths",
+        "probed_lengths",
         "rows",
     ):
         assert (getattr(whole, name) == getattr(parts, name)).all(), name
+    mixed = [99, 3, 40, 33, 3]
+    for rows in (None, mixed):
+        for name in ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths"):
+            assert (getattr(whole.tokens(rows), name) == getattr(parts.tokens(rows), name)).all(), name
+    assert (parts.tokens(mixed).input_ids != parts.tokens(sorted(mixed)).input_ids).any(), "the control: order counts"
+    assert (parts.labels_of(mixed) == np.concatenate([parts.labels_of([row]) for row in mixed])).all()
     other = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
     assert (whole.labels != other.labels).any(), "the control: another seed hides other tokens"
 
@@ -191,7 +196,7 @@ def test_a_shard_is_a_view_with_the_splits_row_numbers(cola: TaskSpec, bert: Any
     assert shard.rows.tolist() == list(range(400, 800))
     assert shard.labels.tolist() == split.labels[400:800].tolist()
     rows = [799, 400, 555]
-    for name in ("input_ids", "slots", "token_type_ids", "lengths"):
+    for name in ("input_ids", "slot_ids", "token_type_ids", "lengths"):
         assert (getattr(shard.tokens(rows), name) == getattr(split.tokens(rows), name)).all()
     with pytest.raises(IndexError, match="rows 400 to 799 are here"):
         shard.tokens([400, 399])
@@ -202,7 +207,7 @@ def test_a_shard_is_a_view_with_the_splits_row_numbers(cola: TaskSpec, bert: Any
 def test_shards_are_mapped_not_read(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
     split = corpus_of(cola, bert, shard_rows=10_000).split("train")
     before = pa.total_allocated_bytes()
-    ids = split.input_ids
+    ids = split.tokens().input_ids
     assert pa.total_allocated_bytes() == before
     assert not ids.flags.writeable
     assert not ids.flags.owndata
@@ -291,7 +296,10 @@ def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, c
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
     metadata.write_text(sound.replace('"version": 2', '"version": 1'))
-    with pytest.raises(ArtifactError, match="holds tokenize version 1, expected tokenize version 2"):
+    with pytest.raises(ArtifactError, match="holds tokenise version 1, expected tokenise version 2"):
+        load_corpus(folder)
+    metadata.write_text(sound.replace('"stage": "tokenise"', '"stage": "average"'))
+    with pytest.raises(ArtifactError, match="holds average version 2, expected tokenise version 2"):
         load_corpus(folder)
     metadata.write_text(sound)
     shard = folder / "train-00000.arrow"
@@ -300,6 +308,16 @@ def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, c
     shard.write_bytes(content)
     with pytest.raises(ArtifactError, match="damaged"):
         load_corpus(folder)
+
+
+def test_a_corpus_written_before_the_stage_was_renamed_is_read(make_task: Make, bert: Any, corpus_of: Build) -> None:
+    corpus = corpus_of(make_task([{"text": "a", "label": 0}]), bert)
+    metadata = corpus.folder / "metadata.json"
+    assert corpus.metadata["stage"] == "tokenise"
+    metadata.write_text(metadata.read_text().replace('"stage": "tokenise"', '"stage": "tokenize"'))
+    again = load_corpus(corpus.folder)
+    assert again.metadata["stage"] == "tokenize"
+    assert again.split("train").tokens([0]).input_ids.tolist() == corpus.split("train").tokens([0]).input_ids.tolist()
 
 
 def test_progress_counts_rows_of_both_splits(
@@ -324,11 +342,12 @@ def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: 
     rows = [{"sentence1": "the facts", "sentence2": "a doll", "label": 0}]
     pair = corpus_of(make_task(rows, **PAIR, slots=32), roberta)
     split = pair.split("train")
-    assert split.input_ids.tolist() == roberta("the facts", "a doll")["input_ids"]
-    middle = split.input_ids[(split.slot_ids == 16) | (split.slot_ids == 17)]
+    assert split.tokens().input_ids.tolist() == roberta("the facts", "a doll")["input_ids"]
+    tokens = split.tokens()
+    middle = tokens.input_ids[(tokens.slot_ids == 16) | (tokens.slot_ids == 17)]
     assert middle.tolist() == [sep, sep]
-    assert pair.pad_token_id == pad
+    assert pair.metadata["pad_token_id"] == pad
     words = corpus_of(make_task([{"tokens": ["facts", "loose"], "pos_tags": ["N", "A"]}], **WORDS), roberta)
     expected = roberta(" facts loose", add_special_tokens=False)["input_ids"]
-    assert words.split("train").input_ids.tolist() == [cls, *expected, sep]
+    assert words.split("train").tokens().input_ids.tolist() == [cls, *expected, sep]
     assert [label for label in words.split("train").labels.tolist() if label != -100] == [1, 0]

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from papa.corpora.layout import Arrangement, arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import Ragged
+from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
+from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.tokens import special_tokens_of, tokens_of_texts
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec
@@ -27,7 +27,7 @@ def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
     special_tokens = special_tokens_of(bert)
     arranged = arrange_one(ragged([11, 12, 13], [], [21]), special_tokens, 8)
     assert arranged.input_ids.tolist() == [101, 11, 12, 13, 102, 101, 102, 101, 21, 102]
-    assert arranged.slots.tolist() == [0, 1, 2, 3, 7, 0, 7, 0, 1, 7]
+    assert arranged.slot_ids.tolist() == [0, 1, 2, 3, 7, 0, 7, 0, 1, 7]
     assert arranged.lengths.tolist() == [5, 2, 3]
     assert not arranged.token_type_ids.any()
     assert arranged.first_lengths.tolist() == [3, 0, 1]
@@ -35,9 +35,9 @@ def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
 
 def test_two_texts_keep_to_their_halves(bert: Any) -> None:
     special_tokens = special_tokens_of(bert)
-    arranged = arrange_pair(ragged([11, 12], []), ragged([21], [31, 32]), special_tokens, LayoutSpec(), 12)
+    arranged = arrange_pair(ragged([11, 12], []), ragged([21], [31, 32]), special_tokens, "follow", 12)
     assert arranged.input_ids.tolist() == [101, 11, 12, 102, 21, 102, 101, 102, 31, 32, 102]
-    assert arranged.slots.tolist() == [0, 1, 2, 6, 7, 11, 0, 6, 7, 8, 11]
+    assert arranged.slot_ids.tolist() == [0, 1, 2, 6, 7, 11, 0, 6, 7, 8, 11]
     # The tokenizer counts the separator between to the first text, the last one to the second.
     assert arranged.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
 
@@ -49,9 +49,9 @@ def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
     own = bert(first, second, padding="max_length", max_length=slots)["token_type_ids"]
     ids = [bert(text, add_special_tokens=False)["input_ids"] for text in (first, second)]
     special_tokens = special_tokens_of(bert)
-    stay = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, LayoutSpec(segment_ids="stay"), slots)
-    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slots]
-    follow = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, LayoutSpec(), slots)
+    stay = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, "stay", slots)
+    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slot_ids]
+    follow = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, "follow", slots)
     assert follow.token_type_ids.tolist() == bert(first, second)["token_type_ids"]
     assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist()
     assert stay.input_ids.tolist() == follow.input_ids.tolist() == bert(first, second)["input_ids"]
@@ -68,11 +68,11 @@ def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
     The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in segment 0.
     """
     pair = ragged(range(11, 18)), ragged(range(21, 24))
-    stay = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(segment_ids="stay"), 12)
+    stay = arrange_pair(*pair, special_tokens_of(bert), "stay", 12)
     assert stay.input_ids.tolist() == [101, 11, 12, 13, 14, 15, 102, 21, 22, 23, 102]
-    assert stay.slots.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
+    assert stay.slot_ids.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
     assert stay.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
-    follow = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(), 12)
+    follow = arrange_pair(*pair, special_tokens_of(bert), "follow", 12)
     assert follow.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
@@ -87,17 +87,17 @@ def test_segments_of_pairs_of_any_length(bert: Any) -> None:
             vector = [0] * (left[0] + 2) + [1] * (left[1] + 1)
             vector += [0] * (slots - len(vector))
             pair = ragged(range(100, 100 + first)), ragged(range(200, 200 + second))
-            stay = arrange_pair(*pair, special_tokens_of(bert), LayoutSpec(segment_ids="stay"), slots)
-            assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slots], (first, second)
+            stay = arrange_pair(*pair, special_tokens_of(bert), "stay", slots)
+            assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slot_ids], (first, second)
 
 
 def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> None:
     special_tokens = special_tokens_of(roberta)
     assert special_tokens.between == 2
-    arranged = arrange_pair(ragged([11, 12]), ragged([21]), special_tokens, LayoutSpec(), 12)
+    arranged = arrange_pair(ragged([11, 12]), ragged([21]), special_tokens, "follow", 12)
     cls, sep = roberta.cls_token_id, roberta.sep_token_id
     assert arranged.input_ids.tolist() == [cls, 11, 12, sep, sep, 21, sep]
-    assert arranged.slots.tolist() == [0, 1, 2, 6, 7, 8, 11]
+    assert arranged.slot_ids.tolist() == [0, 1, 2, 6, 7, 8, 11]
     assert not arranged.token_type_ids.any(), "the tokenizer gives no segments"
 
 
@@ -105,8 +105,8 @@ def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> N
 def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequest) -> None:
     special_tokens = special_tokens_of(request.getfixturevalue(name))
     limits = pair_capacity(special_tokens, 16)
-    arranged = arrange_pair(ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, LayoutSpec(), 16)
-    assert arranged.slots.tolist() == list(range(16))
+    arranged = arrange_pair(ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, "follow", 16)
+    assert arranged.slot_ids.tolist() == list(range(16))
 
 
 def test_room_of_one_text_is_the_papers_or_the_codes() -> None:
@@ -164,10 +164,10 @@ def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
     assert dense(paper)[0] != ids.tolist(), "the control: the paper's layout keeps more"
 
 
-def dense(arranged: Arrangement) -> tuple[list[list[int]], list[list[bool]]]:
+def dense(arranged: PackedTokens) -> tuple[list[list[int]], list[list[bool]]]:
     """Ids and mask of all rows at all 64 slots."""
     ids = np.zeros((len(arranged.lengths), 64), np.int64)
     mask = np.zeros_like(ids, dtype=bool)
-    where = np.repeat(np.arange(len(ids)), arranged.lengths), arranged.slots
+    where = np.repeat(np.arange(len(ids)), arranged.lengths), arranged.slot_ids
     ids[where], mask[where] = arranged.input_ids, True
     return ids.tolist(), mask.tolist()

@@ -18,7 +18,7 @@ def lists(ragged: Ragged) -> list[list[int]]:
 def test_operations_agree_with_lists(rows: list[list[int]]) -> None:
     ragged = Ragged.of(rows)
     assert lists(ragged) == rows
-    assert ragged.places.tolist() == [place for row in rows for place in range(len(row))]
+    assert ragged.positions.tolist() == [place for row in rows for place in range(len(row))]
     assert lists(ragged.cut(2)) == [row[:2] for row in rows]
     assert lists(ragged.where(ragged.values % 2 == 0)) == [[value for value in row if value % 2 == 0] for row in rows]
 

@@ -24,13 +24,15 @@ class Inputs:
         """The micro-batch; ``extra`` keeps further slots although no input uses them."""
         used = self.attention_mask.any(dim=0)
         used[list(extra)] = True
-        slots = used.nonzero()[:, 0]
-        mask = self.attention_mask[:, slots]
+        columns = used.nonzero()[:, 0]
+        mask = self.attention_mask[:, columns]
+        inputs, column_ids = mask.nonzero(as_tuple=True)
         return MicroBatch(
             rows=torch.arange(len(self.input_ids)),
-            slots=slots,
-            lengths=mask.sum(dim=1),
-            columns=mask.nonzero()[:, 1],
+            columns=columns,
+            column_ids=column_ids,
+            inputs_of_tokens=inputs,
+            positions_in_input=(mask.cumsum(dim=1) - 1)[mask],
             input_ids=self.input_ids[self.attention_mask],
             token_type_ids=self.token_type_ids[self.attention_mask],
         )

@@ -28,9 +28,9 @@ def test_relative_positions_of_slots_are_those_of_the_padded_sequence(variant: s
 
     everywhere = stock.get_rel_pos(torch.zeros(1, SLOTS, 1))[0]
     span = stock.rel_embeddings.num_embeddings // 2
-    rows = (everywhere + span).clamp(0, 2 * span - 1)[batch.slots[:, None], batch.slots]
+    rows = (everywhere + span).clamp(0, 2 * span - 1)[batch.columns[:, None], batch.columns]
     assert torch.equal(embeddings[pairs], stock.get_rel_embedding()[rows])
-    columns = (everywhere + span).clamp(0, 2 * span - 1)[: len(batch.slots), : len(batch.slots)]
+    columns = (everywhere + span).clamp(0, 2 * span - 1)[: len(batch.columns), : len(batch.columns)]
     assert not torch.equal(embeddings[pairs], stock.get_rel_embedding()[columns])
 
 
@@ -42,7 +42,7 @@ def test_only_relative_positions_that_occur_are_projected() -> None:
         attention.pos_key_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
     encoder.hidden_states(batch)
     buckets = build_relative_position(torch.zeros(1, SLOTS, 1), torch.zeros(1, SLOTS, 1), 8, 32)[0]
-    occurring = (buckets[batch.slots[:, None], batch.slots] + 8).clamp(0, 15).unique()
+    occurring = (buckets[batch.columns[:, None], batch.columns] + 8).clamp(0, 15).unique()
     assert projected == [len(occurring)] * 3
     assert len(occurring) < 16
 
@@ -51,7 +51,7 @@ def test_relative_positions_follow_the_batch() -> None:
     """Two batches of one shape at other slots, one after the other: nothing is remembered from the first."""
     encoder = Encoder(random_model("deberta_v3"))
     batch = some_inputs(1).compact()
-    squeezed = replace(batch, slots=torch.arange(len(batch.slots)))
+    squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
     first = encoder.hidden_states(batch)[-1]
     between = encoder.hidden_states(squeezed)[-1]
     assert torch.equal(encoder.hidden_states(batch)[-1], first)
@@ -65,7 +65,7 @@ def test_convolution_over_slots_equals_padded(kernel: int) -> None:
     inputs = some_inputs(1, (3, 9), second=(2, 5))
     batch = inputs.compact()
     padded = torch.randn(2, 6, SLOTS) * inputs.attention_mask[:, None]
-    compact = padded[..., batch.slots]
+    compact = padded[..., batch.columns]
     dispatch = Dispatch()
     dispatch.begin(batch)
 
@@ -73,7 +73,7 @@ def test_convolution_over_slots_equals_padded(kernel: int) -> None:
         return batch.pack(states.transpose(1, 2)).transpose(1, 2)
 
     with torch.no_grad():
-        expected = convolution(padded)[..., batch.slots]
+        expected = convolution(padded)[..., batch.columns]
         found = SlotConvolution(convolution, dispatch)(packed(compact))
         torch.testing.assert_close(found, packed(expected))
         assert float((convolution(compact) - expected).abs().max()) > 0.1

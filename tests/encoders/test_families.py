@@ -23,9 +23,10 @@ def full_batch(slots: int, pad: int) -> MicroBatch:
     """One input with a token at every slot."""
     return MicroBatch(
         rows=torch.zeros(1, dtype=torch.long),
-        slots=torch.arange(slots),
-        lengths=torch.tensor([slots]),
         columns=torch.arange(slots),
+        column_ids=torch.arange(slots),
+        inputs_of_tokens=torch.zeros(slots, dtype=torch.long),
+        positions_in_input=torch.arange(slots),
         input_ids=torch.full((slots,), pad + 7),
         token_type_ids=torch.zeros(slots, dtype=torch.long),
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
+from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.reference import load_tokenizer
 from papa.errors import DataError
-from papa.exporting.placement import groups_of_like_length
+from papa.exporting.placement import write_back
 from papa.exporting.speed import ordinary_inputs
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
@@ -27,9 +29,9 @@ def test_tokens_stand_where_the_corpora_put_them(
         placed = case.layout.place(**given)
         expected = case.split.tokens(case.split.rows)
         assert placed.lengths.tolist() == expected.lengths.tolist()
-        assert placed.input_ids[placed.real].tolist() == expected.input_ids.tolist()
-        assert placed.slots[placed.real].tolist() == expected.slots.tolist()
-        assert placed.token_type_ids[placed.real].tolist() == expected.token_type_ids.tolist()
+        assert placed.input_ids.tolist() == expected.input_ids.tolist()
+        assert placed.slot_ids.tolist() == expected.slot_ids.tolist()
+        assert placed.token_type_ids.tolist() == expected.token_type_ids.tolist()
         assert placed.first_lengths.tolist() == case.split.first_lengths.tolist()
 
 
@@ -43,16 +45,16 @@ def test_rows_of_a_corpus_become_the_tokenizers_inputs(make_case: Callable[..., 
         assert torch.equal(tensor, expected[name]), name
 
 
-def test_restoring_undoes_compacting(make_case: Callable[..., Case]) -> None:
+def test_states_come_back_where_the_tokens_were(make_case: Callable[..., Case]) -> None:
     case = make_case("electra", "pair")
     inputs = ordinary_inputs(case.split, case.split.rows, case.layout)
     placed = case.layout.place(**inputs)
-    rows = torch.tensor([4, 0, 2])
-    batch = placed.compact(rows)
-    assert batch.slots.diff().min() > 0
+    rows = [4, 0, 2]
+    batch = MicroBatch.of(np.array(rows), placed.take(np.array(rows)))
+    assert batch.columns.diff().min() > 0
     assert bool(batch.attention_mask.any(dim=0).all()), "no column without a token"
     restored = torch.full((*inputs["input_ids"].shape, 1), -1.0)
-    placed.restore(rows, batch.input_ids[:, None].float(), restored)
+    write_back(batch.input_ids[:, None].float(), batch, restored)
     mask = inputs["attention_mask"].bool()
     assert torch.equal(restored[rows, :, 0][mask[rows]].long(), inputs["input_ids"][rows][mask[rows]])
     assert bool((restored[[1, 3]] == -1).all()), "other rows are left alone"
@@ -63,10 +65,10 @@ def test_restoring_undoes_compacting(make_case: Callable[..., Case]) -> None:
 def test_groups_share_out_all_rows_within_the_budget(make_case: Callable[..., Case], budget: int) -> None:
     case = make_case("electra", "pair")
     placed = case.layout.place(**ordinary_inputs(case.split, case.split.rows, case.layout))
-    groups = groups_of_like_length(placed, budget)
-    assert sorted(torch.cat(list(groups)).tolist()) == list(range(len(FIRST)))
+    groups = list(rows_of_like_length(placed.first_lengths, placed.lengths, budget))
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(FIRST)))
     for group in groups:
-        assert len(group) == 1 or math.prod(placed.compact(group).shape) <= budget
+        assert len(group) == 1 or math.prod(MicroBatch.of(group, placed.take(group)).shape) <= budget
     assert len(groups) == {1: len(FIRST), 10_000: 1}.get(budget, len(groups))
 
 
@@ -104,9 +106,9 @@ def test_what_does_not_fit_is_one_sentence(
 def test_the_longest_inputs_fit(make_case: Callable[..., Case]) -> None:
     one, two = make_case("electra", "text").layout, make_case("electra", "pair").layout
     placed = one.place(**_ids([2, *[7] * (SLOTS - 2), 3]))
-    assert placed.slots.tolist() == [list(range(SLOTS))]
+    assert placed.slot_ids.tolist() == list(range(SLOTS))
     placed = two.place(**_ids([2, *[7] * (SLOTS // 2 - 1), 3, *[8] * (SLOTS // 2 - 2), 3]))
-    assert placed.slots.tolist() == [list(range(SLOTS))]
+    assert placed.slot_ids.tolist() == list(range(SLOTS))
     assert one.longest_input == two.longest_input == SLOTS
 
 

@@ -97,7 +97,7 @@ def test_is_frozen_and_stays_in_eval_mode(small: Case, written: Path) -> None:
 def test_a_separator_spelled_in_a_text_is_text(written: Path) -> None:
     model = papa.load_exported(written)
     inputs = model.tokenizer(["the [SEP] doll"], return_tensors="pt")
-    assert (inputs["input_ids"] == model.layout.sep).sum() == 1
+    assert (inputs["input_ids"] == model.layout.framing.sep).sum() == 1
     assert model(**inputs).last_hidden_state.shape[1] == inputs["input_ids"].shape[1]
 
 
@@ -108,7 +108,7 @@ def test_the_tokenizer_cuts_to_what_fits(written: Path) -> None:
     model(**inputs)
 
 
-def test_coverage_counts_what_the_average_never_saw(small: Case, tmp_path: Path) -> None:
+def test_the_unseen_share_is_what_the_average_had_never_seen(small: Case, tmp_path: Path) -> None:
     from dataclasses import replace
 
     seen = torch.ones_like(small.constants.seen)
@@ -118,4 +118,4 @@ def test_coverage_counts_what_the_average_never_saw(small: Case, tmp_path: Path)
     model = papa.load_exported(tmp_path / "export")
     inputs = model.tokenizer(["the doll ran"], return_tensors="pt")
     model(**inputs)
-    assert model.coverage.unseen_share == pytest.approx(1 / inputs["input_ids"].shape[1])
+    assert model.unseen_share == pytest.approx(1 / inputs["input_ids"].shape[1])

@@ -56,7 +56,7 @@ def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
     assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
     assert found["pos"].label_names == tuple(POS)
     assert found["mlm"].rows == (ROWS, ROWS // 2)
-    assert all(one.unseen is None for one in found.values())
+    assert all(one.unchecked is None for one in found.values())
     assert not any(file.endswith((".safetensors", ".bin")) for file in files_of(public))
     assert [note.partition(": ")[0] for note in checked.unchecked] == [
         f"encoders.0 ({BERT})",
@@ -75,7 +75,7 @@ def test_large_files_are_looked_at_by_their_ends(public: Hub, tmp_path: Path, mo
     found = {task.name: look for task, look in checked.previews.items()}
     assert found["ner"].rows == (ROWS, ROWS)
     assert found["mlm"].rows == (2 * ROWS, ROWS)
-    assert all("single labels" in one.unseen for one in found.values())
+    assert all("single labels" in one.unchecked for one in found.values())
     ranges = [request.range for request in public.requests if request.path.endswith(".parquet") and request.to_storage]
     assert ranges
     assert None not in ranges

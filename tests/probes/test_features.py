@@ -37,17 +37,17 @@ def test_features_are_those_of_each_input_alone(
         batch = micro_batch(split, [row])
         with torch.inference_mode():
             alone = torch.stack([layer[0] for layer in encoder.hidden_states(batch)], dim=1)
-        slots = batch.slots
+        slot_ids = batch.columns
         if split.label_per_token:
             labels = torch.from_numpy(split.labels[split.offsets[row] : split.offsets[row + 1]])
-            alone, slots, labels = alone[labels != -100], slots[labels != -100], labels[labels != -100]
+            alone, slot_ids, labels = alone[labels != -100], slot_ids[labels != -100], labels[labels != -100]
             start, end = features.offsets[row : row + 2]
             assert torch.equal(features.labels[start:end], labels)
         else:
             assert features.labels[row] == split.labels[row]
         found = features.values[features.offsets[row] : features.offsets[row + 1]]
         torch.testing.assert_close(found, alone, atol=2e-5, rtol=1e-5)
-        assert torch.equal(features.slots[features.offsets[row] : features.offsets[row + 1]].long(), slots)
+        assert torch.equal(features.slot_ids[features.offsets[row] : features.offsets[row + 1]].long(), slot_ids)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -66,7 +66,7 @@ def test_features_of_some_rows_are_the_same_rows(
     )
     expected = whole.select(torch.from_numpy(rows))
     torch.testing.assert_close(part.values, expected.values, atol=2e-5, rtol=1e-5)
-    for name in ("offsets", "slots", "labels"):
+    for name in ("offsets", "slot_ids", "labels"):
         assert torch.equal(getattr(part, name), getattr(expected, name))
     # Negative control: other rows have other features.
     other = whole.select(torch.from_numpy(rows[::-1].copy()))

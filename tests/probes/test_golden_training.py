@@ -17,8 +17,8 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora import TokenisedCorpus
-from papa.corpora.corpus import _write_shard
-from papa.corpora.layout import Arrangement
+from papa.corpora.ragged import PackedTokens
+from papa.corpora.split import write_shard
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import compute_features
@@ -108,17 +108,16 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     folder = tmp_path_factory.mktemp("golden")
     mask = start["corpus.attention_mask"][:ROWS].bool()
     lengths = mask.sum(dim=1).numpy()
-    arranged = Arrangement(
+    tokens = PackedTokens(
         input_ids=start["corpus.input_ids"][:ROWS][mask].numpy(),
-        slots=torch.arange(SLOTS).expand(ROWS, SLOTS)[mask].numpy().astype(np.int32),
+        slot_ids=torch.arange(SLOTS).expand(ROWS, SLOTS)[mask].numpy().astype(np.int32),
         token_type_ids=start["corpus.token_type_ids"][:ROWS][mask].numpy().astype(np.int8),
         lengths=lengths,
         first_lengths=lengths - 2,
-        text_tokens=np.ones(lengths.sum(), dtype=bool),
     )
-    _write_shard(folder / "train.arrow", arranged, trained["labels"].long().numpy(), per_token=False)
+    write_shard(folder / "train.arrow", tokens, trained["labels"].long().numpy(), label_per_token=False)
     metadata = {"shards": {"train": [{"file": "train.arrow", "rows": ROWS}]}}
-    corpus = TokenisedCorpus(folder, "text", SLOTS, 0, ("odd", "even"), metadata)
+    corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 
 
@@ -149,7 +148,9 @@ def mixing(golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int =
     for step in range(STEPS):
         rows = np.arange(step * BATCH, (step + 1) * BATCH)
         parts = parts_of(golden.corpus.split("train"), rows, part_tokens, (0, 0, step))
-        loss, norm = joint_step(gradients.each, gradients.trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+        loss, norm = joint_step(
+            gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=spec.max_grad_norm
+        )
         losses.append(loss)
         norms.append(norm)
     with torch.no_grad():

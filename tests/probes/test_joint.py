@@ -48,7 +48,7 @@ def half(reference: EncoderReference, precision: Precision) -> Encoder:
 
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
-    found = gradients.each(Tensors(gradients.trained), parts)
+    found = gradients.of_parts(Tensors(gradients.trained), parts)
     sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)]
     return sum(loss for loss, _ in found), sums
 
@@ -122,7 +122,7 @@ def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskS
     before = [parameter.detach().clone() for parameter in gradients.trained]
     told: list[tuple[int, int]] = []
     train_jointly(
-        gradients.each,
+        gradients.of_parts,
         gradients.trained,
         corpus,
         spec=tasks[name].probe,
@@ -146,7 +146,7 @@ def test_a_minibatch_without_labels_is_a_step_without_gradient(build: Build, tas
     steps = []
     for parts in ([], parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)), []):
         before = [parameter.detach().clone() for parameter in gradients.trained]
-        loss, norm = joint_step(gradients.each, gradients.trained, optimizer, parts, max_grad_norm=1.0)
+        loss, norm = joint_step(gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=1.0)
         assert (loss, norm) == (0, 0) or parts
         steps.append(max(float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)))
     assert steps[0] == 0

@@ -15,7 +15,7 @@ def three_rows(token_labels: bool) -> PackedFeatures:
     return PackedFeatures(
         values=torch.arange(5.0)[:, None, None].expand(5, 2, 3).clone(),
         offsets=torch.tensor([0, 2, 2, 5]),
-        slots=torch.tensor([0, 1, 0, 4, 5]),
+        slot_ids=torch.tensor([0, 1, 0, 4, 5]),
         labels=torch.arange(10, 15) if token_labels else torch.arange(10, 13),
         token_labels=token_labels,
     )
@@ -37,7 +37,7 @@ def test_selected_rows_keep_their_tokens_and_labels() -> None:
     by_token = three_rows(True).select(chosen)
     assert by_token.offsets.tolist() == [0, 3, 3]
     assert by_token.values[:, 0, 0].tolist() == [2, 3, 4]
-    assert by_token.slots.tolist() == [0, 4, 5]
+    assert by_token.slot_ids.tolist() == [0, 4, 5]
     assert by_token.labels.tolist() == [12, 13, 14]
     assert three_rows(False).select(chosen).labels.tolist() == [12, 11]
 
@@ -48,7 +48,7 @@ def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[s
     token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
     count = int(batch.attention_mask.sum())
     kept = torch.arange(count) % 3 > 0
-    packed = pack_states(token_states, kept)
+    packed = pack_states(token_states, kept.numpy())
     assert packed.shape == (int(kept.sum()), encoder.layers + 1, encoder.width)
     assert pack_states(token_states, None).shape == (count, encoder.layers + 1, encoder.width)
     packed.sum().backward()

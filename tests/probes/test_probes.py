@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import MicroBatch
+from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
 from papa.probes.packed import PackedFeatures, pack_states
@@ -27,19 +29,21 @@ def golden(shared: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
     mask = golden["attention_mask"].bool()
-    batch = MicroBatch.of_tokens(
-        rows=torch.arange(8),
-        lengths=mask.sum(dim=1),
-        token_slots=mask.nonzero()[:, 1],
-        input_ids=golden["input_ids"][mask],
-        token_type_ids=golden["token_type_ids"][mask],
+    lengths = mask.sum(dim=1).numpy()
+    tokens = PackedTokens(
+        input_ids=golden["input_ids"][mask].numpy(),
+        slot_ids=mask.nonzero()[:, 1].numpy(),
+        token_type_ids=golden["token_type_ids"][mask].numpy(),
+        lengths=lengths,
+        first_lengths=lengths - 2,
     )
+    batch = MicroBatch.of(np.arange(8), tokens)
     with torch.no_grad():
         values = pack_states(minilm.token_states(batch), None)
     return PackedFeatures(
         values=values,
         offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),
-        slots=torch.arange(64).expand(8, 64)[mask],
+        slot_ids=torch.arange(64).expand(8, 64)[mask],
         labels=torch.arange(8) % 2,
         token_labels=False,
     )
@@ -87,7 +91,7 @@ def test_pooling_is_the_weighted_sum_over_real_slots(golden_features: PackedFeat
     for seed in range(2):
         for place, row in enumerate(rows[seed].tolist()):
             span = slice(*golden_features.offsets[row : row + 2].tolist())
-            weights = probe.slot_weights[seed][:, golden_features.slots[span]]
+            weights = probe.slot_weights[seed][:, golden_features.slot_ids[span]]
             expected = torch.einsum("lt,tld->ld", weights, golden_features.values[span])
             torch.testing.assert_close(pooled[seed, place], expected, atol=1e-5, rtol=1e-5)
 
@@ -101,7 +105,7 @@ def test_gradients_reach_features_and_slot_weights(golden_features: PackedFeatur
     assert bool((values.grad[:end].abs().amax((1, 2)) > 0).all())
     assert not values.grad[end:].any()
     assert probe.slot_weights.grad is not None
-    seen = golden_features.slots[:end].unique()
+    seen = golden_features.slot_ids[:end].unique()
     unseen = [slot for slot in range(64) if slot not in seen.tolist()]
     assert bool((probe.slot_weights.grad[0][:, seen] != 0).all())
     assert not probe.slot_weights.grad[0][:, unseen].any()
@@ -177,7 +181,7 @@ def test_a_batch_without_labelled_tokens_costs_nothing(words: PackedFeatures) ->
     empty = PackedFeatures(
         values=words.values[:0],
         offsets=torch.zeros(3, dtype=torch.int64),
-        slots=words.slots[:0],
+        slot_ids=words.slot_ids[:0],
         labels=words.labels[:0],
         token_labels=True,
     )

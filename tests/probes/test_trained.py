@@ -55,7 +55,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), HEADS[:30]):
         gradients = JointGradients(encoder, matrices, probe, corpus, dropout=False)
         train_jointly(
-            gradients.each,
+            gradients.of_parts,
             gradients.trained,
             corpus,
             spec=task.probe,
@@ -98,7 +98,8 @@ def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
     monkeypatch.setattr(joint, "joint_step", seen_by_matrices)
     options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": tmp_path}
     evaluate_cell(encoder, corpus, task, [3], **options)
-    evaluate_trained_cell(encoder, control("toeplitz", LAYERS, 12, SLOTS), HEADS, corpus, task, [3], **options)
+    constants = control("toeplitz", LAYERS, 12, SLOTS)
+    evaluate_trained_cell(encoder, constants, HEADS, corpus, task, [3], execution=ExecutionSpec())
     assert probed == joined
     assert [len(rows) for rows in joined] == [16] * 8, "two epochs of 64 rows"
     assert sorted(row for rows in joined[:4] for row in rows) == list(range(64))
@@ -114,9 +115,7 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCor
             corpus,
             task,
             seeds,
-            features=FeaturesSpec(),
             execution=ExecutionSpec(),
-            scratch=Path(),
         )
         assert [one.seed for one in found] == seeds
         return [one.score for one in found]
@@ -129,8 +128,9 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCor
 def test_examples_stand_in_the_splits_order(minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec) -> None:
     """Batches are scored shortest first; what a row adds is paired with the same row of other cells."""
     matthews = task.model_copy(update={"metric": "matthews"})
-    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(batch_tokens=256), "scratch": Path()}
-    (found,) = evaluate_trained_cell(minilm, control("toeplitz", 6, 12, SLOTS), HEADS, corpus, matthews, [0], **options)
+    execution = ExecutionSpec(batch_tokens=256)
+    constants = control("toeplitz", 6, 12, SLOTS)
+    (found,) = evaluate_trained_cell(minilm, constants, HEADS, corpus, matthews, [0], execution=execution)
     labels = corpus.split("validation").labels
     assert 0 < labels.mean() < 1
     # The last columns say which class each row has.

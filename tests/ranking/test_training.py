@@ -71,10 +71,10 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
 
         def recorded(values: Tensors, parts: Sequence[Part], here=here, rows=rows) -> list[PartGradient]:
             rows.extend(int(row) for part in parts for row in part.rows)
-            return here.each(values, parts)
+            return here.of_parts(values, parts)
 
         ranking = RankingSpec(epochs=1, rows=16, seed=seed)
-        train_lambda(minilm, average, corpus, task, ranking, each=recorded)
+        train_lambda(minilm, average, corpus, task, ranking, of_parts=recorded)
         assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
         assert set(rows) != set(range(16))
 

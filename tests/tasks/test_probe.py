@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.attention.constants import toeplitz
+from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
@@ -38,7 +38,7 @@ def step(encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("probe")
     (task,) = resolve_study(document, folder=folder, origin="test").tasks
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder / "corpus", shard_rows=1024)
-    toeplitz(encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
+    control("toeplitz", encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
     corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
     return Probe("probe", 0.0, encoder, corpus, constants, task, HEADS, False, SEEDS, FeaturesSpec())
 
@@ -70,14 +70,12 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
     trained = scores(trained=True)
     expected = evaluate_trained_cell(
         minilm,
-        toeplitz(6, 12, 32),
+        control("toeplitz", 6, 12, 32),
         sorted(HEADS),
         load_corpus(Path(step.corpus.path)),
         step.task,
         SEEDS,
-        features=step.features,
         execution=ExecutionSpec(),
-        scratch=tmp_path / "scratch",
     )
     assert [one.score for one in trained.scores] == [one.score for one in expected]
     assert trained.unseen_share is None
