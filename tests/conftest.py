@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -60,6 +61,23 @@ def minilm():
     from papa.spec import EncoderSpec
 
     return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """For ``papa run``: a Prefect server that runs already, where a test is not about the one that a study starts."""
+    from flows.environment import quiet_engines
+    from flows.server import start_own_server
+    from tasks.store import Store
+
+    folder = tmp_path_factory.mktemp("prefect")
+    with patch.dict(os.environ, PREFECT_HOME=str(folder)):
+        quiet_engines()
+        server = start_own_server(Store(folder))
+        server.wait()
+        address = os.environ["PREFECT_API_URL"]
+    yield {"PREFECT_API_URL": address}
+    server.end()
 
 
 @pytest.fixture(scope="session")

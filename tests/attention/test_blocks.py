@@ -88,10 +88,10 @@ def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
             return rule(InputDependentAttention(query, key, mask, 0.3, dropout=dropout), value, batch)
 
         torch.manual_seed(0)
-        draws = torch.stack([output(0.2) for _ in range(600)])
+        draws = torch.stack([output(0.2) for _ in range(300)])
         exact = output(0.0)
         assert float((draws[0] - draws[1]).abs().max()) > 0.1
-        assert float((draws.mean(dim=0) - exact).abs().mean()) < 0.02
+        assert float((draws.mean(dim=0) - exact).abs().mean()) < 0.03
         assert float((draws[0] - exact).abs().mean()) > 0.05
 
 

@@ -15,25 +15,37 @@ import torch
 
 from papa.corpora import TokenisedCorpus, TokenisedSplit
 from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
+from papa.encoders.reference import EncoderReference
 from papa.spec import TaskSpec
+from tests.corpora.conftest import corpus_maker, task_maker
 
 Make = Callable[..., TaskSpec]
 Build = Callable[..., TokenisedCorpus]
 PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
 
 
-@pytest.fixture
-def cola(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenisedCorpus:
-    folder = shared / "data" / "cola"
-    columns = {"text": "sentence", "label": "label"}
-    task = make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
-    return corpus_of(task, bert)
+@pytest.fixture(scope="module")
+def whole(
+    shared: Path, bert: Any, encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., TokenisedCorpus]:
+    """All of a corpus, tokenised once."""
+
+    def build(name: str, **options: Any) -> TokenisedCorpus:
+        folder, source = tmp_path_factory.mktemp(name), shared / "data" / name
+        task = task_maker(folder)(source / "train.jsonl", source / "validation.jsonl", **options)
+        return corpus_maker(folder, encoder)(task, bert)
+
+    return build
 
 
-@pytest.fixture
-def rte(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> TokenisedCorpus:
-    folder = shared / "data" / "rte"
-    return corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=256), bert)
+@pytest.fixture(scope="module")
+def cola(whole: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+    return whole("cola", columns={"text": "sentence", "label": "label"}, slots=64)
+
+
+@pytest.fixture(scope="module")
+def rte(whole: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+    return whole("rte", **PAIR, slots=256)
 
 
 def dense(split: TokenisedSplit, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
