@@ -45,6 +45,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         _light = None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start servers come first: the quick ones fill the end, where a worker has no long file left."""
+    long = {item.path for item in items if item.get_closest_marker("server")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with real corpora and the golden tensors, beside the checkout."""
