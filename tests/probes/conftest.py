@@ -59,7 +59,7 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
             "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
             "metric": "accuracy",
             "slots": 128,
-            "train_rows": 20,
+            "train_rows": 24,
             "validation_rows": 8,
         },
         {
