@@ -3,8 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Two workers; tests of one file stay together, so that what they share is made once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two workers; tests of one file stay together, so that what they share is made once. Files keep their order: the long
+# ones come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# The many processes that tests start find each other's bytecode, also where the environment says not to write any.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo check test test-integration lint bench setup clean
 

@@ -11,11 +11,8 @@ from flows.check import Checked
 from flows.inputs import StudyInputs, named_texts
 from papa.corpora.preview import Preview
 from papa.errors import SpecError
-from papa.reporting.comparison import compared, write_comparison
-from papa.reporting.tables import summary_table
 from papa.spec import HubSource
 from papa.spec.file import registry
-from tasks.mlflow_results import logged_results
 
 
 def models_table() -> Table:
@@ -62,6 +59,11 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     Raises:
         PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.
     """
+    # Matplotlib is here; the other commands do not draw.
+    from papa.reporting.comparison import compared, write_comparison
+    from papa.reporting.tables import summary_table
+    from tasks.mlflow_results import logged_results
+
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
     console.print(summary_table(comparison))
     if to is None:

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -44,6 +45,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         _light = None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start servers come first: the quick ones fill the end, where a worker has no long file left."""
+    long = {item.path for item in items if item.get_closest_marker("server")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with real corpora and the golden tensors, beside the checkout."""
@@ -60,6 +67,23 @@ def minilm():
     from papa.spec import EncoderSpec
 
     return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """For ``papa run``: a Prefect server that runs already, where a test is not about the one that a study starts."""
+    from flows.environment import quiet_engines
+    from flows.server import start_own_server
+    from tasks.store import Store
+
+    folder = tmp_path_factory.mktemp("prefect")
+    with patch.dict(os.environ, PREFECT_HOME=str(folder)):
+        quiet_engines()
+        server = start_own_server(Store(folder))
+        server.wait()
+        address = os.environ["PREFECT_API_URL"]
+    yield {"PREFECT_API_URL": address}
+    server.end()
 
 
 @pytest.fixture(scope="session")

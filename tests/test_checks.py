@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -16,6 +17,13 @@ def test_a_wrong_shape_is_noticed() -> None:
     ConstantMatrices(torch.zeros(2, 3, 4, 4), seen, "zeros")
     with pytest.raises(TypeCheckError, match="matrices"):
         ConstantMatrices(torch.zeros(2, 4, 4), seen, "zeros")
+
+
+def test_other_packages_are_imported_from_their_own_bytecode() -> None:
+    """Under a name of the type check's they have none, and would be compiled anew in every process."""
+    import papa.encoders.encoder  # noqa: F401
+
+    assert "jaxtyping" not in sys.modules["transformers.modeling_utils"].__cached__
 
 
 def test_an_unmarked_test_starts_no_process() -> None:

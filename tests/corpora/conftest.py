@@ -72,7 +72,11 @@ def short_encoder(encoder: EncoderReference) -> EncoderReference:
 
 @pytest.fixture
 def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
-    """A task over rows (written as JSON Lines) or over the text of files (with their suffix)."""
+    return task_maker(tmp_path)
+
+
+def task_maker(folder: Path) -> Callable[..., TaskSpec]:
+    """Makes a task over rows (written as JSON Lines) or over the text of files (with their suffix)."""
 
     def make(
         train: list[dict[str, Any]] | str | Path,
@@ -89,7 +93,7 @@ def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
         validation = train if validation is None else validation
         paths = {}
         for name, content in (("train", train), ("validation", validation)):
-            paths[name] = tmp_path / f"{name}{suffix}" if not isinstance(content, Path) else content
+            paths[name] = folder / f"{name}{suffix}" if not isinstance(content, Path) else content
             if isinstance(content, list):
                 content = "".join(json.dumps(row) + "\n" for row in content)
             if isinstance(content, str):
@@ -112,12 +116,23 @@ def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
 
 @pytest.fixture
 def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
-    """Tokenise a task and load what was published."""
+    return corpus_maker(tmp_path, encoder)
+
+
+def corpus_maker(place: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
+    """Tokenises a task and loads what was published."""
 
     def build(task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any) -> TokenisedCorpus:
-        folder = tmp_path / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(tmp_path.iterdir()))}"
+        folder = place / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(place.iterdir()))}"
         return load_corpus(
             tokenise_corpus(task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows)
         )
 
     return build
+
+
+@pytest.fixture
+def cola(shared: Path, make_task: Make) -> TaskSpec:
+    folder = shared / "data" / "cola"
+    columns = {"text": "sentence", "label": "label"}
+    return make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)

@@ -1,13 +1,168 @@
-"""Tokens of a batch packed and unpacked."""
+"""Batches: every real token once, at its slot, almost no padding; tokens packed and unpacked."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
-from papa.corpora.batches import MicroBatch
+from papa.corpora import TokenisedCorpus, TokenisedSplit
+from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
 from papa.corpora.ragged import PackedTokens
+from papa.encoders.reference import EncoderReference
+from papa.spec import TaskSpec
+from tests.corpora.conftest import corpus_maker, task_maker
 from tests.encoders.inputs import some_inputs
+
+Make = Callable[..., TaskSpec]
+Build = Callable[..., TokenisedCorpus]
+PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+
+
+@pytest.fixture(scope="module")
+def whole(
+    shared: Path, bert: Any, encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., TokenisedCorpus]:
+    """All of a corpus, tokenised once."""
+
+    def build(name: str, **options: Any) -> TokenisedCorpus:
+        folder, source = tmp_path_factory.mktemp(name), shared / "data" / name
+        task = task_maker(folder)(source / "train.jsonl", source / "validation.jsonl", **options)
+        return corpus_maker(folder, encoder)(task, bert)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def cola(whole: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+    return whole("cola", columns={"text": "sentence", "label": "label"}, slots=64)
+
+
+@pytest.fixture(scope="module")
+def rte(whole: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+    return whole("rte", **PAIR, slots=256)
+
+
+def dense(split: TokenisedSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, mask and segments of all rows at all S slots."""
+    rows = np.repeat(np.arange(len(split)), split.lengths)
+    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
+    tokens = split.tokens()
+    ids[rows, tokens.slot_ids], mask[rows, tokens.slot_ids] = tokens.input_ids, 1
+    types[rows, tokens.slot_ids] = tokens.token_type_ids
+    return ids, mask, types
+
+
+def scattered(batches: list[MicroBatch], split: TokenisedSplit) -> tuple[np.ndarray, ...]:
+    """Batches put back at all S slots; a row or slot that comes twice is found."""
+    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
+    for batch in batches:
+        where = (batch.rows[batch.inputs_of_tokens].numpy(), batch.slot_ids.numpy())
+        assert not mask[batch.rows.numpy()].any(), "a row comes twice"
+        ids[where], mask[where] = batch.input_ids.numpy(), 1
+        types[where] = batch.token_type_ids.numpy()
+    return ids, mask, types
+
+
+@pytest.mark.parametrize("name", ["cola", "rte"])
+def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.FixtureRequest) -> None:
+    corpus: TokenisedCorpus = request.getfixturevalue(name)
+    split = corpus.split("train")
+    batches = list(micro_batches(split, None, 2048))
+    for found, expected in zip(scattered(batches, split), dense(split), strict=True):
+        assert (found == expected).all()
+    # The control: a batch whose columns stand for other slots is noticed.
+    first = batches[-1]
+    moved = replace(first, columns=first.columns.flip(0))
+    ids = scattered([*batches[:-1], moved], split)[0]
+    assert (ids != dense(split)[0]).any()
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("cola", 5.0), ("rte", 3.3)])
+def test_almost_no_padding_is_left(name: str, ratio: float, request: pytest.FixtureRequest) -> None:
+    corpus: TokenisedCorpus = request.getfixturevalue(name)
+    split = corpus.split("train")
+    batches = list(micro_batches(split, None, 10**9, largest=16))
+    padded = len(split) * split.slots
+    assert padded / sum(math.prod(batch.shape) for batch in batches) >= ratio
+    assert all(batch.attention_mask.any(0).all() for batch in batches), "no column is all padding"
+    # The control: the same rows unsorted leave much more padding.
+    unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
+    assert padded / sum(math.prod(batch.shape) for batch in unsorted) < 0.8 * ratio
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 100, 2048])
+def test_batches_keep_to_their_budget(rte: TokenisedCorpus, batch_tokens: int) -> None:
+    split = rte.split("validation")
+    batches = list(micro_batches(split, None, batch_tokens))
+    for batch in batches:
+        assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(len(split)))
+    if batch_tokens == 1:
+        assert len(batches) == len(split)
+        assert all(batch.attention_mask.all() for batch in batches)
+
+
+def test_batches_are_as_full_as_the_budget_allows(rte: TokenisedCorpus) -> None:
+    """No batch could have taken the next one's first row as well."""
+    split = rte.split("validation")
+    batches = list(micro_batches(split, None, 2048))
+    for batch, following in pairwise(batches):
+        longer = micro_batch(split, [*batch.rows.tolist(), int(following.rows[0])])
+        assert math.prod(longer.shape) > 2048
+
+
+def test_short_inputs_make_batches_of_bounded_size(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    split = corpus_of(make_task([{"text": "a", "label": 0}] * 600), bert).split("train")
+    sizes = [len(batch.rows) for batch in micro_batches(split, None, 10**9)]
+    assert sizes == [LARGEST_BATCH, LARGEST_BATCH, 600 - 2 * LARGEST_BATCH]
+
+
+def test_the_same_rows_give_the_same_batches(rte: TokenisedCorpus) -> None:
+    split = rte.split("validation")
+    rows = np.random.default_rng(0).permutation(len(split))[:100]
+    first = list(micro_batches(split, rows, 2048))
+    again = list(micro_batches(split, rows[::-1].copy(), 2048))
+    assert [batch.rows.tolist() for batch in first] == [batch.rows.tolist() for batch in again]
+    assert sorted(row for batch in first for row in batch.rows.tolist()) == sorted(rows.tolist())
+
+
+def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+    folder = shared / "data" / "cola"
+    columns = {"text": "sentence", "label": "label"}
+    task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
+    split = corpus_of(task, bert, shard_rows=300).split("train")
+    batches = [batch for index in range(len(split.shards)) for batch in micro_batches(split.shard(index), None, 512)]
+    for found, expected in zip(scattered(batches, split), dense(split), strict=True):
+        assert (found == expected).all()
+    shard = split.shard(1)
+    chosen = list(micro_batches(shard, [310, 305], 10**6))
+    assert sorted(chosen[0].rows.tolist()) == [305, 310]
+
+
+def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: Any) -> None:
+    rows = [
+        {"sentence1": "the", "sentence2": "doll moved", "label": 0},
+        {"sentence1": "the doll", "sentence2": "moved", "label": 0},
+    ]
+    split = corpus_of(make_task(rows, **PAIR), bert).split("train")
+    batch = micro_batch(split, [1, 0])
+    assert batch.rows.tolist() == [1, 0]
+    assert batch.columns.tolist() == [0, 1, 2, 8, 9, 10, 15]
+    assert batch.inputs_of_tokens.tolist() == [0] * 6 + [1] * 6
+    assert batch.positions_in_input.tolist() == [*range(6), *range(6)]
+    assert batch.input_ids.tolist() == [101, 1996, 10658, 102, 2333, 102, 101, 1996, 102, 10658, 2333, 102]
+    assert batch.attention_mask.tolist() == [[True] * 5 + [False, True], [True, True, False] + [True] * 4]
+    assert batch.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
+    assert batch.input_ids.dtype == batch.columns.dtype == batch.rows.dtype == torch.int64
+    assert batch.attention_mask.dtype == torch.bool
 
 
 def batch_of(mask: torch.Tensor) -> MicroBatch:

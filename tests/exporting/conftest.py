@@ -86,9 +86,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
-    """A case of a family, on one text or two."""
+    """A case of a family, on one text or two; cases that are alike are made once."""
+    made: dict[str, Case] = {}
 
     def make(family: str, kind: str, first: list[str] = FIRST, **layout: Any) -> Case:
+        name = repr((family, kind, first, sorted(layout.items())))
+        if name not in made:
+            made[name] = build(family, kind, first, **layout)
+        return made[name]
+
+    def build(family: str, kind: str, first: list[str], **layout: Any) -> Case:
         reference = resolve_encoder(EncoderSpec(name=folders(family)))
         folder = tmp_path_factory.mktemp("case")
         lines = [

@@ -23,10 +23,10 @@ STUDY: dict[str, Any] = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "s
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Path:
     """A folder with a study and the store it ran in."""
     folder = tmp_path_factory.mktemp("export")
-    finished = papa("run", write_study(folder, STUDY), "--store", str(folder / "store"))
+    finished = papa("run", write_study(folder, STUDY), "--store", str(folder / "store"), more=prefect)
     assert finished.code == 0, finished.err
     return folder
 

@@ -32,9 +32,17 @@ def largest_difference(found: list[torch.Tensor], expected: list[torch.Tensor]) 
     return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("family", ["minilm", "roberta", "electra"])
-@pytest.mark.parametrize("kind", ["text", "pair"])
-@pytest.mark.parametrize("share", ["some", "all"])
+@pytest.mark.parametrize(
+    ("family", "kind", "share"),
+    [
+        ("minilm", "text", "all"),
+        ("minilm", "pair", "some"),
+        ("roberta", "text", "some"),
+        ("roberta", "pair", "all"),
+        ("electra", "text", "all"),
+        ("electra", "pair", "some"),
+    ],
+)
 def test_equals_the_encoder_under_replaced(
     make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str, share: str
 ) -> None:

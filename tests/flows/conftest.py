@@ -34,7 +34,7 @@ SMALL = {
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
     "ranking": {"epochs": 1},
-    "execution": {"shard_rows": 16, "workers": 2},
+    "execution": {"shard_rows": 16, "workers": 1},
 }
 _MODULES = (
     "import sys\n"
@@ -81,9 +81,9 @@ def start(*arguments: str, more: Mapping[str, str] | None = None) -> subprocess.
     )
 
 
-def papa(*arguments: str) -> Finished:
+def papa(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
     """Run ``papa`` to its end."""
-    with start(*arguments) as process:
+    with start(*arguments, more=more) as process:
         return finish(process)
 
 

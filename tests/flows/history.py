@@ -34,17 +34,23 @@ class FlowRun:
     steps: dict[str, TaskRun]
 
 
-def flow_runs(store: Path) -> list[FlowRun]:
-    """The runs of the studies of a store that nobody uses now, in the order in which they started."""
+def own_flow_runs(store: Path) -> list[FlowRun]:
+    """The runs in the store's own database, which nobody uses now, in the order in which they started."""
     with patch.dict(os.environ, PREFECT_HOME=str(store / "prefect")):
         quiet_engines()
         server = start_own_server(Store(store))
         try:
             server.wait()
-            runs = _ask(server.port, "flow_runs/filter", {"sort": "START_TIME_ASC"})
-            steps = _ask(server.port, "task_runs/filter", {})
+            return flow_runs(store, f"http://127.0.0.1:{server.port}/api")
         finally:
             server.end()
+
+
+def flow_runs(store: Path, address: str) -> list[FlowRun]:
+    """The runs of a store's studies that a server knows, in the order in which they started."""
+    known = _ask(address, "flow_runs/filter", {"sort": "START_TIME_ASC"})
+    runs = [run for run in known if run["parameters"]["store"] == str(store)]
+    steps = _ask(address, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"] for run in runs]}}})
     return [
         FlowRun(
             name=run["name"],
@@ -61,9 +67,9 @@ def flow_runs(store: Path) -> list[FlowRun]:
     ]
 
 
-def _ask(port: int, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"{address}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request) as answer:
         found = json.load(answer)

@@ -27,7 +27,7 @@ CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, FlowRun]:
+def broken(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
     """A study of two tasks, the tokenised text of one damaged in the store; and what Prefect recorded."""
     folder = tmp_path_factory.mktemp("broken")
     rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
@@ -44,8 +44,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, FlowRun]
     }
     study, store = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]}), folder / "store"
     damage(tokenised(load_study(Path(study)), store) / "train-00000.arrow")
-    finished = papa("run", study, "--store", str(store))
-    (run,) = flow_runs(store)
+    finished = papa("run", study, "--store", str(store), more=prefect)
+    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
     return finished, run
 
 
@@ -83,13 +83,13 @@ def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Fl
     assert "tried again" not in finished.err
 
 
-def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
+def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path, prefect: dict[str, str]) -> None:
     store = tmp_path / "store"
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
     mark(str(store))
     blocked.touch()
-    with start("run", write_study(tmp_path, TINY), "--store", str(store)) as process:
+    with start("run", write_study(tmp_path, TINY), "--store", str(store), more=prefect) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
         try:
@@ -102,17 +102,17 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path) -> None:
             hanging.cancel()
     assert process.returncode == 0, rest
     assert told.startswith("probe · all-MiniLM-L6-v2 · reviews · ")
-    (run,) = flow_runs(store)
+    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
     assert run.state == "Completed"
     assert run.steps[told.split(": ")[0]].attempts == 2
 
 
-def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path) -> None:
+def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path, prefect: dict[str, str]) -> None:
     store = tmp_path / "store"
     (store / "artifacts").mkdir(parents=True)
     mark(str(store))
     (store / "artifacts" / "probe").touch()
-    finished = papa("run", write_study(tmp_path, TINY), "--store", str(store))
+    finished = papa("run", write_study(tmp_path, TINY), "--store", str(store), more=prefect)
     assert finished.code == 1
     assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
     assert "Traceback" not in finished.err

@@ -10,7 +10,7 @@ import pytest
 
 from flows.processes import start_of
 from tests.flows.conftest import SMALL, artifacts, papa, start, write_study
-from tests.flows.history import flow_runs
+from tests.flows.history import own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening, wait_until
 
 pytestmark = pytest.mark.server
@@ -25,7 +25,7 @@ def workers_below(root: int) -> list[int]:
 
 def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    study = write_study(tmp_path, SMALL | {"orders": ["lambda"]})
+    study = write_study(tmp_path, SMALL | {"orders": ["lambda"], "execution": {"shard_rows": 16, "workers": 2}})
     arguments = ("run", study, "--store", str(store))
     with start(*arguments) as process:
         try:
@@ -58,7 +58,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     after = artifacts(store, "tokenise", "average", "rank", "probe")
     assert after.items() >= before.items(), "finished steps are not repeated"
     assert len(after) == 1 + 1 + 1 + 3
-    runs = flow_runs(store)
+    runs = own_flow_runs(store)
     assert [run.state for run in runs] == ["Crashed", "Completed"]
     assert "Running" not in {step.state for run in runs for step in run.steps.values()}
     assert not list((store / "scratch").iterdir())

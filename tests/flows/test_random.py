@@ -42,8 +42,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(place: Path) -> Finished:
-    found = papa("run", str(place / "study.yaml"), "--store", str(place / "store"))
+def finished(place: Path, prefect: dict[str, str]) -> Finished:
+    found = papa("run", str(place / "study.yaml"), "--store", str(place / "store"), more=prefect)
     assert found.code == 0, found.err
     return found
 

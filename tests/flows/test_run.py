@@ -18,7 +18,7 @@ from flows.processes import Process
 from papa.reporting.summary import read_summary
 from tasks.rank import LAMBDA
 from tests.flows.conftest import SMALL, Finished, artifacts, environment, papa, readable_once, words, write_study
-from tests.flows.history import FlowRun, flow_runs
+from tests.flows.history import FlowRun, flow_runs, own_flow_runs
 
 pytestmark = pytest.mark.server
 
@@ -63,7 +63,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_study(tmp_path_factory.mktemp("study"), SMALL)
+    return write_study(tmp_path_factory.mktemp("study"), SMALL | {"execution": {"shard_rows": 16, "workers": 2}})
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def second(
     with readable_once(tmp_path_factory.mktemp("again"), SMALL) as study:
         finished = papa("run", study, "--store", str(store))
     assert finished.code == 0, finished.err
-    return finished, before, flow_runs(store)[-1]
+    return finished, before, own_flow_runs(store)[-1]
 
 
 @pytest.fixture
@@ -230,9 +230,9 @@ def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -
     assert "3 of 10 steps are cached; 7 would run" in changed.out
 
 
-def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str) -> None:
+def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str, prefect: dict[str, str]) -> None:
     before = artifacts(own_store, *COMPUTED)
-    finished = papa("run", study, "--store", str(own_store), "--set", "tasks.0.probe.epochs=2")
+    finished = papa("run", study, "--store", str(own_store), "--set", "tasks.0.probe.epochs=2", more=prefect)
     assert finished.code == 0, finished.err
     after = artifacts(own_store, *COMPUTED)
     assert after.items() >= before.items()
@@ -240,28 +240,31 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study
     assert len(after) == len(before) + 5
 
 
-def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, study: str) -> None:
+def test_a_deleted_artifact_is_made_again_and_nothing_else(
+    own_store: Path, study: str, prefect: dict[str, str]
+) -> None:
     before = artifacts(own_store, *COMPUTED)
     gone = next(name for name in before if name.startswith("average/"))
     shutil.rmtree(own_store / "artifacts" / gone)
-    finished = papa("run", study, "--store", str(own_store))
+    finished = papa("run", study, "--store", str(own_store), more=prefect)
     assert finished.code == 0, finished.err
     after = artifacts(own_store, *COMPUTED)
     assert after.keys() == before.keys()
     assert [name for name in after if after[name] != before[name]] == [gone]
 
 
-def test_a_damaged_artifact_is_one_sentence(own_store: Path, study: str) -> None:
+def test_a_damaged_artifact_is_one_sentence(own_store: Path, study: str, prefect: dict[str, str]) -> None:
     (path,) = (own_store / "artifacts" / "average").glob("*/constants.safetensors")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    finished = papa("run", study, "--store", str(own_store), "--set", "seeds=[5]", "--set", "fractions=[1,0]")
+    changes = ("--set", "seeds=[5]", "--set", "fractions=[1,0]")
+    finished = papa("run", study, "--store", str(own_store), *changes, more=prefect)
     assert finished.code == 1
     error = words(finished)[-1]
     assert error.startswith("error: probe · all-MiniLM-L6-v2 · reviews · average · every head constant failed: ")
     assert f"{path} is damaged" in error
     assert "Traceback" not in finished.err
-    steps = flow_runs(own_store)[-1].steps
+    steps = flow_runs(own_store, prefect["PREFECT_API_URL"])[-1].steps
     assert steps["probe · all-MiniLM-L6-v2 · reviews · no constant head"].state == "Completed", "other cells are kept"
 
 

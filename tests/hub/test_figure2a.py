@@ -19,7 +19,7 @@ TASKS = {"cola", "mrpc", "sst2", "mnli", "ner", "pos"}
 
 
 @pytest.mark.server
-def test_figure_2a_ends_with_all_cells(tmp_path: Path) -> None:
+def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) -> None:
     """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public ones."""
     hub = Hub()
     hub.start()
@@ -30,7 +30,7 @@ def test_figure_2a_ends_with_all_cells(tmp_path: Path) -> None:
         write_all(tmp_path / "datasets")
         publish_all(hub, tmp_path / "datasets")
         store = str(tmp_path / "store")
-        with start("run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path)) as process:
+        with start("run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path) | prefect) as process:
             finished = finish(process)
     finally:
         hub.stop()

@@ -18,7 +18,9 @@ ENCODER = "google/electra-base-discriminator"
 STAGES = ("tokenise", "probe", "aggregate")
 
 
-def test_a_study_runs_again_without_the_hub(hub: Hub, hub_environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_study_runs_again_without_the_hub(
+    hub: Hub, hub_environment: dict[str, str], tmp_path: Path, prefect: dict[str, str]
+) -> None:
     write_all(tmp_path / "datasets")
     publish_all(hub, tmp_path / "datasets")
     write_encoder(ENCODER, tmp_path / "encoder")
@@ -28,7 +30,7 @@ def test_a_study_runs_again_without_the_hub(hub: Hub, hub_environment: dict[str,
     path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
 
     def run(**more: str) -> str:
-        with start("run", path, "--store", str(store), more=hub_environment | more) as process:
+        with start("run", path, "--store", str(store), more=hub_environment | prefect | more) as process:
             finished = finish(process)
         assert finished.code == 0, finished.err
         return (store / "studies" / "small" / "study.yaml").read_text()

@@ -12,16 +12,8 @@ import pytest
 
 from tests.integration.__main__ import HOST
 from tests.integration.s3 import S3Server, s3_server
-from tests.integration.services import (
-    Postgres,
-    Service,
-    mlflow_server,
-    namespace,
-    postgres,
-    prefect_server,
-    ray_head,
-    ray_node,
-)
+from tests.integration.service import Service
+from tests.integration.services import Postgres, mlflow_server, namespace, postgres, prefect_server, ray_head, ray_node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

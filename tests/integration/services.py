@@ -10,64 +10,24 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 
-from tests.flows.processes import descendants
 from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
+from tests.integration.service import ROOT, Service, free_port, run, started, wait_ready
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "infra" / "services"
 _DEBIAN = Path("/usr/lib/postgresql")
-_SECONDS = 240
-
-
-@dataclass
-class Service:
-    """A process of the stack.
-
-    Attributes:
-        process: the script that was started.
-        log: what it printed.
-        environment: what its clients need to reach it.
-    """
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def processes(self) -> set[int]:
-        """Its process and all below it."""
-        return {self.process.pid, *descendants(self.process.pid)}
-
-    def kill(self) -> None:
-        """SIGKILL to all its processes at once; none can say goodbye."""
-        _signal(self.processes, signal.SIGKILL)
-        self.process.wait()
-
-    def end(self) -> None:
-        """SIGTERM, then SIGKILL to what is left."""
-        known = self.processes
-        if self.process.poll() is None:
-            self.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(15)
-        _signal(known | self.processes, signal.SIGKILL)
-        self.process.wait()
 
 
 @dataclass
@@ -111,7 +71,7 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
                 return True
             return False
 
-        _wait(service, accepts)
+        wait_ready(service, accepts)
         if databases:
             create_databases(service, databases)
         yield service
@@ -139,7 +99,7 @@ def prefect_server(
     with started([SCRIPTS / "prefect-server.sh"], folder, environment) as service:
         address = f"http://127.0.0.1:{port}/api"
         service.environment = {"PREFECT_API_URL": address, "PREFECT_API_AUTH_STRING": password}
-        _wait(service, lambda: answers(f"{address}/health"))
+        wait_ready(service, lambda: answers(f"{address}/health"))
         yield service
 
 
@@ -149,7 +109,7 @@ def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Ser
     port = free_port()
     own = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
     with started([SCRIPTS / "prefect-worker.sh"], folder, {**environment, **own}) as service:
-        _wait(service, lambda: answers(f"http://127.0.0.1:{port}/health"))
+        wait_ready(service, lambda: answers(f"http://127.0.0.1:{port}/health"))
         yield service
 
 
@@ -182,7 +142,7 @@ def mlflow_server(
             "MLFLOW_TRACKING_USERNAME": "papa",
             "MLFLOW_TRACKING_PASSWORD": password,
         }
-        _wait(service, lambda: answers(f"{address}/health"))
+        wait_ready(service, lambda: answers(f"{address}/health"))
         yield service
 
 
@@ -201,7 +161,7 @@ def ray_head(folder: Path, cores: int = 1, environment: Mapping[str, str] | None
     }
     with started([SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **own}) as service:
         service.environment = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-        _wait(service, lambda: "Ray runtime started" in service.log.read_text())
+        wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
 
 
@@ -225,7 +185,7 @@ def ray_node(
     mounts = "".join(f"mount -t tmpfs none {one}; " for one in hidden)
     command = ["ip", "netns", "exec", other, "sh", "-ec", f"{mounts}exec {SCRIPTS / 'ray-node.sh'}"]
     with started(command, folder, {**(environment or {}), **own}) as service:
-        _wait(service, lambda: "Ray runtime started" in service.log.read_text())
+        wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
 
 
@@ -256,25 +216,6 @@ def ask(prefect: Service, path: str, **body: Any) -> Any:
         return json.load(answer)
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def run(
-    command: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None, seconds: float = 300
-) -> str:
-    """Run a command of the stack to its end in a clean environment; what it printed."""
-    done = subprocess.run(
-        command, env=_environment(folder or Path("/tmp"), environment), cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 def _node(folder: Path, cores: int) -> dict[str, str]:
     return {
         "RAY_NUM_CPUS": str(cores),
@@ -282,50 +223,6 @@ def _node(folder: Path, cores: int) -> dict[str, str]:
         "RAY_OBJECT_STORE_BYTES": str(256 * 2**20),
         "RAY_TEMP_DIR": str(folder / "ray"),
     }
-
-
-def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": str(home),
-        "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": "1",
-        "PREFECT_HOME": str(home / "prefect"),
-        **more,
-    }
-
-
-@contextmanager
-def started(
-    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], user: str | None = None
-) -> Iterator[Service]:
-    """A command as a process with a clean environment, its home and its log in ``folder``; ended with the block."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
-            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,
-        )  # fmt: skip
-    service = Service(process, log)
-    try:
-        yield service
-    finally:
-        service.end()
-
-
-def _wait(service: Service, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not ready():
-        if service.process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"{service.process.args} is not ready:\n{service.log.read_text()}")
-        time.sleep(0.2)
-
-
-def _signal(processes: set[int], number: int) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.kill(process, number)
 
 
 def _program(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
-from tests.integration.services import Service, started
+from tests.integration.service import Service, started
 
 SAME_FILES = ("tokenise", "average", "rank")
 """Stages whose files hold nothing but what they computed."""

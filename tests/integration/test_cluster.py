@@ -8,7 +8,8 @@ import pytest
 
 from tests.flows.processes import descendants, wait_until
 from tests.integration.s3 import S3Server
-from tests.integration.services import Postgres, Service
+from tests.integration.service import Service
+from tests.integration.services import Postgres
 from tests.integration.studies import findings, papa_run, to_the_end
 from tests.integration.test_schedule import logged_runs
 

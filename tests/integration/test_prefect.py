@@ -12,7 +12,8 @@ import yaml
 
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.processes import wait_until
-from tests.integration.services import SCRIPTS, Service, free_port, postgres, prefect_server, prefect_worker, run
+from tests.integration.service import Service, free_port, run
+from tests.integration.services import SCRIPTS, postgres, prefect_server, prefect_worker
 from tests.integration.studies import findings, papa_run, to_the_end
 from tests.integration.test_schedule import ask
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
-from tests.integration.services import SCRIPTS, Postgres, Service, ask, prefect_worker, run
+from tests.integration.service import Service, run
+from tests.integration.services import SCRIPTS, Postgres, ask, prefect_worker
 
 STUDY = """
 name: scheduled

@@ -11,7 +11,8 @@ from base64 import b64encode
 import psycopg2
 import pytest
 
-from tests.integration.services import SCRIPTS, Postgres, Service, ask, run
+from tests.integration.service import Service, run
+from tests.integration.services import SCRIPTS, Postgres, ask
 
 TOUCH = (
     "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.spec import LayoutSpec, TaskSpec
+from tests.encoders.lower import lower_layers
 
-LAYERS = 3
+LAYERS = 2
 RATE = {"learning_rate": 5e-4, "batch_size": 8, "epochs": 2}
 
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
-    """The first layers of the embedded encoder: trained weights at half its cost."""
-    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
-    folder = tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers"
-    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    config = json.loads((embedded / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": LAYERS}))
-    weights = load_file(embedded / "model.safetensors")
-    above = tuple(f"encoder.layer.{layer}." for layer in range(LAYERS, config["num_hidden_layers"]))
-    kept = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    return resolve_encoder(EncoderSpec(name=str(folder)))
+    return lower_layers(LAYERS, tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers")
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +49,8 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
             "columns": {"text": "sentence", "label": "label"},
             "metric": "matthews",
             "slots": 64,
-            "train_rows": 120,
-            "validation_rows": 50,
+            "train_rows": 64,
+            "validation_rows": 30,
         },
         {
             "name": "rte",
@@ -73,7 +60,7 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
             "metric": "accuracy",
             "slots": 128,
             "train_rows": 24,
-            "validation_rows": 10,
+            "validation_rows": 8,
         },
         {
             "name": "wnut17",
@@ -82,8 +69,8 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
             "columns": {"words": "tokens", "label": "ner_tags"},
             "metric": "entity_f1",
             "slots": 64,
-            "train_rows": 64,
-            "validation_rows": 30,
+            "train_rows": 40,
+            "validation_rows": 20,
         },
         {
             "name": "wikitext",
@@ -92,8 +79,8 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
             "columns": {"text": "text"},
             "metric": "negative_log_perplexity",
             "slots": 32,
-            "train_rows": 40,
-            "validation_rows": 16,
+            "train_rows": 24,
+            "validation_rows": 10,
         },
     ]
     return {task["name"]: TaskSpec.model_validate({**task, "probe": RATE}) for task in described}

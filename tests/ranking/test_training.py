@@ -12,16 +12,27 @@ from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import sampled_rows
-from papa.encoders.encoder import Encoder
-from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
 from papa.ranking.learned import lambda_gradients, train_lambda
 from papa.ranking.stability import settled
-from papa.spec import EncoderSpec, LayoutSpec, Order, RankingSpec, TaskSpec
+from papa.spec import LayoutSpec, Order, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
+from tests.encoders.lower import lower_layers
 
-SLOTS = 32
+SLOTS, LAYERS = 32, 2
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
+    return lower_layers(LAYERS, tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers")
+
+
+@pytest.fixture(scope="module")
+def encoder(reference: EncoderReference) -> Encoder:
+    return load_encoder(reference)
 
 
 @pytest.fixture(scope="module")
@@ -32,41 +43,40 @@ def task() -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
+def corpus(task: TaskSpec, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
     folder = tmp_path_factory.mktemp("ranking") / "corpus"
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
     return load_corpus(folder)
 
 
 @pytest.fixture(scope="module")
-def average(minilm: Encoder, corpus: TokenisedCorpus) -> ConstantMatrices:
-    return average_split(minilm, corpus.split("train"), slots=SLOTS, batch_tokens=1024).average()
+def average(encoder: Encoder, corpus: TokenisedCorpus) -> ConstantMatrices:
+    return average_split(encoder, corpus.split("train"), slots=SLOTS, batch_tokens=1024).average()
 
 
 def test_lambda_is_trained_and_repeats(
-    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
-    before = {name: value.clone() for name, value in minilm.model.state_dict().items()}
+    before = {name: value.clone() for name, value in encoder.model.state_dict().items()}
     seen: list[tuple[int, int]] = []
     ranking = RankingSpec(epochs=1, rows=64)
     lambdas = train_lambda(
-        minilm, average, corpus, task, ranking, progress=lambda done, total: seen.append((done, total))
+        encoder, average, corpus, task, ranking, progress=lambda done, total: seen.append((done, total))
     )
-    assert lambdas.shape == (1, 6, 12)
+    assert lambdas.shape == (1, LAYERS, 12)
     assert bool((lambdas != 0.5).all())
-    assert torch.equal(lambdas, train_lambda(minilm, average, corpus, task, ranking))
-    other = train_lambda(minilm, average, corpus, task, ranking.model_copy(update={"seed": 1}))
+    assert torch.equal(lambdas, train_lambda(encoder, average, corpus, task, ranking))
+    other = train_lambda(encoder, average, corpus, task, ranking.model_copy(update={"seed": 1}))
     assert not torch.equal(lambdas, other)
     assert seen[-1] == (64, 64)
-    assert all(torch.equal(before[name], value) for name, value in minilm.model.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in encoder.model.state_dict().items())
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
-    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     for seed in (0, 1):
-        here = lambda_gradients(encoder=minilm, constants=average, corpus=corpus, task=task, seed=seed)
+        here = lambda_gradients(encoder=encoder, constants=average, corpus=corpus, task=task, seed=seed)
         rows: list[int] = []
 
         def recorded(values: Tensors, parts: Sequence[Part], here=here, rows=rows) -> list[PartGradient]:
@@ -74,20 +84,20 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
             return here.of_parts(values, parts)
 
         ranking = RankingSpec(epochs=1, rows=16, seed=seed)
-        train_lambda(minilm, average, corpus, task, ranking, of_parts=recorded)
+        train_lambda(encoder, average, corpus, task, ranking, of_parts=recorded)
         assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
         assert set(rows) != set(range(16))
 
 
 def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
-    minilm: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     ranking = RankingSpec(rows=32)
-    every = train_lambda(minilm, average, corpus, task, ranking)
+    every = train_lambda(encoder, average, corpus, task, ranking)
     assert len(every) == task.probe.epochs == 4
     asked = [
-        train_lambda(minilm, average, corpus, task, RankingSpec(rows=32, epochs=1)),
-        train_lambda(minilm, average, corpus, task, RankingSpec(rows=32, learning_rate=5e-4)),
+        train_lambda(encoder, average, corpus, task, RankingSpec(rows=32, epochs=1)),
+        train_lambda(encoder, average, corpus, task, RankingSpec(rows=32, learning_rate=5e-4)),
     ]
     assert torch.equal(asked[0], every[:1])
     assert torch.equal(asked[1], every)
@@ -95,12 +105,12 @@ def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
     def first_settled(sets: list[tuple[Order, int]]) -> int:
         return next((epochs for epochs in range(2, 4) if settled([*every[:epochs]], sets)), 4)
 
-    counts = {first_settled([("lambda", count)]): count for count in range(1, 72)}
+    counts = {first_settled([("lambda", count)]): count for count in range(1, LAYERS * 12)}
     assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"
     for epochs, count in counts.items():
         told: list[tuple[int, int]] = []
         found = train_lambda(
-            minilm,
+            encoder,
             average,
             corpus,
             task,

@@ -53,6 +53,7 @@ def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
         read_scores(folder)
 
 
+@pytest.mark.usefixtures("mlflow_database")
 def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.create_experiment("damage", artifact_location=(tmp_path / "logged").as_uri())

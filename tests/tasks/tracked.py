@@ -129,5 +129,26 @@ def logged(address: str, name: str) -> pandas.DataFrame:
     )
 
 
+def address_in(store: Path) -> str:
+    return f"sqlite:///{store / 'mlflow.db'}"
+
+
+def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> None:
+    """Every run of the study once, finished, with its parameters and metrics."""
+    parents, cells = runs[runs["parent"].isna()], runs[runs["parent"].notna()]
+    assert len(parents) == frame["model"].nunique()
+    assert len(cells) == len(frame)
+    assert runs["key"].is_unique
+    assert set(runs["status"]) == {"FINISHED"}
+    assert set(cells["parent"]) == set(parents["id"])
+    for run in cells.to_dict("records"):
+        assert {"model", "task", "fraction", "seed"} <= set(run["params"])
+        assert {"score", "fraction", "share_of_heads", "relative_drop"} <= set(run["metrics"])
+        assert run["metrics"]["fraction"] == float(run["params"]["fraction"])
+    for run in parents.to_dict("records"):
+        assert run["params"]["model"] in MODELS
+        assert {"score/average/lambda", "fraction", "baseline/word_embeddings"} <= set(run["metrics"])
+
+
 if __name__ == "__main__":
     log_study(sys.argv[1], Store(sys.argv[2]), sys.argv[3], last=int(sys.argv[4]) if sys.argv[4:] else None)

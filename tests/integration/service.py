@@ -1,0 +1,120 @@
+"""A service of the stack as a process: started in a clean environment, watched, and ended by process id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.flows.processes import descendants
+
+ROOT = Path(__file__).parents[2]
+_SECONDS = 240
+
+
+@dataclass
+class Service:
+    """A process of the stack.
+
+    Attributes:
+        process: the script that was started.
+        log: what it printed.
+        environment: what its clients need to reach it.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> set[int]:
+        """Its process and all below it."""
+        return {self.process.pid, *descendants(self.process.pid)}
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once; none can say goodbye."""
+        _signal(self.processes, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self) -> None:
+        """SIGTERM, then SIGKILL to what is left."""
+        known = self.processes
+        if self.process.poll() is None:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        _signal(known | self.processes, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def started(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], user: str | None = None
+) -> Iterator[Service]:
+    """A command as a process with a clean environment, its home and its log in ``folder``; ended with the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
+            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,
+        )  # fmt: skip
+    service = Service(process, log)
+    try:
+        yield service
+    finally:
+        service.end()
+
+
+def wait_ready(service: Service, ready: Callable[[], bool]) -> None:
+    """Wait until a service is ready; fail the test where it ends before, or takes too long."""
+    deadline = time.monotonic() + _SECONDS
+    while not ready():
+        if service.process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"{service.process.args} is not ready:\n{service.log.read_text()}")
+        time.sleep(0.2)
+
+
+def run(
+    command: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None, seconds: float = 300
+) -> str:
+    """Run a command of the stack to its end in a clean environment; what it printed."""
+    done = subprocess.run(
+        command, env=_environment(folder or Path("/tmp"), environment), cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "PREFECT_HOME": str(home / "prefect"),
+        **more,
+    }
+
+
+def _signal(processes: set[int], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
