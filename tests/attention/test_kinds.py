@@ -71,7 +71,7 @@ def test_every_kind_equals_plain(
     minilm: Encoder, plain, sentences: Inputs, average: ConstantMatrices, kind: str
 ) -> None:
     inputs = sentences[0:4]
-    constants = average if kind == "average" else CONTROLS[kind](minilm.layers, minilm.heads, SLOTS)
+    constants = average if kind == "average" else control(kind, minilm.layers, minilm.heads, SLOTS)
     heads = head_order("first_to_last", None, minilm.layers, minilm.heads)
     expected = plain_states(plain, inputs, constants, heads)
     with replaced(minilm, constants, heads):

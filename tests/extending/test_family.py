@@ -107,7 +107,7 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
 
     def padded() -> list[Tensor]:
         output = plain(inputs.input_ids, torch.arange(SLOTS)[None], inputs.attention_mask)
-        return [states[:, batch.slots] for states in output.hidden_states]
+        return [states[:, batch.columns] for states in output.hidden_states]
 
     with torch.no_grad():
         assert distance(encoder.hidden_states(batch), padded(), inputs) < 1e-6
