@@ -13,7 +13,7 @@ from functools import partial
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
 from flows.graph import Graph
-from flows.inputs import Found, StudyInputs, check_device, find_inputs, laid_out_like, named_texts, side_by_side
+from flows.inputs import InputSearch, StudyInputs, check_device, find_inputs, laid_out_like, named_texts, side_by_side
 from flows.plan import plan_study
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
@@ -69,10 +69,12 @@ def check_study(
     found = find_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
     problems, texts = found.problems, named_texts(study)
     problems += _tokenizers(found)
-    there = [text for text in texts if text.source in found.sources and text.source not in found.stood_for]
+    there = [text for text in texts if text.source in found.sources and text.source not in found.unreachable_sources]
     seen = side_by_side({text: partial(_look, found, store, text) for text in there})
     previews: dict[TaskSpec, Preview] = {}
-    unseen = [f"{missing_from(found.silent)}; published shapes and sizes are planned with"] if found.silent else []
+    unseen = []
+    if found.unreachable:
+        unseen = [f"{missing_from(found.unreachable)}; published shapes and sizes are planned with"]
     unseen += [
         f"encoders.{place} ({spec.name}): whether its weights fit (they are not downloaded yet)"
         for place, spec in enumerate(study.encoders)
@@ -108,7 +110,7 @@ def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
     return ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
 
 
-def _look(found: Found, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
+def _look(found: InputSearch, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
     known = _tokenised(found, store, text)
     if known is not None:
         return known, []
@@ -116,7 +118,7 @@ def _look(found: Found, store: Store, text: TaskSpec) -> tuple[Preview | None, l
     return look, list(problems)
 
 
-def _tokenised(found: Found, store: Store, text: TaskSpec) -> Preview | None:
+def _tokenised(found: InputSearch, store: Store, text: TaskSpec) -> Preview | None:
     """What the store knows of a text that is tokenised for every encoder of the study."""
     study = found.study
     laid_out = [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
@@ -136,7 +138,7 @@ def _tokenised(found: Found, store: Store, text: TaskSpec) -> Preview | None:
     return Preview((metadata["rows"]["train"], metadata["rows"]["validation"]), names and tuple(names))
 
 
-def _tokenizers(found: Found) -> list[Problem]:
+def _tokenizers(found: InputSearch) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     problems = []
     masks = any(text.kind == "mlm" for text in named_texts(found.study))
@@ -154,7 +156,7 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
         check_mask(special_tokens)
 
 
-def _room(found: Found, store: Store, workers: int) -> list[Problem]:
+def _room(found: InputSearch, store: Store, workers: int) -> list[Problem]:
     """Whether device, memory and disk suffice for what was found."""
     study = found.study
     problems = _caught("precision", partial(check_device, study, None))
@@ -164,7 +166,7 @@ def _room(found: Found, store: Store, workers: int) -> list[Problem]:
     constants = tuple(one for one in study.constants if one.corpus is None or one.corpus.source in sources)
     if not (encoders and tasks and constants):
         return problems
-    part = Found(
+    part = InputSearch(
         study.model_copy(update={"encoders": encoders, "tasks": tasks, "constants": constants}),
         found.encoders,
         found.sources,

@@ -42,7 +42,7 @@ class StudyInputs:
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
 
-    def label(self, encoder: EncoderReference) -> str:
+    def encoder_label(self, encoder: EncoderReference) -> str:
         return self.labels[encoder]
 
     def fingerprint(self, task: TaskSpec) -> str:
@@ -70,7 +70,7 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
 
 
 @dataclass
-class Found:
+class InputSearch:
     """What could be had of a study's inputs, and what could not.
 
     Attributes:
@@ -78,8 +78,8 @@ class Found:
         encoders, sources: what was found; a source's value is its pinned self and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
         problems: what keeps the study from running.
-        silent: what the hub was asked for in vain, where published shapes and sizes stand for it.
-        stood_for: the sources among it.
+        unreachable: what the hub did not answer, where published shapes and sizes are used instead.
+        unreachable_sources: the sources among it.
     """
 
     study: StudySpec
@@ -87,8 +87,8 @@ class Found:
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    silent: list[HubUnreachableError] = field(default_factory=list)
-    stood_for: set[Source] = field(default_factory=set)
+    unreachable: list[HubUnreachableError] = field(default_factory=list)
+    unreachable_sources: set[Source] = field(default_factory=set)
 
     def inputs(self) -> StudyInputs:
         """The study's inputs; only where there is no problem."""
@@ -123,7 +123,7 @@ class Found:
         return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
-def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> Found:
+def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> InputSearch:
     """Find encoders and sources, side by side, and collect what is wrong with them.
 
     Args:
@@ -131,7 +131,7 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
         shapes_suffice: published shapes and sizes stand for what an unreachable hub keeps back.
         fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
     """
-    found = Found(study)
+    found = InputSearch(study)
     encoders = {spec: f"encoders.{place} ({spec.name})" for place, spec in enumerate(study.encoders)}
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
     if any(isinstance(source, HubSource) for source in sources):
@@ -150,7 +150,7 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
             # Weights are read one after another: several at once would need several times the memory.
             result = _with_weights(spec, result, fetch=fetch_weights)
         if isinstance(result, HubUnreachableError) and known is not None:
-            found.silent.append(result)
+            found.unreachable.append(result)
             found.encoders[spec] = known
         elif isinstance(result, PapaError):
             found.problems.append(Problem(where, result))
@@ -159,8 +159,8 @@ def find_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights
     for source, where in reversed(sources.items()):
         result = results[source]
         if isinstance(result, HubUnreachableError) and shapes_suffice:
-            found.silent.append(result)
-            found.stood_for.add(source)
+            found.unreachable.append(result)
+            found.unreachable_sources.add(source)
             found.sources[source] = source, f"unknown, of {source.model_dump_json()}"
         elif isinstance(result, PapaError):
             found.problems.append(Problem(where, result))
@@ -223,7 +223,7 @@ def _source(source: Source) -> tuple[Source, str]:
     return pinned(source), fingerprint(source)
 
 
-def _positions(found: Found) -> list[Problem]:
+def _positions(found: InputSearch) -> list[Problem]:
     return [
         Problem(
             f"tasks.{place} ({task.name})",
@@ -238,7 +238,7 @@ def _positions(found: Found) -> list[Problem]:
     ]
 
 
-def _doubles(found: Found) -> list[Problem]:
+def _doubles(found: InputSearch) -> list[Problem]:
     try:
         labels_of(tuple(found.encoders.values()))
     except SpecError as error:

@@ -15,7 +15,7 @@ from papa.reporting.comparison import compared, write_comparison
 from papa.reporting.tables import summary_table
 from papa.spec import HubSource
 from papa.spec.file import registry
-from tasks.mlflow_results import logged_results
+from tasks.track import logged_results
 
 
 def models_table() -> Table:
@@ -90,7 +90,7 @@ def _encoders_table(inputs: StudyInputs) -> Table:
     table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
     for encoder in inputs.encoders:
         shape, commit = f"{encoder.layers} × {encoder.heads}", (encoder.revision or "local")[:_SHORT]
-        table.add_row(inputs.label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
+        table.add_row(inputs.encoder_label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
     return table
 
 

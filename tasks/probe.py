@@ -1,4 +1,4 @@
-"""Stage ``probe``: the scores of one point of a study, all seeds."""
+"""Stage ``probe``: the scores of one cell of a study, all seeds."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ EXAMPLES = "examples.safetensors"
 class Probe(Step):
     """Train and score the task's probe while ``heads`` are constant.
 
-    The key is on the set of constant heads, so combinations that meet in one point share it: with none,
-    neither constants nor order matter; with all, the order does not.
+    The key is on the set of constant heads, so cells that cannot differ share it (``papa.spec.cells``).
 
     Attributes:
         encoder: whose features.
@@ -117,7 +116,7 @@ def probe(
     metadata: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    """Publish the scores of one point at ``folder``, unless they are there by now."""
+    """Publish the scores of one cell at ``folder``, unless they are there by now."""
     if is_complete(folder):
         return
     import numpy as np

@@ -64,7 +64,7 @@ def export_encoder(
         layout: where tokens belong.
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
-        study: the point of the study, for the record.
+        study: the cell of the study, for the record.
         score: what the study found there (``papa.exporting.card.score_kept``).
         device: where speed is measured.
         progress: told (repeats done, repeats) while speed is measured.
@@ -128,7 +128,7 @@ def _check_fits(
     reference: EncoderReference, constants: ConstantMatrices, heads: Sequence[Head], layout: InputLayout
 ) -> None:
     if not heads:
-        raise ArtifactError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
+        raise ArtifactError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
     found = tuple(constants.matrices.shape)
     expected = (reference.layers, reference.heads, layout.slots, layout.slots)
     if found != expected:

@@ -33,7 +33,7 @@ _SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class SeedScore:
-    """One point of a study.
+    """The score of one seed in one cell of a study.
 
     Attributes:
         seed: the probe's start and order of rows.

@@ -1,5 +1,5 @@
 """Head orders: which heads become constant first."""
 
-from papa.ranking.orders import constant_count, differs_by_seed, head_order, needs_lambda
+from papa.ranking.orders import drawn_from, head_order, needs_lambda
 
-__all__ = ["constant_count", "differs_by_seed", "head_order", "needs_lambda"]
+__all__ = ["drawn_from", "head_order", "needs_lambda"]

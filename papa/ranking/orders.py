@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from papa.spec import Order
+from papa.spec.cells import Head
 
 if TYPE_CHECKING:  # a plan needs orders and no torch
     from jaxtyping import Float
     from torch import Tensor
-
-Head = tuple[int, int]
 
 
 def needs_lambda(order: Order) -> bool:
@@ -21,9 +20,12 @@ def needs_lambda(order: Order) -> bool:
     return order.startswith("lambda")
 
 
-def differs_by_seed(order: Order) -> bool:
-    """Whether each seed of a study has a head order of its own."""
-    return order == "random"
+def drawn_from(order: Order, ranking_seed: int, seeds: tuple[int, ...]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """The seeds of a study that share a head order, and the numbers that ``head_order`` draws theirs from.
+
+    A random order is drawn for each seed of the study, from ``ranking.seed`` and that seed; all seeds share any other.
+    """
+    return {(seed,): (ranking_seed, seed) for seed in seeds} if order == "random" else {seeds: ()}
 
 
 def head_order(
@@ -53,13 +55,3 @@ def head_order(
     if order == "random":
         return [all_heads[index] for index in np.random.default_rng(seed).permutation(len(all_heads))]
     return all_heads
-
-
-def constant_count(fraction: float, heads_in_all: int) -> int:
-    """How many heads are constant where a fraction keeps its own attention: round((1 - f)·L·H).
-
-    Args:
-        fraction: input-dependent fraction, 0..1.
-        heads_in_all: L·H.
-    """
-    return round((1 - fraction) * heads_in_all)

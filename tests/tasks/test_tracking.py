@@ -25,9 +25,8 @@ from sqlalchemy import Engine, event
 from papa.errors import PapaError, TransientError
 from papa.reporting.summary import summarise
 from tasks.mlflow_client import TrackingError, check_tracking, connect
-from tasks.mlflow_results import logged_results
 from tasks.store import MARKER, Store
-from tasks.track import run_links
+from tasks.track import logged_results, run_links
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.services import Service, mlflow_server
 from tests.reporting.studies import results
