@@ -220,7 +220,6 @@ class RunLogger:
         from mlflow.entities import Metric
 
         params, cell = parent.parameters(self.study), scored.cell
-        group = sha256_of_json(params)
         verdict = self.worth[parent.encoder_label, parent.task.name].verdict
         step = round(cell.fraction * FRACTION_STEPS)
         created = {}
@@ -232,7 +231,7 @@ class RunLogger:
                 "constant_heads": len(document["constant_heads"]),
                 "seed": one["seed"],
             }
-            key = sha256_of_json({"group": group, **own, "scores": found.digest, "verdict": verdict})
+            key = sha256_of_json({"group": sha256_of_json(params), **own, "scores": found.digest, "verdict": verdict})
             run = self.runs.get(key)
             if run is not None and run.info.status == "FINISHED":
                 continue

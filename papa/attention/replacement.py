@@ -99,7 +99,7 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
 
 @contextmanager
 def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[Coverage]:
-    """Inside the block, ``heads`` use constant matrices; the others keep their own attention (Section 3.1).
+    """Inside the block, ``heads`` use constant matrices; the others stay input-dependent (Section 3.1).
 
     Args:
         encoder: changed inside the block, as before after it.

@@ -61,8 +61,6 @@ class Extras:
         patterns: one row a model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
         rankings: what λ's last epoch changed in the head order, by (model, task).
         paper: what the paper says, from ``papa.reporting.paper.read_reference``.
-        seconds: how long the study took; None where unknown.
-        places: where other things lie, such as the MLflow runs: name → path or address.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,8 +68,6 @@ class Extras:
     patterns: pandas.DataFrame | None = None
     rankings: Mapping[tuple[str, str], Stability] = field(default_factory=dict)
     paper: PaperReference | None = None
-    seconds: float | None = None
-    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,8 +208,6 @@ def _context(
         "tasks": _Table("Tasks", "", *task_rows(study)),
         "coverage": _optional("Coverage", coverage_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
-        "seconds": extras.seconds,
-        "places": dict(extras.places),
         "versions": versions(),
         "text_columns": TEXT_COLUMNS,
         "specification": specification,

@@ -156,14 +156,6 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
 
 
-def markdown_summary(summary: pandas.DataFrame) -> str:
-    """The summary as Markdown tables, each under its heading where there are two."""
-    tables = score_tables(summary)
-    if len(tables) == 1:
-        return markdown_table(tables[0].headings, tables[0].rows)
-    return "\n".join(f"**{t.heading}**\n\n{markdown_table(t.headings, t.rows)}" for t in tables)
-
-
 _BASELINES = 2
 """Rows at the end of the table of one line."""
 

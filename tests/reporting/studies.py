@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy
 import pandas
 
+from papa.reporting.tables import markdown_table, score_tables
 from papa.spec import StudySpec
 
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -23,7 +24,7 @@ def results(
     fractions: Sequence[float] = FRACTIONS,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pandas.DataFrame:
-    """One row a cell; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
+    """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
     rows = []
     for model in models:
         for task, metric in tasks:
@@ -92,3 +93,11 @@ def study(frame: pandas.DataFrame) -> StudySpec:
             "seeds": [int(seed) for seed in frame["seed"].unique()],
         }
     )
+
+
+def markdown_summary(summary: pandas.DataFrame) -> str:
+    """The summary as Markdown tables, each under its heading where there are two."""
+    tables = score_tables(summary)
+    if len(tables) == 1:
+        return markdown_table(tables[0].headings, tables[0].rows)
+    return "\n".join(f"**{t.heading}**\n\n{markdown_table(t.headings, t.rows)}" for t in tables)

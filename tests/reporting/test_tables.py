@@ -13,8 +13,8 @@ from rich.console import Console
 from scipy import stats
 
 from papa.reporting.summary import SUMMARY_COLUMNS, read_summary, summarise
-from papa.reporting.tables import markdown_summary, markdown_table, summary_table
-from tests.reporting.studies import FRACTIONS, results
+from papa.reporting.tables import markdown_table, summary_table
+from tests.reporting.studies import FRACTIONS, markdown_summary, results
 
 KINDS = ("average", "identity", "zeros")
 ORDERS = ("lambda", "random")
