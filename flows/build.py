@@ -11,8 +11,8 @@ from flows.graph import Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.encoders.reference import EncoderReference
 from papa.ranking import drawn_from, head_order, needs_lambda
-from papa.spec import ConstantsSpec, StudySpec, TaskSpec
-from papa.spec.cells import Cell, Result, constant_count, constant_heads, partial_counts
+from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
+from papa.spec.cells import Cell, Head, Result, constant_count, constant_heads, partial_counts
 from papa.storage.artifacts import ArtifactReference
 from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
@@ -25,6 +25,9 @@ from tasks.results import ScoredCell
 from tasks.step import Step
 from tasks.tokenise import Tokenise
 from tasks.track import Track
+
+_ANY_ORDER: Order = "first_to_last"
+"""Where the order changes nothing."""
 
 
 def build_graph(study: StudySpec, inputs: StudyInputs, tracking_address: str) -> Graph:
@@ -184,37 +187,51 @@ class _Builder:
         )
 
     def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Node, ...]:
-        """The nodes that score a cell and all that share its result: one for each set of constant heads."""
-        study, layers, heads = self.study, encoder.layers, encoder.heads
-        result = cell.result(layers * heads)
-        # Where the order changes nothing, any does.
-        order = result.order or "first_to_last"
+        """The nodes of a cell's result: one for all seeds, or one a seed where each has its own constant heads."""
+        result = cell.result(encoder.layers * encoder.heads)
+        order = result.order or _ANY_ORDER
         corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)
         needs: tuple[Node, ...] = (corpus, constants) if result.constants else (corpus,)
         if needs_lambda(order):
             needs += (self._ranking(encoder, task),)
+        return tuple(
+            self._probe(encoder, task, spec, result, needs, seeds, draw)
+            for seeds, draw in drawn_from(order, self.study.ranking.seed, self.study.seeds).items()
+        )
 
-        def probe(seeds: tuple[int, ...], draw: tuple[int, ...]) -> Node:
-            def make(
-                name: str,
-                flops: float,
-                corpus: ArtifactReference,
-                constants: ArtifactReference | None = None,
-                ranking: ArtifactReference | None = None,
-            ) -> Probe:
-                every = read_orders(ranking.folder)[order] if ranking else head_order(order, None, layers, heads, draw)
-                constant = constant_heads(every, result.fraction)
-                trained = spec.kind == "trained"
-                return Probe(
-                    name, flops, encoder, corpus, constants, task, constant, trained, seeds, study.features, ranking
-                )
+    def _probe(
+        self,
+        encoder: EncoderReference,
+        task: TaskSpec,
+        spec: ConstantsSpec,
+        result: Result,
+        needs: tuple[Node, ...],
+        seeds: tuple[int, ...],
+        draw: tuple[int, ...],
+    ) -> Node:
+        """The node that scores some seeds' probes on a result's constant heads.
 
-            what = f"{self._name(encoder, task)} · {_condition(result, layers * heads)}"
-            what += f" · seed {seeds[0]}" if draw else ""
-            flops = probing_flops(encoder, self.inputs.size(task), task, study, len(seeds))
-            return self._node((result, seeds), "probe", what, make, needs, flops)
+        Args:
+            needs: corpus, then constants and ranking as far as the result has them.
+            seeds: the probes'.
+            draw: what a random head order is drawn from; empty for another.
+        """
+        features, trained = self.study.features, spec.kind == "trained"
 
-        return tuple(probe(*group) for group in drawn_from(order, study.ranking.seed, study.seeds).items())
+        def make(
+            name: str,
+            flops: float,
+            corpus: ArtifactReference,
+            constants: ArtifactReference | None = None,
+            ranking: ArtifactReference | None = None,
+        ) -> Probe:
+            heads = constant_heads(_head_order(result, encoder, ranking, draw), result.fraction)
+            return Probe(name, flops, encoder, corpus, constants, task, heads, trained, seeds, features, ranking)
+
+        alone = f" · seed {seeds[0]}" if draw else ""
+        what = f"{self._name(encoder, task)} · {_condition(result, encoder.layers * encoder.heads)}{alone}"
+        flops = probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
+        return self._node((result, seeds), "probe", what, make, needs, flops)
 
     def _aggregate(self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node]) -> Node:
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
@@ -258,6 +275,16 @@ class _Builder:
 
 def _once(*nodes: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(nodes))
+
+
+def _head_order(
+    result: Result, encoder: EncoderReference, ranking: ArtifactReference | None, draw: tuple[int, ...]
+) -> list[Head]:
+    """All heads, the first to become constant first."""
+    order = result.order or _ANY_ORDER
+    if ranking:
+        return read_orders(ranking.folder)[order]
+    return head_order(order, None, encoder.layers, encoder.heads, draw)
 
 
 def _condition(result: Result, heads_in_all: int) -> str:
