@@ -19,8 +19,9 @@ from papa.encoders.bert import BERT
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
 from papa.ranking.learned import train_lambda
-from papa.ranking.orders import constant_count, head_order
+from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
+from papa.spec.cells import constant_heads
 from tests.plain import plainly, with_constants, with_mix
 
 BATCH_TOKENS = encoder().tokens_per_batch(None)
@@ -193,7 +194,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
         lambdas = train_lambda(model, constants, setting.corpus, setting.task, RankingSpec(epochs=2))
         order = head_order("lambda", lambdas[-1], model.layers, model.heads)
         for fraction in FRACTIONS:
-            heads = order[: constant_count(fraction, len(order))]
+            heads = constant_heads(order, fraction)
             probing(setting, folder, constants if heads else None, heads)
 
     matrices = average(setting).matrices
@@ -203,7 +204,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
         spent = seconds(lambda: plain_average(setting)) + 2 * seconds(lambda: plain_ranking(setting, matrices))
         epochs = setting.task.probe.epochs * len(SEEDS)
         for fraction in FRACTIONS:
-            heads = order[: constant_count(fraction, len(order))]
+            heads = constant_heads(order, fraction)
             spent += epochs * seconds(lambda h=heads: plain_probing_epoch(setting, matrices if h else None, h))
         return spent
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 from flows.costs import averaging_flops, baseline_flops, probing_flops, ranking_flops, tokenising_flops
-from flows.graph import Cell, Graph, Node
+from flows.graph import Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.encoders.reference import EncoderReference
-from papa.ranking import constant_count, differs_by_seed, head_order, needs_lambda
+from papa.ranking import Head, drawn_from, head_order, needs_lambda
 from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
+from papa.spec.cells import Cell, Result, constant_count, constant_heads, partial_counts
 from papa.storage.artifacts import ArtifactReference
 from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.mlflow_groups import Group
+from tasks.mlflow_runs import ParentRun
 from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
-from tasks.results import Point
+from tasks.results import ScoredCell
 from tasks.step import Step
 from tasks.tokenise import Tokenise
 from tasks.track import Track
 
-Heads = list[tuple[int, int]]
+_ANY_ORDER: Order = "first_to_last"
+"""Where the order changes nothing."""
 
 
 def build_graph(study: StudySpec, inputs: StudyInputs, tracking_address: str) -> Graph:
@@ -35,25 +38,62 @@ def build_graph(study: StudySpec, inputs: StudyInputs, tracking_address: str) ->
         inputs: its encoders and the content of its sources.
         tracking_address: where MLflow keeps its runs.
     """
-    return _Builder(study, inputs, tracking_address).build()
+    return _Builder(study, inputs).build(tracking_address)
+
+
+@dataclass(frozen=True)
+class _EncoderOnTask:
+    """One encoder on one task: its cells, and the nodes they build on.
+
+    Attributes:
+        label: the encoder's, in tables.
+        encoder, task: which.
+        cells: what scores each.
+        constants: by the label of the constant matrices; those that a cell uses.
+        ranking: None where no cell needs λ.
+        baseline: what the scores are worth.
+    """
+
+    label: str
+    encoder: EncoderReference
+    task: TaskSpec
+    cells: Mapping[Cell, tuple[Node, ...]]
+    constants: Mapping[str, Node]
+    ranking: Node | None
+    baseline: Node
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The encoder's label and the task's name."""
+        return self.label, self.task.name
+
+    def scored(self, known: Mapping[Node, ArtifactReference]) -> tuple[ScoredCell, ...]:
+        """Its cells, once their scores are known."""
+        return tuple(
+            ScoredCell(cell, self.task.metric, tuple(known[node] for node in nodes))
+            for cell, nodes in self.cells.items()
+        )
+
+    def parent_run(self, known: Mapping[Node, ArtifactReference]) -> ParentRun:
+        """What MLflow is told of it."""
+        constants = {label: known[node] for label, node in self.constants.items()}
+        # One ranking serves every kind of constants.
+        rankings = dict.fromkeys(constants, known[self.ranking]) if self.ranking else {}
+        return ParentRun(self.label, self.encoder, self.task, self.scored(known), constants, rankings)
 
 
 class _Builder:
-    def __init__(self, study: StudySpec, inputs: StudyInputs, tracking_address: str) -> None:
-        self.study, self.inputs, self.tracking_address = study, inputs, tracking_address
+    def __init__(self, study: StudySpec, inputs: StudyInputs) -> None:
+        self.study, self.inputs = study, inputs
         self.nodes: dict[Hashable, Node] = {}
-        self.cells: list[Cell] = []
-        self.groups: list[tuple[Group, tuple[Node, ...]]] = []
-        self.averages: list[tuple[str, EncoderReference, TaskSpec, Node]] = []
-        self.baselines: dict[tuple[str, str], Node] = {}
-        self.rankings: dict[tuple[str, str], Node] = {}
 
-    def build(self) -> Graph:
-        for encoder in self.inputs.encoders:
-            for task in self.study.tasks:
-                self._combinations(encoder, task)
-        self._track(self._aggregate())
-        return Graph(tuple(self.nodes.values()), tuple(self.cells))
+    def build(self, tracking_address: str) -> Graph:
+        parts = [self._on_task(encoder, task) for encoder in self.inputs.encoders for task in self.study.tasks]
+        cells = {cell: nodes for part in parts for cell, nodes in part.cells.items()}
+        scored = tuple(node for nodes in cells.values() for node in nodes)
+        aggregate = self._aggregate(parts, scored)
+        self._track(parts, scored, aggregate, tracking_address)
+        return Graph(tuple(self.nodes.values()), cells)
 
     def _node(
         self,
@@ -69,38 +109,31 @@ class _Builder:
             self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make)
         return self.nodes[stage, key]
 
-    def _combinations(self, encoder: EncoderReference, task: TaskSpec) -> None:
-        """The cells of one encoder on one task, and what is kept with their runs."""
-        model, first = self.inputs.label(encoder), self._points_so_far()
-        heads_in_all = encoder.layers * encoder.heads
-        kept: dict[str, Node] = {}
-        ranked: dict[str, Node] = {}
-        for spec in self.study.constants:
-            for order in self.study.orders:
-                for fraction in self.study.fractions:
-                    nodes = self._probing(encoder, task, spec, order, constant_count(fraction, heads_in_all))
-                    self.cells.append(Cell(model, task, spec.label, order, fraction, nodes))
-                    for need in nodes[0].needs:
-                        if need.stage == "rank":
-                            ranked[spec.label] = self.rankings[model, task.name] = need
-                        elif need.stage != "tokenise":
-                            kept[spec.label] = need
-        self.baselines[model, task.name] = self._baseline(encoder, task)
-        if "average" in kept:
-            self.averages.append((model, encoder, task, kept["average"]))
-        points = range(first, self._points_so_far())
-        group = Group(model, encoder, task, points, tuple(kept), tuple(ranked))
-        self.groups.append((group, (*kept.values(), *ranked.values())))
+    def _name(self, encoder: EncoderReference, task: TaskSpec) -> str:
+        return f"{self.inputs.encoder_label(encoder)} · {task.name}"
 
-    def _points_so_far(self) -> int:
-        return sum(len(cell.nodes) for cell in self.cells)
+    def _on_task(self, encoder: EncoderReference, task: TaskSpec) -> _EncoderOnTask:
+        """Every combination of constants, orders and fractions of one encoder on one task."""
+        label = self.inputs.encoder_label(encoder)
+        cells: dict[Cell, tuple[Node, ...]] = {}
+        constants: dict[str, Node] = {}
+        ranking: Node | None = None
+        for spec, order, fraction in product(self.study.constants, self.study.orders, self.study.fractions):
+            cell = Cell(label, task.name, spec.label, order, fraction)
+            cells[cell] = self._probes(encoder, task, spec, cell)
+            for need in cells[cell][0].needs:
+                if need.stage == "rank":
+                    ranking = need
+                elif need.stage != "tokenise":
+                    constants[spec.label] = need
+        return _EncoderOnTask(label, encoder, task, cells, constants, ranking, self._baseline(encoder, task))
 
     def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         layout, fingerprint = self.study.layout, self.inputs.fingerprint(task)
         return self._node(
             (encoder, task),
             "tokenise",
-            f"{self.inputs.label(encoder)} · {task.name}",
+            self._name(encoder, task),
             lambda name, flops: Tokenise(name, flops, encoder, task, layout, fingerprint),
             flops=tokenising_flops(self.inputs.size(task)),
         )
@@ -108,19 +141,19 @@ class _Builder:
     def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Node:
         """The constant matrices of a cell, before any training of their own."""
         kind = spec.start if spec.kind == "trained" else spec.kind
-        model, slots = self.inputs.label(encoder), task.slots
+        slots = task.slots
         if kind != "average":
             return self._node(
                 (encoder, kind, slots),
                 "controls",
-                f"{model} · {kind} · S={slots}",
+                f"{self.inputs.encoder_label(encoder)} · {kind} · S={slots}",
                 lambda name, flops: Controls(name, flops, encoder, kind, slots),
             )
         text = laid_out_like(task, spec.corpus) if spec.corpus else task
         return self._node(
             (encoder, text),
             "average",
-            f"{model} · {text.name}",
+            self._name(encoder, text),
             lambda name, flops, corpus: Average(name, flops, encoder, corpus, slots),
             needs=(self._corpus(encoder, text),),
             flops=averaging_flops(encoder, self.inputs.size(text)),
@@ -129,13 +162,13 @@ class _Builder:
     def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
         constants = self._constants(encoder, task, ConstantsSpec(kind="average"))
-        ranking, heads = self.study.ranking, encoder.layers * encoder.heads
-        counts = {round((1 - fraction) * heads) for fraction in self.study.fractions} - {0, heads}
-        sets = tuple((order, count) for order in self.study.orders if needs_lambda(order) for count in sorted(counts))
+        study, ranking = self.study, self.study.ranking
+        counts = sorted(set(partial_counts(study.fractions, encoder.layers * encoder.heads).values()))
+        sets = tuple((order, count) for order in study.orders if needs_lambda(order) for count in counts)
         return self._node(
             (encoder, task),
             "rank",
-            f"{self.inputs.label(encoder)} · {task.name}",
+            self._name(encoder, task),
             lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
             needs=(self._corpus(encoder, task), constants),
             flops=ranking_flops(encoder, self.inputs.size(task), task, ranking),
@@ -147,117 +180,118 @@ class _Builder:
         return self._node(
             (encoder, task),
             "baseline",
-            f"{self.inputs.label(encoder)} · {task.name}",
+            self._name(encoder, task),
             lambda name, flops, corpus: Baseline(name, flops, encoder, corpus, task, seeds, features),
             needs=(self._corpus(encoder, task),),
             flops=baseline_flops(encoder, self.inputs.size(task), task, self.study),
         )
 
-    def _probing(
-        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, order: Order, count: int
-    ) -> tuple[Node, ...]:
-        """The nodes of one point of the study, at which ``count`` heads are constant."""
-        layers, heads_per_layer = encoder.layers, encoder.heads
-        corpus = self._corpus(encoder, task)
-        needs = (corpus, self._constants(encoder, task, spec))
-        what = f"{self.inputs.label(encoder)} · {task.name}"
-
-        def node(
-            key: Hashable,
-            where: str,
-            needs: tuple[Node, ...],
-            heads: Callable[..., Heads],
-            seeds: tuple[int, ...] = self.study.seeds,
-        ) -> Node:
-            def make(name: str, flops: float, *found: ArtifactReference) -> Probe:
-                return Probe(
-                    name,
-                    flops,
-                    encoder,
-                    corpus=found[0],
-                    constants=found[1] if len(found) > 1 else None,
-                    task=task,
-                    heads=tuple(heads(*found[2:])),
-                    trained=spec.kind == "trained",
-                    seeds=seeds,
-                    features=self.study.features,
-                    ranking=found[2] if len(found) > 2 else None,
-                )
-
-            flops = probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
-            return self._node((encoder, task, key), "probe", f"{what} · {where}", make, needs, flops)
-
-        if count == 0:
-            return (node("none", "no constant head", (corpus,), list),)
-        if count == layers * heads_per_layer:
-            where = f"{spec.label} · every head constant"
-            every = partial(head_order, "first_to_last", None, layers, heads_per_layer)
-            return (node((spec, "all"), where, needs, every),)
-        where = f"{spec.label} · {order} · {count} of {layers * heads_per_layer} heads constant"
-        key = (spec, order, count)
+    def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Node, ...]:
+        """The nodes of a cell's result: one for all seeds, or one a seed where each has its own constant heads."""
+        result = cell.result(encoder.layers * encoder.heads)
+        order = result.order or _ANY_ORDER
+        corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)
+        needs: tuple[Node, ...] = (corpus, constants) if result.constants else (corpus,)
         if needs_lambda(order):
-            ranking = self._ranking(encoder, task)
-            return (node(key, where, (*needs, ranking), lambda ranked: read_orders(ranked.folder)[order][:count]),)
+            needs += (self._ranking(encoder, task),)
+        return tuple(
+            self._probe(encoder, task, spec, result, needs, seeds, draw)
+            for seeds, draw in drawn_from(order, self.study.ranking.seed, self.study.seeds).items()
+        )
 
-        def first(seed: tuple[int, ...] = ()) -> Heads:
-            return head_order(order, None, layers, heads_per_layer, seed)[:count]
+    def _probe(
+        self,
+        encoder: EncoderReference,
+        task: TaskSpec,
+        spec: ConstantsSpec,
+        result: Result,
+        needs: tuple[Node, ...],
+        seeds: tuple[int, ...],
+        draw: tuple[int, ...],
+    ) -> Node:
+        """The node that scores some seeds' probes on a result's constant heads.
 
-        if differs_by_seed(order):
-            drawn = {seed: partial(first, (self.study.ranking.seed, seed)) for seed in self.study.seeds}
-            return tuple(
-                node((*key, seed), f"{where} · seed {seed}", needs, heads, (seed,)) for seed, heads in drawn.items()
-            )
-        return (node(key, where, needs, first),)
+        Args:
+            needs: corpus, then constants and ranking as far as the result has them.
+            seeds: the probes'.
+            draw: what a random head order is drawn from; empty for another.
+        """
+        features, trained = self.study.features, spec.kind == "trained"
 
-    def _aggregate(self) -> Node:
-        scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
+        def make(
+            name: str,
+            flops: float,
+            corpus: ArtifactReference,
+            constants: ArtifactReference | None = None,
+            ranking: ArtifactReference | None = None,
+        ) -> Probe:
+            heads = constant_heads(_head_order(result, encoder, ranking, draw), result.fraction)
+            return Probe(name, flops, encoder, corpus, constants, task, heads, trained, seeds, features, ranking)
+
+        alone = f" · seed {seeds[0]}" if draw else ""
+        what = f"{self._name(encoder, task)} · {_condition(result, encoder.layers * encoder.heads)}{alone}"
+        flops = probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
+        return self._node((result, seeds), "probe", what, make, needs, flops)
+
+    def _aggregate(self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node]) -> Node:
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
-        averaged = (node for *_, node in self.averages)
-        needs = (*scored, *self.baselines.values(), *corpora.values(), *averaged, *self.rankings.values())
+        baselines = {part.place: part.baseline for part in parts}
+        averages = {part.place: part.constants["average"] for part in parts if "average" in part.constants}
+        rankings = {part.place: part.ranking for part in parts if part.ranking}
+        needs = _once(*scored, *baselines.values(), *corpora.values(), *averages.values(), *rankings.values())
 
-        def make(name: str, flops: float, *found: ArtifactReference) -> Aggregate:
-            known = dict(zip(needs, found, strict=True))
-            texts = {task: known[node] for task, node in corpora.items()}
-            averages = tuple(
-                Averaged(model, encoder, task, known[node]) for model, encoder, task, node in self.averages
-            )
-            baselines = {key: known[node] for key, node in self.baselines.items()}
-            rankings = {key: known[node] for key, node in self.rankings.items()}
-            return Aggregate(name, flops, self.study, self._points(known), baselines, texts, averages, rankings)
-
-        return self._node((), "aggregate", self.study.name, make, needs)
-
-    def _track(self, aggregate: Node) -> Node:
-        scored = tuple(dict.fromkeys(node for cell in self.cells for node in cell.nodes))
-        kept = tuple(dict.fromkeys(node for _, nodes in self.groups for node in nodes))
-        needs = (aggregate, *scored, *kept)
-
-        def make(name: str, flops: float, *found: ArtifactReference) -> Track:
-            known = dict(zip(needs, found, strict=True))
-            groups = tuple(group.filled([known[node] for node in nodes]) for group, nodes in self.groups)
-            return Track(
+        def make(name: str, flops: float, *references: ArtifactReference) -> Aggregate:
+            known = dict(zip(needs, references, strict=True))
+            return Aggregate(
                 name,
                 flops,
                 self.study,
-                known[aggregate],
-                self._points(known),
-                groups,
-                self.tracking_address,
+                tuple(cell for part in parts for cell in part.scored(known)),
+                {place: known[node] for place, node in baselines.items()},
+                {task: known[node] for task, node in corpora.items()},
+                tuple(
+                    Averaged(part.label, part.encoder, part.task, known[averages[part.place]])
+                    for part in parts
+                    if part.place in averages
+                ),
+                {place: known[node] for place, node in rankings.items()},
             )
+
+        return self._node((), "aggregate", self.study.name, make, needs)
+
+    def _track(
+        self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], aggregate: Node, tracking_address: str
+    ) -> Node:
+        kept = [node for part in parts for node in (*part.constants.values(), part.ranking) if node]
+        needs = _once(aggregate, *scored, *kept)
+
+        def make(name: str, flops: float, *references: ArtifactReference) -> Track:
+            known = dict(zip(needs, references, strict=True))
+            parents = tuple(part.parent_run(known) for part in parts)
+            return Track(name, flops, self.study, known[aggregate], parents, tracking_address)
 
         return self._node((), "track", self.study.name, make, needs)
 
-    def _points(self, known: dict[Node, ArtifactReference]) -> tuple[Point, ...]:
-        return tuple(
-            Point(
-                model=cell.model,
-                task=cell.task.name,
-                metric=cell.task.metric,
-                constants=cell.constants,
-                order=cell.order,
-                fraction=cell.fraction,
-                scores=known[node],
-            )
-            for cell in self.cells
-            for node in cell.nodes
-        )
+
+def _once(*nodes: Node) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(nodes))
+
+
+def _head_order(
+    result: Result, encoder: EncoderReference, ranking: ArtifactReference | None, draw: tuple[int, ...]
+) -> list[Head]:
+    """All heads, the first to become constant first."""
+    order = result.order or _ANY_ORDER
+    if ranking:
+        return read_orders(ranking.folder)[order]
+    return head_order(order, None, encoder.layers, encoder.heads, draw)
+
+
+def _condition(result: Result, heads_in_all: int) -> str:
+    """What is constant in the cells of a result."""
+    if result.constants is None:
+        return "no constant head"
+    if result.order is None:
+        return f"{result.constants} · every head constant"
+    count = constant_count(result.fraction, heads_in_all)
+    return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"

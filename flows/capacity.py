@@ -43,7 +43,7 @@ def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
     free = psutil.virtual_memory().available
     cells = [(encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks]
     need, what = max(
-        (needed, f"{stage} · {inputs.label(encoder)} · {task.name}")
+        (needed, f"{stage} · {inputs.encoder_label(encoder)} · {task.name}")
         for encoder, task, size in cells
         for stage, needed in worker_bytes(study, encoder, task, size).items()
     )
@@ -77,8 +77,8 @@ def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path
     if at_once * need <= free:
         return
     raise CapacityError(
-        f"the features of {inputs.label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of {at_once} "
-        f"workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or set "
+        f"the features of {inputs.encoder_label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of "
+        f"{at_once} workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or set "
         f"execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
     )
 

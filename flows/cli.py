@@ -148,7 +148,7 @@ def plan(
 def export(
     study: Study,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False)],
-    fraction: Annotated[float, typer.Option(help="Share of heads that keep their own attention.", show_default=False)],
+    fraction: Annotated[float, typer.Option(help="Share of heads that stay input-dependent.", show_default=False)],
     encoder: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
     task: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
@@ -162,12 +162,12 @@ def export(
         spec = _load(study, overrides)
         from rich.console import Console
 
-        from flows.export import Wanted, export_point
+        from flows.export import ExportRequest, export_cell
         from tasks.store import Store
 
         place = Store(store)
         place.check()
-        export_point(spec, place, Wanted(encoder, task, constants, order, fraction), to, Console())
+        export_cell(spec, place, ExportRequest(encoder, task, constants, order, fraction), to, Console())
 
 
 @app.command()

@@ -1,9 +1,9 @@
-"""What ``papa export`` does: find a finished point of a study, write it as a folder, say what it cost and gained."""
+"""What ``papa export`` does: find a finished cell of a study, write it as a folder, say what it cost and gained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.build import build_graph
-from flows.graph import Cell, Graph, Node
+from flows.graph import Graph, Node
 from flows.inputs import check_inputs
 from papa.errors import SpecError
 from papa.spec import StudySpec
+from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, read_scores
@@ -22,8 +23,8 @@ from tasks.store import Store
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The point asked for; None takes the study's only one.
+class ExportRequest:
+    """The cell asked for; None takes the study's only one.
 
     Attributes:
         encoder: a name as in the study's tables, or in full.
@@ -37,11 +38,11 @@ class Wanted:
     fraction: float
 
 
-def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, console: Console) -> None:
-    """Write the point ``wanted`` of a finished study to ``folder`` and print the report.
+def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: Path, console: Console) -> None:
+    """Write the cell asked for of a finished study to ``folder`` and print the report.
 
     Raises:
-        SpecError: the study has no such point, it was not run, or it cannot be exported.
+        SpecError: the study has no such cell, it was not run, or it cannot be exported.
         ArtifactError: the folder is taken, or an artifact is damaged.
     """
     from papa.exporting.writing import check_free
@@ -51,15 +52,16 @@ def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, c
     study = inputs.study
     graph = build_graph(study, inputs, tracking_address(store))
     finished = _finished(graph, store)
-    full_names = {inputs.label(encoder): encoder.name for encoder in inputs.encoders}
-    cell = _find(graph.cells, finished, wanted, full_names, study.name)
-    original = _original(graph.cells, finished, cell)
-    if len(cell.nodes) > 1:
+    full_names = {inputs.encoder_label(encoder): encoder.name for encoder in inputs.encoders}
+    cell = _find(graph, finished, request, full_names, study.name)
+    original = _original(graph, finished, cell)
+    nodes = graph.cells[cell]
+    if len(nodes) > 1:
         raise SpecError(
-            f"order '{cell.order}' makes other heads constant for each of the study's {len(cell.nodes)} seeds, so this "
-            "point is no one encoder: export another order, or run the study with one seed"
+            f"order '{cell.order}' makes other heads constant for each of the study's {len(nodes)} seeds, so this cell "
+            "is no one encoder: export another order, or run the study with one seed"
         )
-    step = finished[cell.nodes[0]]
+    step = finished[nodes[0]]
     if step.trained:
         raise SpecError(
             "trained constants differ from seed to seed and are not kept: export --constants average or a control"
@@ -72,64 +74,64 @@ def export_point(study: StudySpec, store: Store, wanted: Wanted, folder: Path, c
 
 def _finished(graph: Graph, store: Store) -> dict[Node, Probe]:
     """The probings of a study that the store holds."""
-    found: dict[Node, ArtifactReference] = {}
+    known: dict[Node, ArtifactReference] = {}
     probes = {}
     for node in graph.nodes:
-        if not all(need in found for need in node.needs):
+        if not all(need in known for need in node.needs):
             continue
-        step = node.step([found[need] for need in node.needs])
+        step = node.step([known[need] for need in node.needs])
         if store.holds(step.stage, step.key):
-            found[node] = store.reference(step.stage, step.key)
+            known[node] = store.reference(step.stage, step.key)
             if isinstance(step, Probe):
                 probes[node] = step
     return probes
 
 
 def _find(
-    cells: Sequence[Cell], finished: dict[Node, Probe], wanted: Wanted, full_names: dict[str, str], study: str
+    graph: Graph, finished: Mapping[Node, Probe], request: ExportRequest, full_names: Mapping[str, str], study: str
 ) -> Cell:
-    done = [cell for cell in cells if all(node in finished for node in cell.nodes)]
+    done = [cell for cell, nodes in graph.cells.items() if all(node in finished for node in nodes)]
     if not done:
         raise SpecError(
             f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
         )
     matching = [
         cell
-        for cell in cells
-        if wanted.encoder in (None, cell.model, full_names[cell.model])
-        and wanted.task in (None, cell.task.name)
-        and (cell.constants, cell.order) == (wanted.constants, wanted.order)
-        and abs(cell.fraction - wanted.fraction) < 1e-9
+        for cell in graph.cells
+        if request.encoder in (None, cell.encoder, full_names[cell.encoder])
+        and request.task in (None, cell.task)
+        and (cell.constants, cell.order) == (request.constants, request.order)
+        and abs(cell.fraction - request.fraction) < 1e-9
     ]
     if len(matching) > 1:
         raise SpecError(
-            f"study '{study}' has {len(matching)} such points: give --encoder and --task: {_points(matching)}"
+            f"study '{study}' has {len(matching)} such cells: give --encoder and --task: {_options(matching)}"
         )
     if not matching:
-        raise SpecError(f"study '{study}' has no such point: it has {_points(done)}")
+        raise SpecError(f"study '{study}' has no such cell: it has {_options(done)}")
     if matching[0] not in done:
-        raise SpecError(f"this point of '{study}' has not been run: run 'papa run' again, or give {_points(done)}")
+        raise SpecError(f"this cell of '{study}' has not been run: run 'papa run' again, or give {_options(done)}")
     return matching[0]
 
 
-def _points(cells: Sequence[Cell]) -> str:
-    """The points of some cells: one line of options an encoder, task, constants and order."""
-    lines: dict[tuple[str, ...], list[float]] = {}
+def _options(cells: Sequence[Cell]) -> str:
+    """The options that name some cells, once for each encoder, task, constants and order."""
+    lines: dict[Cell, list[str]] = {}
     for cell in cells:
-        lines.setdefault((cell.model, cell.task.name, cell.constants, cell.order), []).append(cell.fraction)
+        lines.setdefault(replace(cell, fraction=0.0), []).append(f"{cell.fraction:g}")
     return "; ".join(
-        f"--encoder {model} --task {task} --constants {constants} --order {order} --fraction "
-        + " or ".join(f"{fraction:g}" for fraction in fractions)
-        for (model, task, constants, order), fractions in lines.items()
+        f"--encoder {line.encoder} --task {line.task} --constants {line.constants} --order {line.order} --fraction "
+        + " or ".join(fractions)
+        for line, fractions in lines.items()
     )
 
 
-def _original(cells: Sequence[Cell], finished: dict[Node, Probe], cell: Cell) -> Probe | None:
+def _original(graph: Graph, finished: Mapping[Node, Probe], cell: Cell) -> Probe | None:
     """The probing of the same encoder on the same task with no head constant."""
-    for other in cells:
-        same = (other.model, other.task.name, other.fraction) == (cell.model, cell.task.name, 1.0)
-        if same and other.nodes[0] in finished:
-            return finished[other.nodes[0]]
+    for other, nodes in graph.cells.items():
+        same = (other.encoder, other.task, other.fraction) == (cell.encoder, cell.task, 1.0)
+        if same and nodes[0] in finished:
+            return finished[nodes[0]]
     return None
 
 
@@ -146,7 +148,7 @@ def _export(
     scores = read_scores(step.folder(store))
     before = () if original is None else read_scores(original.folder(store)).scores
     if step.constants is None or not step.heads:
-        raise SpecError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
+        raise SpecError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
     task = step.task
     return export_encoder(
         step.encoder,
@@ -155,14 +157,7 @@ def _export(
         InputLayout.of(task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))),
         folder,
         examples=load_corpus(step.corpus.folder).split("validation"),
-        study={
-            "name": study.name,
-            "encoder": cell.model,
-            "task": task.name,
-            "constants": cell.constants,
-            "order": cell.order,
-            "fraction": cell.fraction,
-        },
+        study={"name": study.name, **asdict(cell)},
         score=score_kept(
             task.metric,
             [one.score for one in before],
@@ -188,10 +183,10 @@ def _silence_transformers() -> None:
 
 
 def _print(document: Any, folder: Path, console: Console) -> None:
-    from papa.exporting.card import point_label, report_rows
+    from papa.exporting.card import cell_label, report_rows
 
     encoder = document.encoder
-    table = Table(title=point_label(document.study), show_header=False)
+    table = Table(title=cell_label(document.study), show_header=False)
     for row in report_rows(
         document.score, document.speed, document.size, len(document.heads), encoder["layers"] * encoder["heads"]
     ):

@@ -1,4 +1,4 @@
-"""What a study consists of: its steps, what each builds on, and the node that scores each cell.
+"""What a study consists of: its steps, what each builds on, and the nodes that score each cell.
 
 A node makes its step once the artifacts it needs are known, because keys are built on digests. The planner
 and the flow walk the same graph: the one asks the store, the other runs what is missing.
@@ -6,10 +6,10 @@ and the flow walk the same graph: the one asks the store, the other runs what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from papa.spec import Order, TaskSpec
+from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.step import Step
 
@@ -32,26 +32,9 @@ class Node:
     needs: tuple[Node, ...]
     make: Callable[..., Step]
 
-    def step(self, found: Sequence[ArtifactReference]) -> Step:
+    def step(self, references: Sequence[ArtifactReference]) -> Step:
         """The step, once the artifacts of ``needs`` are known."""
-        return self.make(self.name, self.flops, *found)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One combination of a study and the nodes that score it; combinations that cannot differ share theirs.
-
-    Attributes:
-        model, task, constants, order, fraction: the combination.
-        nodes: one for all seeds, or one a seed where each has its own constant heads.
-    """
-
-    model: str
-    task: TaskSpec
-    constants: str
-    order: Order
-    fraction: float
-    nodes: tuple[Node, ...]
+        return self.make(self.name, self.flops, *references)
 
 
 @dataclass(frozen=True)
@@ -60,8 +43,9 @@ class Graph:
 
     Attributes:
         nodes: the last two are the aggregation and the tracking.
-        cells: every combination, encoder by encoder, task by task.
+        cells: what scores each cell, encoder by encoder, task by task: one node for all seeds, or one a seed where
+            each has its own constant heads. Cells that share a result share its nodes.
     """
 
     nodes: tuple[Node, ...]
-    cells: tuple[Cell, ...]
+    cells: Mapping[Cell, tuple[Node, ...]]

@@ -42,7 +42,7 @@ class StudyInputs:
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
 
-    def label(self, encoder: EncoderReference) -> str:
+    def encoder_label(self, encoder: EncoderReference) -> str:
         return self.labels[encoder]
 
     def fingerprint(self, task: TaskSpec) -> str:

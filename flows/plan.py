@@ -23,7 +23,7 @@ State = Literal["cached", "to run"]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedStep:
     """One step of a plan.
 
     Attributes:
@@ -97,7 +97,7 @@ def show_plan(
         )
 
 
-def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[Planned]:
+def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[PlannedStep]:
     """Walk the graph as the flow would, reading the store alone.
 
     A step is cached if everything it builds on is and its own artifact is complete. Where something it builds
@@ -120,11 +120,11 @@ def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[P
                 state = "cached"
                 references[node] = store.reference(step.stage, step.key)
         seconds = 0.0 if state == "cached" else seconds_of(node.stage, node.flops, rates)
-        plan.append(Planned(node.stage, node.name, state, seconds))
+        plan.append(PlannedStep(node.stage, node.name, state, seconds))
     return plan
 
 
-def longest_chain(graph: Graph, plan: Sequence[Planned], workers: int) -> float:
+def longest_chain(graph: Graph, plan: Sequence[PlannedStep], workers: int) -> float:
     """Seconds of the longest chain of steps that wait for each other; an average is shared by all workers."""
     own = {step.name: step.seconds / (workers if step.stage == "average" else 1) for step in plan}
     until: dict[Node, float] = {}
@@ -133,7 +133,7 @@ def longest_chain(graph: Graph, plan: Sequence[Planned], workers: int) -> float:
     return max(until.values(), default=0.0)
 
 
-def stage_table(plan: Sequence[Planned], unit: str) -> Table:
+def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
     """What each stage takes in all, for plans on many workers.
 
     Args:
@@ -151,7 +151,7 @@ def stage_table(plan: Sequence[Planned], unit: str) -> Table:
     return table
 
 
-def plan_table(plan: Sequence[Planned], *, measured: bool) -> Table:
+def plan_table(plan: Sequence[PlannedStep], *, measured: bool) -> Table:
     """The plan for the terminal."""
     table = Table(title=None)
     table.add_column("Stage")

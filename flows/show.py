@@ -62,7 +62,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     # Matplotlib is here; the other commands do not draw.
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import summary_table
-    from tasks.mlflow_results import logged_results
+    from tasks.track import logged_results
 
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
     console.print(summary_table(comparison))
@@ -92,7 +92,7 @@ def _encoders_table(inputs: StudyInputs) -> Table:
     table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
     for encoder in inputs.encoders:
         shape, commit = f"{encoder.layers} × {encoder.heads}", (encoder.revision or "local")[:_SHORT]
-        table.add_row(inputs.label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
+        table.add_row(inputs.encoder_label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
     return table
 
 

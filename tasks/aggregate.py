@@ -28,7 +28,7 @@ from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from tasks.locks import claimed
 from tasks.rank import read_stability
-from tasks.results import Point, results_table
+from tasks.results import ScoredCell, cells_in_key, digests_in_key, results_table
 from tasks.step import Session, Step
 
 SPECIFICATION = "study.yaml"
@@ -40,8 +40,8 @@ class Aggregate(Step):
 
     Attributes:
         study: the resolved specification.
-        points: every combination.
-        baselines: the scores of baselines, by (model, task).
+        cells: every cell, scored.
+        baselines: the scores of baselines, by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
         rankings: the rankings by λ, by (model, task).
@@ -51,7 +51,7 @@ class Aggregate(Step):
     version: ClassVar[int] = 2
 
     study: StudySpec
-    points: tuple[Point, ...]
+    cells: tuple[ScoredCell, ...]
     baselines: Mapping[tuple[str, str], ArtifactReference]
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
@@ -60,18 +60,17 @@ class Aggregate(Step):
     def spec(self) -> dict[str, Any]:
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
-            "points": [point.combination() for point in self.points],
+            "points": cells_in_key(self.cells),
             "averages": [one.read() for one in self.averages],
         }
 
     def upstream(self) -> dict[str, str | None]:
-        scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
         baselines = {f"baseline {' · '.join(key)}": one.digest for key, one in self.baselines.items()}
         corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
         averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
         rankings = {f"ranking {model} {task}": one.digest for (model, task), one in self.rankings.items()}
         paper = self.study.reference
-        parts = {**scores, **baselines, **corpora, **averages, **rankings}
+        parts = {**digests_in_key(self.cells), **baselines, **corpora, **averages, **rankings}
         return {**parts, "paper": sha256_of_file(paper) if paper else None}
 
     def is_complete(self, store: Any) -> bool:
@@ -91,7 +90,7 @@ class Aggregate(Step):
         folder = self.folder(session.store)
         # The artifact may be complete while its copy among the studies is not.
         if not is_complete(folder):
-            results = results_table(self.points, self.baselines)
+            results = results_table(self.cells, self.baselines)
             extras = Extras(
                 corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
                 paper=read_reference(self.study.reference) if self.study.reference else None,

@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from tasks.store import Store
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-
+SQLITE = "sqlite:///"
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -119,9 +119,6 @@ def _make_database(database: Path) -> None:
             os.link(whole, database)
 
 
-SQLITE = "sqlite:///"
-
-
 def tracking_address(store: Store) -> str:
     """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI`` where it is set, else sqlite in the store."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
@@ -195,3 +192,42 @@ def _reason(error: Exception, address: str) -> str:
     """The first sentence of what MLflow says."""
     words = str(error).replace(address.rstrip("/"), without_password(address)).strip()
     return words.splitlines()[0].split(". ")[0].rstrip(".") if words else type(error).__name__
+
+
+def study_experiment(client: MlflowClient, name: str, store: Store, *, note: str) -> str:
+    """The id of a study's experiment, made or restored where it is not there.
+
+    Args:
+        client: of the MLflow to log to.
+        name: the study's.
+        store: where files go if no server keeps them.
+        note: what MLflow shows above its runs.
+    """
+    from mlflow.exceptions import MlflowException
+
+    location = None if database_of(client.tracking_uri) is None else store.mlflow_artifacts.as_uri()
+    if client.get_experiment_by_name(name) is None:
+        try:
+            return client.create_experiment(name, location, tags={"mlflow.note.content": note})
+        except MlflowException as error:
+            # Another process was faster.
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+    found = client.get_experiment_by_name(name)
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return found.experiment_id
+
+
+def settled(write: Callable[[], None]) -> None:
+    """Write what may be written once; where another process wrote the same meanwhile, MLflow refuses, and the second
+    time it finds it there.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        write()
+    except MlflowException as error:
+        if error.error_code != "BAD_REQUEST":
+            raise
+        write()

@@ -69,8 +69,7 @@ class ScoringStep(WorkerStep):
 class Probe(ScoringStep):
     """Train and score the task's probe while ``heads`` are constant.
 
-    The key is on the set of constant heads, so combinations with the same heads share it: with none,
-    neither constants nor order matter; with all, the order does not.
+    The key is on the set of constant heads, so cells that cannot differ share it (``papa.spec.cells``).
 
     Attributes:
         encoder: whose features.

@@ -1,15 +1,16 @@
-"""The results of a study, one row a cell: docs/results.md says what every column is."""
+"""The results of a study, a row for every cell and seed: docs/results.md says what every column is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from papa.spec import Metric
+from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.baseline import read_baseline
 from tasks.probe import read_examples, read_scores
@@ -19,108 +20,91 @@ _Document = TypeVar("_Document")
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination of a study and the finished probing that scores it.
+class ScoredCell:
+    """A cell and the finished probing that scores it.
 
     Attributes:
-        model: the encoder's name in tables.
-        task, metric: the task and its metric.
-        constants, order, fraction: the combination.
-        scores: the artifact of stage ``probe``; combinations may share it.
+        cell: which.
+        metric: its task's.
+        scores: artifacts of stage ``probe``: one for all seeds, or one a seed. Cells that share a result share them.
     """
 
-    model: str
-    task: str
+    cell: Cell
     metric: Metric
-    constants: str
-    order: str
-    fraction: float
-    scores: ArtifactReference
-
-    def combination(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "task": self.task,
-            "metric": self.metric,
-            "constants": self.constants,
-            "order": self.order,
-            "fraction": self.fraction,
-        }
+    scores: tuple[ArtifactReference, ...]
 
 
-def results_table(points: tuple[Point, ...], baselines: Mapping[tuple[str, str], ArtifactReference]) -> Any:
-    """A pandas frame with the columns of ``results.parquet``.
+def cells_in_key(cells: Iterable[ScoredCell]) -> list[dict[str, Any]]:
+    """What of scored cells enters a cache key beside their digests: an entry for every artifact of every cell."""
+    return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.scores]
+
+
+def digests_in_key(cells: Iterable[ScoredCell]) -> dict[str, str]:
+    """The digests of the artifacts of scored cells, by number."""
+    return {str(number): found.digest for number, found in enumerate(found for one in cells for found in one.scores)}
+
+
+def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]) -> Any:
+    """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows of their own.
 
     Args:
-        points: every combination.
-        baselines: artifacts of stage ``baseline``, by model and task.
+        cells: every cell.
+        baselines: artifacts of stage ``baseline``, by encoder label and task.
     """
     import pandas
 
-    documents = _read(read_scores, (point.scores for point in points))
+    documents = _read(read_scores, (found for one in cells for found in one.scores))
     references = _read(read_baseline, baselines.values())
     rows = []
-    for (model, task), found in baselines.items():
+    for (encoder, task), found in baselines.items():
         reference = references[found]
         constant = reference.always_one_answer
         embeddings = {one.seed: one.score for one in reference.word_embeddings}
-        own = [point for point in points if (point.model, point.task) == (model, task)]
+        own = [one for one in cells if (one.cell.encoder, one.cell.task) == (encoder, task)]
         over = _over_examples(own)
-        for point in own:
-            document, intervals = documents[point.scores], over[_place(point)]
-            unseen = document.unseen_share
-            for one in document.scores:
-                rows.append(
-                    {
-                        "model": model,
-                        "task": task,
-                        "constants": point.constants,
-                        "order": point.order,
-                        "fraction": point.fraction,
-                        "constant_heads": len(document.constant_heads),
-                        "seed": one.seed,
-                        "metric": point.metric,
-                        "score": one.score,
-                        "seconds": one.seconds,
-                        "coverage": math.nan if unseen is None else unseen,
-                        "heads": document.heads,
-                        "positive": document.positive or "",
-                        "always_one_answer": constant.score,
-                        "one_answer": constant.answer or "",
-                        "word_embeddings": embeddings[one.seed],
-                        "score_examples_low": intervals.score[0],
-                        "score_examples_high": intervals.score[1],
-                        "drop_examples_low": intervals.drop[0],
-                        "drop_examples_high": intervals.drop[1],
-                    }
-                )
+        for scored in own:
+            intervals = over[scored.scores]
+            for document in (documents[found] for found in scored.scores):
+                unseen = document.unseen_share
+                for one in document.scores:
+                    rows.append(
+                        {
+                            **scored.cell.columns(),
+                            "constant_heads": len(document.constant_heads),
+                            "seed": one.seed,
+                            "metric": scored.metric,
+                            "score": one.score,
+                            "seconds": one.seconds,
+                            "coverage": math.nan if unseen is None else unseen,
+                            "heads": document.heads,
+                            "positive": document.positive or "",
+                            "always_one_answer": constant.score,
+                            "one_answer": constant.answer or "",
+                            "word_embeddings": embeddings[one.seed],
+                            "score_examples_low": intervals.score[0],
+                            "score_examples_high": intervals.score[1],
+                            "drop_examples_low": intervals.drop[0],
+                            "drop_examples_high": intervals.drop[1],
+                        }
+                    )
     return pandas.DataFrame(rows)
 
 
-def _over_examples(points: list[Point]) -> dict[tuple[Any, ...], Any]:
-    """The intervals over validation examples of one encoder's points on one task, by combination."""
+def _over_examples(cells: Sequence[ScoredCell]) -> dict[tuple[ArtifactReference, ...], Any]:
+    """The intervals over validation examples of one encoder's cells on one task, by the artifacts that score them."""
     import numpy as np
 
     from papa.scores.intervals import over_examples
 
-    # A combination's seeds may lie in several artifacts, and an artifact may serve several combinations.
-    artifacts: dict[tuple[Any, ...], tuple[ArtifactReference, ...]] = {}
-    for point in points:
-        artifacts[_place(point)] = (*artifacts.get(_place(point), ()), point.scores)
-    distinct = list(dict.fromkeys(artifacts.values()))
-    examples = _read(read_examples, (point.scores for point in points))
-    originals = [artifacts[_place(point)] for point in points if point.fraction == 1]
-    found = over_examples(
-        points[0].metric,
-        [np.concatenate([examples[one] for one in parts]) for parts in distinct],
-        distinct.index(originals[0]) if originals else None,
+    distinct = list(dict.fromkeys(one.scores for one in cells))
+    examples = _read(read_examples, (found for scores in distinct for found in scores))
+    original = next((one.scores for one in cells if one.cell.fraction == 1), None)
+    intervals = over_examples(
+        cells[0].metric,
+        [np.concatenate([examples[found] for found in scores]) for scores in distinct],
+        distinct.index(original) if original else None,
     )
-    intervals = dict(zip(distinct, found, strict=True))
-    return {place: intervals[parts] for place, parts in artifacts.items()}
-
-
-def _place(point: Point) -> tuple[Any, ...]:
-    return point.constants, point.order, point.fraction
+    return dict(zip(distinct, intervals, strict=True))
 
 
 def _read(
@@ -130,3 +114,31 @@ def _read(
     distinct = list(dict.fromkeys(references))
     with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
         return dict(zip(distinct, threads.map(lambda one: read(one.folder), distinct), strict=True))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the scores of one encoder on one task are worth.
+
+    Attributes:
+        verdict: whether the original beats its baselines: ``yes``, ``no``, or why nobody can tell.
+        baselines: score by name; those that were measured.
+    """
+
+    verdict: str
+    baselines: Mapping[str, float]
+
+
+def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
+    """Read it from a study's results, by encoder label and task."""
+    from papa.reporting.summary import read_summary
+    from papa.reporting.verdicts import verdict
+
+    summary = read_summary(results.folder / "summary.csv").drop_duplicates(["model", "task"])
+    return {
+        (row["model"], row["task"]): Worth(
+            verdict(row),
+            {name: row[name] for name in ("always_one_answer", "word_embeddings") if not math.isnan(row[name])},
+        )
+        for row in summary.to_dict("records")
+    }

@@ -1,28 +1,35 @@
-"""Stage ``track``: a study's scores as MLflow runs."""
+"""Stage ``track``: a study's scores as MLflow runs; and its results, read back from there."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from papa.progress import Progress
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, published
-from tasks.mlflow_client import connect, database_of, tracking_errors, without_password
-from tasks.mlflow_groups import Group
-from tasks.mlflow_runs import PARENT, RunLogger
-from tasks.results import Point
+from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
+from tasks.mlflow_runs import PARENT, RESULTS, ParentRun, RunLogger
+from tasks.results import ScoredCell, cells_in_key, digests_in_key
 from tasks.step import Session, Step
 from tasks.store import Store
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 RUNS = "runs.json"
 PAGE = "workflowType=machine_learning"
 """Without it MLflow takes experiments for language model applications and shows other pages."""
 CHARTS = f"{PAGE}&compareRunsMode=CHART&searchFilter={quote(f'tags.`{PARENT}` IS NULL')}"
 """Parent runs alone: MLflow loads a hundred runs at a time, and one encoder's cells may be more."""
+_DEFAULT = "Default"
+"""The experiment that every MLflow has."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,7 @@ class Track(Step):
     Attributes:
         study: the resolved specification.
         results: the study's results.
-        points: every combination.
-        groups: its parent runs.
+        parents: its parent runs; their cells are all of the study's.
         address: MLflow's tracking URI.
     """
 
@@ -42,24 +48,38 @@ class Track(Step):
 
     study: StudySpec
     results: ArtifactReference
-    points: tuple[Point, ...]
-    groups: tuple[Group, ...]
+    parents: tuple[ParentRun, ...]
     address: str
 
     def spec(self) -> dict[str, Any]:
+        counts = [len(cells_in_key(parent.cells)) for parent in self.parents]
+        ends = list(accumulate(counts))
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
             "address": without_password(self.address),
-            "points": [point.combination() for point in self.points],
-            "groups": [group.read(self.study) for group in self.groups],
+            "points": cells_in_key(self._cells),
+            "groups": [
+                {
+                    "parameters": parent.parameters(self.study),
+                    "points": [end - count, end],
+                    "constants": list(parent.constants),
+                    "rankings": list(parent.rankings),
+                }
+                for parent, count, end in zip(self.parents, counts, ends, strict=True)
+            ],
         }
 
     def upstream(self) -> dict[str, str | None]:
-        scores = {str(number): point.scores.digest for number, point in enumerate(self.points)}
         kept = {
-            f"{group.name} {number}": one.digest for group in self.groups for number, one in enumerate(group.artifacts)
+            f"{parent.name} {number}": one.digest
+            for parent in self.parents
+            for number, (_, one) in enumerate(parent.artifacts)
         }
-        return {"results": self.results.digest, **scores, **kept}
+        return {"results": self.results.digest, **digests_in_key(self._cells), **kept}
+
+    @property
+    def _cells(self) -> list[ScoredCell]:
+        return [cell for parent in self.parents for cell in parent.cells]
 
     def is_complete(self, store: Store) -> bool:
         database = database_of(self.address)
@@ -68,8 +88,8 @@ class Track(Step):
     def run(self, session: Session, progress: Progress) -> None:
         with published(self.folder(session.store), self.metadata()) as scratch, tracking_errors(self.address):
             client = connect(self.address)
-            logger = RunLogger(client, session.store, self.study, self.results, self.points)
-            document = {"address": without_password(self.address), **logger.log(self.groups, progress)}
+            logger = RunLogger(client, session.store, self.study, self.results)
+            document = {"address": without_password(self.address), **logger.log(self.parents, progress)}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -90,3 +110,53 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     experiment = f"{server}/#/experiments/{document['experiment_id']}"
     runs = {name: f"{experiment}/runs/{run}?{PAGE}" for name, run in document["parents"].items()}
     return {document["experiment"]: f"{experiment}/runs?{CHARTS}", **runs}
+
+
+def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
+    """The results of studies as they were logged last; nothing but MLflow is asked.
+
+    Args:
+        address: MLflow's tracking URI.
+        studies: their names.
+
+    Returns:
+        A pandas frame a study, with the columns of ``results.parquet``.
+
+    Raises:
+        TrackingError: a study is not there or has no results, or MLflow refuses.
+        TransientError: the server cannot be reached.
+    """
+    database = database_of(address)
+    if database is not None and not database.is_file():
+        raise TrackingError(f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI")
+    client = connect(address)
+    with tracking_errors(address):
+        return {name: _results(client, _experiment(client, name, address)) for name in studies}
+
+
+def _experiment(client: MlflowClient, name: str, address: str) -> Experiment:
+    found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage == "active":
+        return found
+    known = sorted(one.name for one in client.search_experiments() if one.name != _DEFAULT)
+    raise TrackingError(
+        f"MLflow at {without_password(address)} knows no study '{name}': "
+        + (f"it has {', '.join(known)}" if known else "it has none yet, so run one first")
+    )
+
+
+def _results(client: MlflowClient, experiment: Experiment) -> Any:
+    """The table that the last logging attached to each of its parent runs."""
+    import pandas
+
+    newest = client.search_runs(
+        [experiment.experiment_id],
+        f"tags.`{PARENT}` IS NULL AND attributes.status = 'FINISHED'",
+        order_by=["attributes.end_time DESC"],
+        max_results=1,
+    )
+    file = f"{RESULTS}/results.parquet"
+    if not newest or file not in {one.path for one in client.list_artifacts(newest[0].info.run_id, RESULTS)}:
+        raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
+    with tempfile.TemporaryDirectory() as folder:
+        return pandas.read_parquet(client.download_artifacts(newest[0].info.run_id, file, folder))

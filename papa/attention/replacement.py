@@ -19,9 +19,7 @@ from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
-
-Head = tuple[int, int]
-"""A head as (layer, head within the layer)."""
+from papa.ranking import Head
 
 
 @dataclass
@@ -89,7 +87,7 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
 
 @contextmanager
 def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` use constant matrices; the others keep their own attention (Section 3.1).
+    """Inside the block, ``heads`` use constant matrices; the others stay input-dependent (Section 3.1).
 
     Args:
         encoder: changed inside the block, as before after it.

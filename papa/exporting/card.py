@@ -18,7 +18,7 @@ def model_card(document: ExportDocument) -> str:
     all_heads = encoder["layers"] * encoder["heads"]
     rows = report_rows(document.score, document.speed, size, len(document.heads), all_heads)
     table = "\n".join(f"| {what} | {finding} |" for what, finding in rows)
-    point = f"Point of study `{document.study['name']}`: {point_label(document.study)}.\n\n" if document.study else ""
+    cell = f"Cell of study `{document.study['name']}`: {cell_label(document.study)}.\n\n" if document.study else ""
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     if layout["texts"] == 1:
@@ -36,7 +36,7 @@ base_model: {encoder["name"]}
 {source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant matrices
 ({document.constants}). Those heads compute no queries, keys or softmax; all other weights are unchanged.
 
-{point}| Report | Finding |
+{cell}| Report | Finding |
 | --- | --- |
 {table}
 
@@ -62,12 +62,12 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 def score_kept(
     metric: str, original: Sequence[float], scores: Sequence[float], unseen_share: float | None
 ) -> dict[str, Any]:
-    """The scores of a study at the exported point.
+    """The scores of a study of the exported cell.
 
     Args:
         metric: the task's metric.
         original: scores with every head input-dependent, one per seed; empty where the study lacks them.
-        scores: scores at the point.
+        scores: scores of the cell.
         unseen_share: the share of the constants' entries read that the average had never seen.
     """
     after = interval(scores)
@@ -130,8 +130,8 @@ def measured(speed: Mapping[str, Any]) -> str:
     )
 
 
-def point_label(study: Mapping[str, Any]) -> str:
-    """The point of a study in words."""
+def cell_label(study: Mapping[str, Any]) -> str:
+    """The cell of a study in words."""
     return (
         f"{study['encoder']} · {study['task']} · {study['constants']} · {order_label(study['order'])} · "
         f"fraction {study['fraction']:g}"

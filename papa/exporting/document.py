@@ -27,8 +27,8 @@ class ExportDocument:
         layout: where tokens belong (``InputLayout.written``).
         heads: the constant heads as [layer, head], in the order of the stored matrices.
         constants: the kind of the matrices.
-        study: the point of the study: name, encoder, task, constants, order, fraction; empty where there was none.
-        score: of the study at that point, see ``papa.exporting.card``; None where unknown.
+        study: the cell of the study: name, encoder, task, constants, order, fraction; empty where there was none.
+        score: of that cell, see ``papa.exporting.card``; None where unknown.
         speed: measured when the folder was written; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
     """

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import Head
 from papa.encoders.encoder import Encoder
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError
@@ -20,6 +19,7 @@ from papa.exporting.document import CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.trimming import with_all_rows
+from papa.ranking import Head
 
 
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> ExportedEncoder:

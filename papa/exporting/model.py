@@ -13,11 +13,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import EntryCounts, Head, replaced
+from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
+from papa.ranking import Head
 
 
 class ExportedEncoder(nn.Module):

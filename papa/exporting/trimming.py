@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papa.attention.replacement import Head
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, EncoderError
+from papa.ranking import Head
 
 
 def needed_weights(model: nn.Module) -> dict[str, Tensor]:

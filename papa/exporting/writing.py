@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import Head, replaced
+from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
@@ -32,6 +32,7 @@ from papa.exporting.placement import InputLayout
 from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, silent
+from papa.ranking import Head
 from papa.storage.atomic import scratch_beside
 
 TOLERANCE = 1e-4
@@ -64,8 +65,8 @@ def export_encoder(
         layout: where tokens belong.
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
-        study: the point of the study, for the record.
-        score: of the study at that point (``papa.exporting.card.score_kept``).
+        study: the cell of the study, for the record.
+        score: of that cell (``papa.exporting.card.score_kept``).
         device: where speed is measured.
         progress: called with repeats done and in all while speed is measured.
 
@@ -128,7 +129,7 @@ def _check_fits(
     reference: EncoderReference, constants: ConstantMatrices, heads: Sequence[Head], layout: InputLayout
 ) -> None:
     if not heads:
-        raise ArtifactError("no head is constant at this point, so there is nothing to export: give a fraction below 1")
+        raise ArtifactError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
     shape = tuple(constants.matrices.shape)
     expected = (reference.layers, reference.heads, layout.slots, layout.slots)
     if shape != expected:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import Head, replaced
+from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -29,6 +29,7 @@ from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.sources import FeatureSource, StreamedFeatures, feature_bytes, stored
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import Progress, silent
+from papa.ranking import Head
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 

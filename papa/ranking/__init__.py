@@ -1,5 +1,5 @@
 """Head orders: which heads become constant first."""
 
-from papa.ranking.orders import HEAD_ORDERS, HeadOrder, constant_count, differs_by_seed, head_order, needs_lambda
+from papa.ranking.orders import HEAD_ORDERS, Head, HeadOrder, drawn_from, head_order, needs_lambda
 
-__all__ = ["HEAD_ORDERS", "HeadOrder", "constant_count", "differs_by_seed", "head_order", "needs_lambda"]
+__all__ = ["HEAD_ORDERS", "Head", "HeadOrder", "drawn_from", "head_order", "needs_lambda"]

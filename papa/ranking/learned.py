@@ -1,4 +1,4 @@
-"""Training λ: how much of its own attention each head wants to keep (paper, Section 3.2)."""
+"""Training λ: how much of its input-dependent attention each head keeps (paper, Section 3.2)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:  # specifications and plans need orders and no torch
     from jaxtyping import Float
     from torch import Tensor
 
+
 Head = tuple[int, int]
+"""(layer, head), both from 0."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,12 @@ def needs_lambda(order: str) -> bool:
     return HEAD_ORDERS[order].needs_lambda
 
 
-def differs_by_seed(order: str) -> bool:
-    """Whether each seed of a study has a head order of its own."""
-    return HEAD_ORDERS[order].differs_by_seed
+def drawn_from(order: str, ranking_seed: int, seeds: tuple[int, ...]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """The seeds of a study that share a head order, and the numbers that ``head_order`` draws theirs from.
+
+    Orders that differ by seed are drawn for each seed of the study, from ``ranking.seed`` and that seed.
+    """
+    return {(seed,): (ranking_seed, seed) for seed in seeds} if HEAD_ORDERS[order].differs_by_seed else {seeds: ()}
 
 
 def head_order(
@@ -90,13 +95,3 @@ def head_order(
     return HEAD_ORDERS[order].arrange(
         [(layer, head) for layer in range(layers) for head in range(heads)], lambdas, seed
     )
-
-
-def constant_count(fraction: float, heads_in_all: int) -> int:
-    """How many heads are constant where a fraction keeps its own attention: round((1 - f)·L·H).
-
-    Args:
-        fraction: input-dependent fraction, 0..1.
-        heads_in_all: L·H.
-    """
-    return round((1 - fraction) * heads_in_all)

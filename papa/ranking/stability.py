@@ -8,8 +8,9 @@ from typing import Any
 
 from jaxtyping import Float
 
-from papa.ranking.orders import constant_count, head_order
+from papa.ranking.orders import head_order
 from papa.spec import Order
+from papa.spec.cells import partial_counts
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,8 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
 
     before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
     place_before = {head: place for place, head in enumerate(before)}
-    kept = {}
-    for fraction in fractions:
-        count = constant_count(fraction, len(after))
-        if 0 < count < len(after):
-            kept[fraction] = len({*after[:count]} & {*before[:count]}) / count
+    counts = partial_counts(fractions, len(after))
+    kept = {fraction: len({*after[:count]} & {*before[:count]}) / count for fraction, count in counts.items()}
     tau = kendalltau([place_before[head] for head in after], range(len(after))).statistic
     return Stability(epochs, float(tau), kept)
 

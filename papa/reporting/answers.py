@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas
 
+from papa.reporting.summary import distinct_results
 from papa.reporting.verdicts import averageable, baselines_label, reason_sentence
 from papa.reporting.wording import (
     drop_label,
@@ -19,7 +20,7 @@ from papa.reporting.wording import (
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
-    """How much of its score each encoder keeps on each task where the fewest heads keep their own attention.
+    """How much of its score each encoder keeps on each task where the fewest heads stay input-dependent.
 
     One sentence for each model and task, over all constants kinds, and over head orders where they matter;
     with several models or tasks another one for the relative drop on average. Where the original score does not beat
@@ -28,42 +29,37 @@ def answers(summary: pandas.DataFrame) -> list[str]:
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
     """
-    lowest = summary["fraction"].min()
-    points = summary[summary["fraction"] == lowest]
-    if lowest in (0, 1):
-        points = points.drop_duplicates(["model", "task", "constants"])
-    if lowest == 1:
-        points = points.drop_duplicates(["model", "task"])
+    cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
     originals = summary[summary["fraction"] == 1].drop_duplicates(["model", "task"]).set_index(["model", "task"])
     sentences = []
-    for key, members in points.groupby(["model", "task"], sort=False):
+    for key, members in cells.groupby(["model", "task"], sort=False):
         original = originals.loc[key] if key in originals.index else None
         sentences.append(_sentence(members, original))
-    return sentences + _average_drop(points)
+    return sentences + _average_drop(cells)
 
 
-def _sentence(points: pandas.DataFrame, original: Any) -> str:
-    first = points.iloc[0]
+def _sentence(cells: pandas.DataFrame, original: Any) -> str:
+    first = cells.iloc[0]
     if original is not None and not first["beats_baseline"]:
         return _inconclusive(first, original)
-    return f"{_condition(first)}, {_outcome(points, original)}."
+    return f"{_condition(first)}, {_outcome(cells, original)}."
 
 
-def _inconclusive(point: Any, original: Any) -> str:
+def _inconclusive(cell: Any, original: Any) -> str:
     """The original does not beat its baselines: no claim about the drop."""
     full = score_label(original["mean"], original["low"], original["high"])
-    facts = [f"{metric_label(point)} {full} with every head on its own attention", baselines_label(point)]
+    facts = [f"{metric_label(cell)} {full} with every head input-dependent", baselines_label(cell)]
     return (
-        f"On {point['task']} the study cannot tell what constant heads cost {point['model']}: {reason_sentence(point)} "
+        f"On {cell['task']} the study cannot tell what constant heads cost {cell['model']}: {reason_sentence(cell)} "
         f"({'; '.join(filter(None, facts))})."
     )
 
 
-def _average_drop(points: pandas.DataFrame) -> list[str]:
+def _average_drop(cells: pandas.DataFrame) -> list[str]:
     """The relative drop averaged over encoders and tasks, as the paper's abstract gives it."""
-    if len(points.drop_duplicates(["model", "task"])) < 2 or (points["fraction"] == 1).any():
+    if len(cells.drop_duplicates(["model", "task"])) < 2 or (cells["fraction"] == 1).any():
         return []
-    shares, left_out = averageable(points)
+    shares, left_out = averageable(cells)
     without = f" Left out of averages: {'; '.join(left_out)}." if left_out else ""
     if len(shares.drop_duplicates(["model", "task"])) < 2:
         return [f"No average of relative drops: fewer than two can be averaged.{without}"]
@@ -77,27 +73,26 @@ def _average_drop(points: pandas.DataFrame) -> list[str]:
     return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
 
 
-def _condition(point: Any) -> str:
-    if point["fraction"] == 0:
+def _condition(cell: Any) -> str:
+    if cell["fraction"] == 0:
         return "With every head constant"
-    if point["fraction"] == 1:
-        return "With every head on its own attention"
-    share = heads_label(point["fraction"], point["share_of_heads"])
-    return f"With {share} of the heads on their own attention"
+    if cell["fraction"] == 1:
+        return "With every head input-dependent"
+    return f"With {heads_label(cell['fraction'], cell['share_of_heads'])} of the heads input-dependent"
 
 
-def _outcome(points: pandas.DataFrame, original: Any) -> str:
-    first = points.iloc[0]
+def _outcome(cells: pandas.DataFrame, original: Any) -> str:
+    first = cells.iloc[0]
     model, task, metric, baselines = first["model"], first["task"], metric_label(first), baselines_label(first)
-    records = points.to_dict("records")
+    records = cells.to_dict("records")
     if original is None or first["fraction"] == 1:
-        scores = [f"{point['mean']:.3f}{_names_suffix(point, points)}" for point in records]
+        scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
         return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
-    drops = [f"{drop_label(point['relative_drop'], point['drop_low'], point['drop_high'])}" for point in records]
+    drops = [f"{drop_label(cell['relative_drop'], cell['drop_low'], cell['drop_high'])}" for cell in records]
     full = original["mean"]
     # A share of a score means something only between positive scores.
-    if full <= 0 or (points["mean"] < 0).any():
-        scores = [f"{point['mean']:.3f}{_names_suffix(point, points)}" for point in records]
+    if full <= 0 or (cells["mean"] < 0).any():
+        scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
         facts = [metric, f"relative drop {joined(drops)}", baselines]
         return f"{model} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
     if len(records) == 1:
@@ -105,8 +100,8 @@ def _outcome(points: pandas.DataFrame, original: Any) -> str:
         facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", baselines]
     else:
         kept = [
-            f"{_share(point['mean'] / full)} % ({', '.join([*_names(point, points), f'drop {drop}'])})"
-            for point, drop in zip(records, drops, strict=True)
+            f"{_share(cell['mean'] / full)} % ({', '.join([*_names(cell, cells), f'drop {drop}'])})"
+            for cell, drop in zip(records, drops, strict=True)
         ]
         facts = [f"{metric} {full:.3f} before", baselines]
     return f"{model} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
@@ -118,15 +113,15 @@ def _share(share: float) -> str:
     return f"{100 * share:.1f}" if whole == "100" and share != 1 else whole
 
 
-def _names_suffix(point: Any, points: pandas.DataFrame) -> str:
-    """What distinguishes a point from the others in its sentence: `` (zeros)``."""
-    names = _names(point, points)
+def _names_suffix(cell: Any, cells: pandas.DataFrame) -> str:
+    """What distinguishes a cell from the others in its sentence: `` (zeros)``."""
+    names = _names(cell, cells)
     return f" ({', '.join(names)})" if names else ""
 
 
-def _names(point: Any, points: pandas.DataFrame) -> list[str]:
-    names = [str(point["constants"])] if points["constants"].nunique() > 1 else []
-    return names + ([order_label(point["order"])] if points["order"].nunique() > 1 else [])
+def _names(cell: Any, cells: pandas.DataFrame) -> list[str]:
+    names = [str(cell["constants"])] if cells["constants"].nunique() > 1 else []
+    return names + ([order_label(cell["order"])] if cells["order"].nunique() > 1 else [])
 
 
 def _counted(count: int, noun: str) -> str:

@@ -8,10 +8,8 @@ from pathlib import Path
 import pandas
 
 from papa.reporting.figures import png_bytes, scores_figure, svg_text
-from papa.reporting.summary import SUMMARY_COLUMNS, summarise
+from papa.reporting.summary import LINE, SUMMARY_COLUMNS, summarise
 from papa.storage.atomic import write_atomically
-
-_LINE = ["model", "task", "constants", "order"]
 
 
 def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
@@ -26,7 +24,7 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     """
     parts = [summarise(frame).assign(study=name) for name, frame in results.items()]
     whole = pandas.concat(parts, ignore_index=True)[["study", *SUMMARY_COLUMNS]]
-    lines = whole.groupby(_LINE, sort=False).ngroup()
+    lines = whole.groupby(LINE, sort=False).ngroup()
     return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
 
 

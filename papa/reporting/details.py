@@ -21,13 +21,13 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     models = joined(summary["model"].unique())
     tasks = joined(task.name for task in study.tasks)
     constants = joined(entry.label for entry in study.constants)
-    shares = joined(fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True))
+    fractions = joined(fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True))
     orders = joined(order_label(order) for order in study.orders)
     order = f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
     return (
         f"How far does the score of {models} on {tasks} fall when attention heads stop depending on the "
         "input? "
-        f"A share of {shares} of the heads keeps its own attention; the others use constant matrices "
+        f"A share of {fractions} of the heads stays input-dependent; the others use constant matrices "
         f"({constants}){order}."
     )
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas
 
 from papa.errors import DataError
+from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.tables import HEADINGS
 from papa.reporting.wording import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
 from papa.scores.intervals import relative_drop
+from papa.spec.cells import Cell, Result
 
-_KEYS = ["model", "task", "constants", "order", "fraction"]
-REFERENCE_COLUMNS = (*_KEYS, "score", "source")
+REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,11 @@ class PaperReference:
     """The paper's results for one study.
 
     Attributes:
-        points: the paper's scores; columns ``REFERENCE_COLUMNS``, possibly without rows.
+        scores: the paper's; columns ``REFERENCE_COLUMNS``, possibly without rows.
         notes: statements that are no single score, such as an average over encoders.
     """
 
-    points: pandas.DataFrame
+    scores: pandas.DataFrame
     notes: tuple[str, ...]
 
 
@@ -60,26 +63,23 @@ def read_reference(path: Path) -> PaperReference:
         reference[column] = numbers.astype(float)
     lines = path.read_text().splitlines()
     notes = tuple(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
-    return PaperReference(points=reference, notes=notes)
+    return PaperReference(scores=reference, notes=notes)
 
 
-def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.DataFrame:
-    """The summary with the paper's score and relative drop at the same point; NaN where the paper gives none.
+def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pandas.DataFrame:
+    """The summary with the paper's score and relative drop in the same cell; NaN where the paper gives none.
 
-    A point of the paper at fraction 1 serves every constants kind and order of its model and task, one at
-    fraction 0 every order, as in the study itself. Models match by the last part of their names. Points that
-    the study does not have are ignored.
+    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Models match by the last part
+    of their names. Cells that the study does not have are passed over.
 
     Returns:
         The summary's columns with ``paper_score``, ``paper_drop``, and ours less the paper's:
         ``score_difference`` and ``drop_difference``, a difference of shares.
     """
-    scores: dict[tuple, float] = {}
-    for point in points.to_dict("records"):
-        scores[_comparison_key(point)] = point["score"]
+    scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
     ours = summary.to_dict("records")
-    paper_scores = [scores.get(_comparison_key(point), math.nan) for point in ours]
-    originals = [scores.get(_comparison_key({**point, "fraction": 1.0}), math.nan) for point in ours]
+    paper_scores = [scores.get(_matched_by(row), math.nan) for row in ours]
+    originals = [scores.get(_matched_by(row, fraction=1.0), math.nan) for row in ours]
     drops = [relative_drop(original, score) for original, score in zip(originals, paper_scores, strict=True)]
     compared = summary.assign(paper_score=paper_scores, paper_drop=drops)
     return compared.assign(
@@ -88,65 +88,48 @@ def beside_paper(summary: pandas.DataFrame, points: pandas.DataFrame) -> pandas.
     )
 
 
-def comparison_rows(summary: pandas.DataFrame, points: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table that compares the study's numbers with the paper's, where it gives one.
+def comparison_rows(summary: pandas.DataFrame, reference: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of the table that sets the study's numbers beside the paper's, where it gives one.
 
-    A point that several lines of the study share has one row, as ``comparison_note`` counts it.
+    A result that cells share has one row, as ``comparison_note`` counts it.
     """
     axes = varying(summary)
     rows = []
-    for point in _distinct(beside_paper(summary, points).dropna(subset="paper_score")).to_dict("records"):
-        coordinates = _coordinates(point)
+    for row in distinct_results(beside_paper(summary, reference).dropna(subset="paper_score")).to_dict("records"):
+        result = Cell.of(row).result()
+        names = {**row, "constants": result.constants, "order": result.order}
         rows.append(
             [
-                *(axis_label(axis, coordinates[axis]) if coordinates[axis] else NOTHING for axis in axes),
-                fraction_label(point["fraction"]),
-                score_label(point["mean"], point["low"], point["high"]),
-                score_label(point["paper_score"]),
-                _signed(point["score_difference"], ".3f"),
-                percent_label(point["relative_drop"]),
-                percent_label(point["paper_drop"]),
-                _signed(100 * point["drop_difference"], ".1f"),
+                *(axis_label(axis, names[axis]) if names[axis] else NOTHING for axis in axes),
+                fraction_label(row["fraction"]),
+                score_label(row["mean"], row["low"], row["high"]),
+                score_label(row["paper_score"]),
+                _signed(row["score_difference"], ".3f"),
+                percent_label(row["relative_drop"]),
+                percent_label(row["paper_drop"]),
+                _signed(100 * row["drop_difference"], ".1f"),
             ]
         )
     headings = [HEADINGS[axis] for axis in axes]
-    numbers = ["Own attention", "Score", "Paper's score", "Difference", "Drop", "Paper's drop", "Difference (points)"]
+    numbers = ["Input-dependent", "Score", "Paper's score", "Difference", "Drop", "Paper's drop", "Difference (points)"]
     return [*headings, *numbers], rows
 
 
-def comparison_note(summary: pandas.DataFrame, points: pandas.DataFrame) -> str:
-    """How many of the study's points the paper gives a score for, in a sentence."""
-    compared = beside_paper(summary, points)
-    known = len(_distinct(compared.dropna(subset="paper_score")))
-    total = len(_distinct(compared))
+def comparison_note(summary: pandas.DataFrame, reference: pandas.DataFrame) -> str:
+    """How many of the study's results the paper gives a score for, in a sentence."""
+    compared = beside_paper(summary, reference)
+    known = len(distinct_results(compared.dropna(subset="paper_score")))
+    total = len(distinct_results(compared))
     if known == 0:
-        return f"None of the study's {total} points can be compared: the paper's numbers are of other points."
+        return f"None of the study's {total} results can be compared: the paper's numbers are of other cells."
     rest = " The paper gives no number for the others." if known < total else ""
-    return f"{known} of the study's {total} points can be compared.{rest} Differences: ours less the paper's."
+    return f"{known} of the study's {total} results can be compared.{rest} Differences: ours less the paper's."
 
 
-def _distinct(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Each point once, however many combinations of constants and orders share it."""
-    coordinates = [tuple(_coordinates(point).values()) for point in summary.to_dict("records")]
-    return summary[~pandas.Series(coordinates, index=summary.index, dtype=object).duplicated()]
-
-
-def _coordinates(point: dict) -> dict:
-    """The point's axes; None where one changes nothing: both at fraction 1, the order at fraction 0."""
-    fraction = round(float(point["fraction"]), 6)
-    return {
-        "model": str(point["model"]),
-        "task": point["task"],
-        "constants": point["constants"] if fraction < 1 else None,
-        "order": point["order"] if 0 < fraction < 1 else None,
-        "fraction": fraction,
-    }
-
-
-def _comparison_key(point: dict) -> tuple:
-    """The coordinates, with the last part of the model's name."""
-    coordinates = _coordinates(point)
-    return (coordinates.pop("model").rstrip("/").rsplit("/", 1)[-1].lower(), *coordinates.values())
+def _matched_by(row: Mapping[str, Any], **changes: Any) -> Result:
+    """What the paper's rows and ours are matched by: the result, with the last part of the encoder's name."""
+    result = replace(Cell.of(row), **changes).result()
+    return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
 
 
 def _signed(difference: float, form: str) -> str:

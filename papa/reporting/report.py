@@ -46,7 +46,7 @@ _BASELINES = (
     "same probe without positions and layers. An original beats both if its interval over seeds is above both."
 )
 _OVER_EXAMPLES = (
-    "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and point on the "
+    "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and cell on the "
     "same examples. They show how far other examples could move a number; the intervals above show how far other "
     "seeds could."
 )
@@ -113,7 +113,7 @@ def write_report(
     Args:
         folder: made if it does not exist.
         study: the resolved study.
-        results: one row per cell.
+        results: one row per cell and seed.
         summary: ``papa.reporting.summary.summarise(results)``.
         extras: what the report may show beyond the scores.
     """
@@ -145,7 +145,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
-    drawn = [("scores", "Score against the share of heads that keep their own attention.", scores_figure(summary))]
+    drawn = [("scores", "Score against the share of heads that stay input-dependent.", scores_figure(summary))]
     drops = drops_over_tasks(summary)
     if len(drops.points) > 1:
         drawn.append(("drops", drops.caption, drops_figure(drops)))
@@ -162,12 +162,12 @@ def _context(
     extras: Extras,
 ) -> dict[str, Any]:
     fixed = fixed_caption(summary)
-    columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
+    columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
     differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
     shares = shares_note(summary) if differing.any() else ""
     scores = [f"{fixed}." if fixed else "", f"{columns}Mean over seeds ± 95 % interval (Student t).", shares]
     drops = [
-        "Drop: against every head with its own attention, ± 95 % interval (Student t) of differences paired by seed.",
+        "Drop: against every head input-dependent, ± 95 % interval (Student t) of differences paired by seed.",
         *marks(summary),
     ]
     notes = {
@@ -181,8 +181,8 @@ def _context(
         _Table(table.heading, notes[table.heading], table.headings, table.rows)
         for table in [*score_tables(summary), *([over_examples] if over_examples else [])]
     ]
-    if extras.paper is not None and len(extras.paper.points):
-        known = summary, extras.paper.points
+    if extras.paper is not None and len(extras.paper.scores):
+        known = summary, extras.paper.scores
         tables.append(_Table("Beside the paper", comparison_note(*known), *comparison_rows(*known)))
     if extras.patterns is not None:
         cells = extras.patterns.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))

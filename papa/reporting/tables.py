@@ -41,7 +41,7 @@ class WrittenTable:
     Attributes:
         heading: what it shows.
         headings: one per column.
-        rows: cells, as many in each row as there are headings.
+        rows: as many texts in each row as there are headings.
     """
 
     heading: str
@@ -57,11 +57,11 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     and a column per fraction. An axis with one value has no column (see ``fixed_caption``).
     """
     if not varying(summary):
-        rows = [*_point_rows(summary), *_baseline_points(summary.iloc[0])]
-        return [WrittenTable("Scores", ["Own attention", "Constant heads", "Score", "Drop"], rows)]
+        rows = [*_fraction_rows(summary), *_baseline_rows(summary.iloc[0])]
+        return [WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)]
     return [
-        WrittenTable("Scores", *_line_rows(summary, _score_cell)),
-        WrittenTable("Relative drop", *_line_rows(summary, _drop_cell)),
+        WrittenTable("Scores", *_line_rows(summary, _score)),
+        WrittenTable("Relative drop", *_line_rows(summary, _drop)),
         WrittenTable("Baselines", *baseline_rows(summary)),
     ]
 
@@ -73,36 +73,38 @@ def examples_table(summary: pandas.DataFrame) -> WrittenTable | None:
     axes = varying(summary)
     rows = [
         [
-            *(axis_label(axis, point[axis]) for axis in axes),
-            heads_label(point["fraction"], point["share_of_heads"]),
-            range_label(point["score_examples_low"], point["score_examples_high"]),
-            range_label(point["drop_examples_low"], point["drop_examples_high"], percent=True) + _mark(point),
+            *(axis_label(axis, cell[axis]) for axis in axes),
+            heads_label(cell["fraction"], cell["share_of_heads"]),
+            range_label(cell["score_examples_low"], cell["score_examples_high"]),
+            range_label(cell["drop_examples_low"], cell["drop_examples_high"], percent=True) + _mark(cell),
         ]
-        for point in summary.to_dict("records")
+        for cell in summary.to_dict("records")
     ]
-    headings = [*(HEADINGS[axis] for axis in axes), "Own attention", "Score over examples", "Drop over examples"]
+    headings = [*(HEADINGS[axis] for axis in axes), "Input-dependent", "Score over examples", "Drop over examples"]
     return WrittenTable("Over validation examples", headings, rows)
 
 
-def _point_rows(summary: pandas.DataFrame) -> list[list[str]]:
+def _fraction_rows(summary: pandas.DataFrame) -> list[list[str]]:
     return [
         [
-            heads_label(point["fraction"], point["share_of_heads"]),
-            str(point["constant_heads"]),
-            _score_cell(point),
-            _drop_cell(point),
+            heads_label(cell["fraction"], cell["share_of_heads"]),
+            str(cell["constant_heads"]),
+            _score(cell),
+            _drop(cell),
         ]
-        for point in summary.to_dict("records")
+        for cell in summary.to_dict("records")
     ]
 
 
-def _baseline_points(point: Any) -> list[list[str]]:
-    words = score_label(point["word_embeddings"], point["word_embeddings_low"], point["word_embeddings_high"])
-    scores = {one_answer_label(point): score_label(point["always_one_answer"]), WORDS: words}
+def _baseline_rows(cell: Any) -> list[list[str]]:
+    words = score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"])
+    scores = {one_answer_label(cell): score_label(cell["always_one_answer"]), WORDS: words}
     return [[name, "", score, ""] for name, score in scores.items()]
 
 
-def _line_rows(summary: pandas.DataFrame, cell: Callable[[dict[str, Any]], str]) -> tuple[list[str], list[list[str]]]:
+def _line_rows(
+    summary: pandas.DataFrame, written: Callable[[dict[str, Any]], str]
+) -> tuple[list[str], list[list[str]]]:
     axes = varying(summary)
     several_metrics = summary["metric"].nunique() > 1
     fractions = fraction_headings(summary)
@@ -110,23 +112,23 @@ def _line_rows(summary: pandas.DataFrame, cell: Callable[[dict[str, Any]], str])
     rows = []
     for key, line in summary.groupby(present(summary), sort=False):
         values = dict(zip(present(summary), key, strict=True))
-        points = {point["fraction"]: point for point in line.to_dict("records")}
+        cells = {cell["fraction"]: cell for cell in line.to_dict("records")}
         row = [axis_label(axis, values[axis]) for axis in axes]
         row += [metric_label(line.iloc[0])] if several_metrics else []
-        rows.append(row + [cell(points[share]) if share in points else NOTHING for share in fractions])
+        rows.append(row + [written(cells[fraction]) if fraction in cells else NOTHING for fraction in fractions])
     return [*headings, *fractions.values()], rows
 
 
-def _score_cell(point: dict[str, Any]) -> str:
-    return score_label(point["mean"], point["low"], point["high"])
+def _score(cell: dict[str, Any]) -> str:
+    return score_label(cell["mean"], cell["low"], cell["high"])
 
 
-def _drop_cell(point: dict[str, Any]) -> str:
-    return drop_label(point["relative_drop"], point["drop_low"], point["drop_high"]) + _mark(point)
+def _drop(cell: dict[str, Any]) -> str:
+    return drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"]) + _mark(cell)
 
 
-def _mark(point: dict[str, Any]) -> str:
-    return "" if point["beats_baseline"] else f" {MARK}"
+def _mark(cell: dict[str, Any]) -> str:
+    return "" if cell["beats_baseline"] else f" {MARK}"
 
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)")
@@ -166,7 +168,7 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """
     tables = score_tables(summary)
     lines = bool(varying(summary))
-    parts = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_points(tables[0])]
+    parts = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_one_line(tables[0])]
     parts[0].title = escape(fixed_caption(summary)) or None
     notes = [_caption(summary), shares_note(summary) if lines else "", *marks(summary)]
     parts[-1].caption = escape(" ".join(filter(None, notes)))
@@ -176,15 +178,15 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
 def _caption(summary: pandas.DataFrame) -> str:
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
-    columns = "Columns: share of heads with their own attention. " if varying(summary) else ""
+    columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
     last = f" at {fraction_label(summary['fraction'].min())}" if varying(summary) else ""
     return (
-        f"{columns}{scored}: mean ± 95 % interval over seeds. Drop{last}: against every head with its own attention, "
+        f"{columns}{scored}: mean ± 95 % interval over seeds. Drop{last}: against every head input-dependent, "
         "± the interval of differences paired by seed."
     )
 
 
-def _points(scores: WrittenTable) -> Table:
+def _one_line(scores: WrittenTable) -> Table:
     table = Table()
     for heading in scores.headings:
         table.add_column(heading, justify="right")

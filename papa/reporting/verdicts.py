@@ -39,17 +39,17 @@ def not_beaten(original: Interval | None, one_answer: float, word_embeddings: fl
     return f"does not beat {' or '.join(names)}" if names else ""
 
 
-def baselines_label(point: Any) -> str:
+def baselines_label(cell: Any) -> str:
     """Both baselines in words: ``always 'negative' scores 0.655, word embeddings alone 0.640``; "" without them."""
-    if pandas.isna(point["word_embeddings"]):
+    if pandas.isna(cell["word_embeddings"]):
         return ""
-    words = score_label(point["word_embeddings"], point["word_embeddings_low"], point["word_embeddings_high"])
-    return f"{one_answer_label(point)} scores {point['always_one_answer']:.3f}, {WORDS} {words}"
+    words = score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"])
+    return f"{one_answer_label(cell)} scores {cell['always_one_answer']:.3f}, {WORDS} {words}"
 
 
-def one_answer_label(point: Any) -> str:
+def one_answer_label(cell: Any) -> str:
     """``always 'negative'``; ``always one answer`` where it is no class."""
-    return f"always '{point['one_answer']}'" if point["one_answer"] else ONE_ANSWER
+    return f"always '{cell['one_answer']}'" if cell["one_answer"] else ONE_ANSWER
 
 
 def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -58,72 +58,72 @@ def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]
     axes = varying(summary, groups) or groups[:1]
     several_metrics = summary["metric"].nunique() > 1
     rows = []
-    for _, points in summary.groupby(groups, sort=False):
-        point = points.iloc[0]
-        full = points[points["fraction"] == 1]
+    for _, cells in summary.groupby(groups, sort=False):
+        cell = cells.iloc[0]
+        full = cells[cells["fraction"] == 1]
         original = NOTHING if full.empty else score_label(*full.iloc[0][["mean", "low", "high"]])
-        answer = f" ('{point['one_answer']}')" if point["one_answer"] else ""
+        answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
         rows.append(
             [
-                *(axis_label(axis, point[axis]) for axis in axes),
-                *([metric_label(point)] if several_metrics else []),
+                *(axis_label(axis, cell[axis]) for axis in axes),
+                *([metric_label(cell)] if several_metrics else []),
                 original,
-                score_label(point["always_one_answer"]) + answer,
-                score_label(point["word_embeddings"], point["word_embeddings_low"], point["word_embeddings_high"]),
-                verdict(point),
+                score_label(cell["always_one_answer"]) + answer,
+                score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]),
+                verdict(cell),
             ]
         )
     headings = [*(axis.capitalize() for axis in axes), *(["Metric"] if several_metrics else [])]
     return [*headings, "Original", "Always one answer", "Word embeddings alone", "Beats both"], rows
 
 
-def verdict(point: Any) -> str:
+def verdict(cell: Any) -> str:
     """``yes``, ``no``, or why it is unknown."""
-    if point["beats_baseline"]:
+    if cell["beats_baseline"]:
         return "yes"
-    return "no" if point["reason"].startswith("does not beat") else f"unknown: {point['reason']}"
+    return "no" if cell["reason"].startswith("does not beat") else f"unknown: {cell['reason']}"
 
 
 def marks(summary: pandas.DataFrame) -> list[str]:
     """A sentence for every encoder and task that is marked."""
     groups = present(summary, ("study", "model", "task"))
-    points = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
+    cells = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
     return [
-        f"{MARK} {', '.join(str(point[axis]) for axis in groups)}: {reason_sentence(point)}, "
+        f"{MARK} {', '.join(str(cell[axis]) for axis in groups)}: {reason_sentence(cell)}, "
         "so its drops are inconclusive."
-        for point in points.to_dict("records")
+        for cell in cells.to_dict("records")
     ]
 
 
-def reason_sentence(point: Any) -> str:
+def reason_sentence(cell: Any) -> str:
     """The reason as a clause of its own."""
-    reason = point["reason"]
+    reason = cell["reason"]
     return f"the original {reason} by more than its interval" if reason.startswith("does not beat") else reason
 
 
-def averageable(points: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """The points whose relative drops may be averaged over encoders and tasks, and what is left out and why.
+def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
+    """The cells whose relative drops may be averaged over encoders and tasks, and what is left out and why.
 
     Left out is what does not beat its baselines, what has no drop, negative log-perplexity, of which a share is no
     share of a score, and an original score below 0.1, relative to which any drop is large.
 
     Args:
-        points: rows of a summary at one fraction.
+        cells: rows of a summary at one fraction.
     """
     kept, left_out = [], {}
-    for index, point in zip(points.index, points.to_dict("records"), strict=True):
-        reason = _no_average(point)
-        kept += [] if reason else [index]
+    for place, cell in zip(cells.index, cells.to_dict("records"), strict=True):
+        reason = _no_average(cell)
+        kept += [] if reason else [place]
         if reason:
-            left_out[f"{point['model']} on {point['task']}"] = reason
-    return points.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]
+            left_out[f"{cell['model']} on {cell['task']}"] = reason
+    return cells.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]
 
 
-def _no_average(point: dict[str, Any]) -> str:
-    if not point["beats_baseline"]:
-        return point["reason"]
-    if pandas.isna(point["relative_drop"]):
+def _no_average(cell: dict[str, Any]) -> str:
+    if not cell["beats_baseline"]:
+        return cell["reason"]
+    if pandas.isna(cell["relative_drop"]):
         return "no relative drop"
-    if point["metric"] == "negative_log_perplexity":
-        return f"no share of a {METRICS[point['metric']]}"
-    return f"an original below {NEAR_ZERO:g}" if point["original"] < NEAR_ZERO else ""
+    if cell["metric"] == "negative_log_perplexity":
+        return f"no share of a {METRICS[cell['metric']]}"
+    return f"an original below {NEAR_ZERO:g}" if cell["original"] < NEAR_ZERO else ""

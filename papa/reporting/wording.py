@@ -10,6 +10,7 @@ from typing import Any
 import pandas
 
 from papa.ranking import HEAD_ORDERS
+from papa.spec.cells import order_matters
 
 METRICS = {
     "accuracy": "accuracy",
@@ -27,7 +28,7 @@ NOTHING = "–"
 
 
 def fraction_label(fraction: float) -> str:
-    """A share of heads as the paper writes it: ``1``, ``1/2``, ``1/16``, ``0``; other shares as decimals."""
+    """A fraction as the paper writes it: ``1``, ``1/2``, ``1/16``, ``0``; others as decimals."""
     nearest = Fraction(fraction).limit_denominator(1024)
     power_of_two = nearest.denominator & (nearest.denominator - 1) == 0
     simple = power_of_two or nearest.denominator <= 12
@@ -35,7 +36,7 @@ def fraction_label(fraction: float) -> str:
 
 
 def heads_label(fraction: float, share: float) -> str:
-    """A share of heads and, where rounding to whole heads changes it, the actual share: ``1/16 (5.6 %)``."""
+    """A fraction and, where rounding to whole heads changes it, the actual share: ``1/16 (5.6 %)``."""
     label = fraction_label(fraction)
     # Less is not visible in percent with one decimal.
     rounded = abs(share - fraction) >= 0.0005
@@ -45,10 +46,10 @@ def heads_label(fraction: float, share: float) -> str:
 def shares_note(summary: pandas.DataFrame) -> str:
     """Which fractions rounding to whole heads changes, in sentences; "" where it changes none."""
     models: dict[str, list[str]] = {}
-    for point in summary.drop_duplicates(["model", "fraction"]).to_dict("records"):
-        label, share = fraction_label(point["fraction"]), point["share_of_heads"]
-        if heads_label(point["fraction"], share) != label:
-            models.setdefault(f"{label} stands for {percent_label(share)} of the heads of", []).append(point["model"])
+    for cell in summary.drop_duplicates(["model", "fraction"]).to_dict("records"):
+        label, share = fraction_label(cell["fraction"]), cell["share_of_heads"]
+        if heads_label(cell["fraction"], share) != label:
+            models.setdefault(f"{label} stands for {percent_label(share)} of the heads of", []).append(cell["model"])
     return " ".join(f"{what} {joined(names)}." for what, names in models.items())
 
 
@@ -61,14 +62,14 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
     return headings
 
 
-def metric_label(point: Any) -> str:
-    """The metric in words; F1 with its positive class: ``F1 of 'equivalent'``.
+def metric_label(cell: Any) -> str:
+    """The metric in words; F1 with its class: ``F1 of 'equivalent'``.
 
     Args:
-        point: has ``metric`` and ``positive``, the name of F1's positive class.
+        cell: has ``metric`` and ``positive``, the name of the class that F1 is of.
     """
-    name = METRICS.get(point["metric"], point["metric"])
-    return f"{name} of '{point['positive']}'" if point["positive"] else name
+    name = METRICS.get(cell["metric"], cell["metric"])
+    return f"{name} of '{cell['positive']}'" if cell["positive"] else name
 
 
 def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -130,8 +131,8 @@ def fixed_caption(summary: pandas.DataFrame) -> str:
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:
-    """Whether some heads are constant and others not; else the head order changes nothing."""
-    return any(0 < fraction < 1 for fraction in fractions)
+    """Whether the head order changes anything at some fraction."""
+    return any(map(order_matters, fractions))
 
 
 def joined(words: Iterable[str]) -> str:

@@ -105,7 +105,7 @@ class OverExamples:
 
     Attributes:
         score: of the mean over seeds.
-        drop: of its relative drop, original and point on the same resampled examples.
+        drop: of its relative drop, original and cell on the same resampled examples.
     """
 
     score: tuple[float, float]
@@ -114,34 +114,34 @@ class OverExamples:
 
 def over_examples(
     metric: Metric,
-    points: Sequence[Float[np.ndarray, "seeds rows k"]],
+    cells: Sequence[Float[np.ndarray, "seeds rows k"]],
     original: int | None,
     *,
     confidence: float = 0.95,
 ) -> list[OverExamples]:
-    """Bootstrap the points of one encoder on one task; all of them see the same resamples.
+    """Bootstrap the cells of one encoder on one task; all of them see the same resamples.
 
     Args:
         metric: the task's.
-        points: what each example adds, seed by seed (``papa.scores.examples``); rows are the same examples in all.
-        original: which point has every head input-dependent; None where the study lacks it.
+        cells: what each example adds, seed by seed (``papa.scores.examples``); rows are the same examples in all.
+        original: which cell has every head input-dependent; None where the study lacks it.
         confidence: the share of resamples inside the interval.
 
     Returns:
-        One per point. With fewer than two examples there is nothing to resample and every end is nan; where some
+        One for each cell. With fewer than two examples there is nothing to resample and every end is nan; where some
         resample's original score is 0, or there is no original, those of the drop are.
     """
     from scipy.stats import bootstrap
 
-    rows = points[0].shape[1]
+    rows = cells[0].shape[1]
     if rows < 2:
-        return [OverExamples((math.nan, math.nan), (math.nan, math.nan)) for _ in points]
-    seeds = np.cumsum([len(point) for point in points])[:-1]
-    examples = np.concatenate(points).transpose(1, 0, 2)
+        return [OverExamples((math.nan, math.nan), (math.nan, math.nan)) for _ in cells]
+    seeds = np.cumsum([len(cell) for cell in cells])[:-1]
+    examples = np.concatenate(cells).transpose(1, 0, 2)
 
-    def statistic(drawn: Int[np.ndarray, "resamples rows"], axis: int) -> Float[np.ndarray, "two points resamples"]:
+    def statistic(drawn: Int[np.ndarray, "resamples rows"], axis: int) -> Float[np.ndarray, "two cells resamples"]:
         by_seed = np.split(scores_of_resamples(metric, examples, np.atleast_2d(drawn)), seeds, axis=1)
-        scores = np.stack([of_point.mean(axis=1) for of_point in by_seed])
+        scores = np.stack([of_cell.mean(axis=1) for of_cell in by_seed])
         both = np.stack([scores, _drops(scores, original)])
         return both if drawn.ndim > 1 else both[..., 0]
 
@@ -164,7 +164,7 @@ def over_examples(
     ]
 
 
-def _drops(scores: Float[np.ndarray, "points resamples"], original: int | None) -> np.ndarray:
+def _drops(scores: Float[np.ndarray, "cells resamples"], original: int | None) -> np.ndarray:
     """Relative drops; 0 where there is none, since SciPy warns of nan."""
     if original is None:
         return np.zeros_like(scores)

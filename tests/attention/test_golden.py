@@ -97,7 +97,7 @@ def test_replaced_heads_with_the_authors_assignment(golden: Golden, minilm: Enco
 
 
 def test_the_authors_swap_two_heads_at_63(golden: Golden, minilm: Encoder) -> None:
-    """Negative control of the assignment, and the reason for it: each head with its own attention differs."""
+    """Negative control of the assignment, and the reason for it: each head left input-dependent differs."""
     assert list({6, 9}) == [9, 6]
     with replaced(minilm, golden.constants, golden.order[:63]):
         assert golden.difference("63", minilm) > 0.1

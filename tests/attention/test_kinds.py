@@ -17,8 +17,9 @@ from papa.attention.replacement import replaced
 from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.ranking import HEAD_ORDERS, constant_count, head_order
+from papa.ranking import HEAD_ORDERS, head_order
 from papa.spec import EncoderSpec
+from papa.spec.cells import constant_heads
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants
 
@@ -88,7 +89,7 @@ def test_every_order_equals_plain(
 ) -> None:
     inputs, constants = sentences[0:4], average
     lambdas = torch.rand(minilm.layers, minilm.heads, generator=torch.Generator().manual_seed(0))
-    heads = head_order(order, lambdas, minilm.layers, minilm.heads, 3)[: constant_count(fraction, 72)]
+    heads = constant_heads(head_order(order, lambdas, minilm.layers, minilm.heads, 3), fraction)
     expected = plain_states(plain, inputs, constants, heads)
     with replaced(minilm, constants, heads):
         assert largest_difference(minilm, inputs, expected) < 1e-5

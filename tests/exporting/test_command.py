@@ -1,4 +1,4 @@
-"""``papa export`` from a study that ran: the folder, the report, and what is said when the point is not there."""
+"""``papa export`` from a study that ran: the folder, the report, and what is said when the cell is not there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import papa as library
-from flows.export import Wanted, export_point
+from flows.export import ExportRequest, export_cell
 from papa.errors import PapaError
 from papa.spec.file import load_study
 from tasks.store import Store
@@ -81,12 +81,12 @@ def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, expo
     ("wanted", "overrides", "to", "store", "sentence"),
     [
         ({"fraction": 0.25}, [], "new", "store", "--constants average --order lambda --fraction 1 or 0.5"),
-        ({"encoder": "other"}, [], "new", "store", "has no such point"),
-        ({"order": "random"}, [], "new", "store", "has no such point"),
+        ({"encoder": "other"}, [], "new", "store", "has no such cell"),
+        ({"order": "random"}, [], "new", "store", "has no such cell"),
         ({"fraction": 1.0}, [], "new", "store", "no head is constant"),
         ({}, [], "half", "store", "is not empty"),
         ({}, [], "new", "elsewhere", "has not been run in this store"),
-        ({"fraction": 0.0}, ["fractions=[1, 0.5, 0]"], "new", "store", "this point of 'small' has not been run"),
+        ({"fraction": 0.0}, ["fractions=[1, 0.5, 0]"], "new", "store", "this cell of 'small' has not been run"),
     ],
 )
 def test_what_cannot_be_exported_is_one_sentence(
@@ -99,11 +99,11 @@ def test_what_cannot_be_exported_is_one_sentence(
     sentence: str,
 ) -> None:
     study = load_study(place / "study.yaml", overrides)
-    point = Wanted(
+    request = ExportRequest(
         **{"encoder": None, "task": None, "constants": "average", "order": "lambda", "fraction": 0.5} | wanted
     )
     with pytest.raises(PapaError) as raised:
-        export_point(study, Store(place / store), point, place / to, Console())
+        export_cell(study, Store(place / store), request, place / to, Console())
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (place / "new").exists()
@@ -114,4 +114,4 @@ def test_a_failed_command_prints_its_sentence_alone(place: Path, exported: Finis
     finished = export(place, "--fraction", "0.25", to="new")
     assert finished.code == 1
     (line,) = words(finished)
-    assert line.startswith("error: study 'small' has no such point")
+    assert line.startswith("error: study 'small' has no such cell")

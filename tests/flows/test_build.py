@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.build import build_graph
-from flows.graph import Cell, Graph
+from flows.graph import Graph, Node
 from flows.inputs import check_inputs
 from papa.ranking import head_order
 from papa.spec.file import resolve_study
@@ -22,15 +23,15 @@ def graph_of(**changes: Any) -> Graph:
     return build_graph(study, check_inputs(study), "sqlite://")
 
 
-def steps(cell: Cell) -> list[Probe]:
+def steps(nodes: Sequence[Node]) -> list[Probe]:
     """What scores a cell, where whatever it builds on is there."""
-    found = [node.step([ArtifactReference("/", need.name) for need in node.needs]) for node in cell.nodes]
+    found = [node.step([ArtifactReference("/", need.name) for need in node.needs]) for node in nodes]
     return [step for step in found if isinstance(step, Probe)]
 
 
 def test_random_orders_are_drawn_for_each_seed() -> None:
     graph = graph_of(orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0])
-    cells = {(cell.order, cell.fraction): steps(cell) for cell in graph.cells}
+    cells = {(cell.order, cell.fraction): steps(nodes) for cell, nodes in graph.cells.items()}
     for fraction, count in ((0.5, 36), (0.25, 54)):
         drawn = cells["random", fraction]
         assert [step.seeds for step in drawn] == [(0,), (1,), (2,)]
@@ -42,16 +43,16 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
         (shared,) = cells[order, fraction]
         assert shared.seeds == (0, 1, 2)
     for fraction in (0, 1):
-        shared = [cell.nodes for cell in graph.cells if cell.fraction == fraction]
-        assert shared[0] == shared[1], "with all or no head constant the order does not matter"
+        of_orders = [nodes for cell, nodes in graph.cells.items() if cell.fraction == fraction]
+        assert of_orders[0] == of_orders[1], "with all or no head constant the order does not matter"
     names = [node.name for node in graph.nodes]
     assert len(set(names)) == len(names)
 
 
 def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:
     def drawn(**changes: Any) -> list[Probe]:
-        (cell,) = graph_of(orders=["random"], fractions=[0.5], **changes).cells
-        return steps(cell)
+        (nodes,) = graph_of(orders=["random"], fractions=[0.5], **changes).cells.values()
+        return steps(nodes)
 
     first = drawn(seeds=[3, 5])
     assert [step.heads for step in first] == [

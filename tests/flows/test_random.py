@@ -10,7 +10,7 @@ import pandas
 import pytest
 from rich.console import Console
 
-from flows.export import Wanted, export_point
+from flows.export import ExportRequest, export_cell
 from papa.errors import SpecError
 from papa.spec.file import load_study
 from tasks.store import Store
@@ -87,7 +87,7 @@ def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, pla
 
 
 def test_a_set_of_heads_a_seed_is_no_one_encoder(finished: Finished, place: Path) -> None:
-    wanted = Wanted(encoder=None, task=None, constants="zeros", order="random", fraction=0.0625)
+    request = ExportRequest(encoder=None, task=None, constants="zeros", order="random", fraction=0.0625)
     with pytest.raises(SpecError, match="other heads constant for each of the study's 2 seeds"):
-        export_point(load_study(place / "study.yaml"), Store(place / "store"), wanted, place / "export", Console())
+        export_cell(load_study(place / "study.yaml"), Store(place / "store"), request, place / "export", Console())
     assert not (place / "export").exists()

@@ -115,7 +115,7 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     assert heads == {0.0: [72], 0.5: [36], 1.0: [0]}
     assert results["score"].between(0, 1).all()
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
-    assert (shared == 1).all(), "orders share the points at 1 and 0"
+    assert (shared == 1).all(), "orders share the cells at 1 and 0"
 
 
 def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None:
@@ -126,14 +126,14 @@ def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None
     assert results["always_one_answer"].between(0.5, 1).all()
     assert results["one_answer"].isin(["negative", "positive"]).all()
     assert (results.groupby("seed")["word_embeddings"].nunique() == 1).all()
-    points = results.drop_duplicates(["order", "fraction"])
-    assert (points["score_examples_low"] < points["score_examples_high"]).all()
+    cells = results.drop_duplicates(["order", "fraction"])
+    assert (cells["score_examples_low"] < cells["score_examples_high"]).all()
     means = results.groupby(["order", "fraction"])["score"].transform("mean")
     assert means.between(results["score_examples_low"], results["score_examples_high"]).all()
     assert results.groupby("fraction")["drop_examples_low"].first().notna().all()
-    whole = points["fraction"] == 1
-    assert (points.loc[whole, ["drop_examples_low", "drop_examples_high"]] == 0).all(axis=None)
-    assert (points["drop_examples_low"] <= points["drop_examples_high"]).all()
+    whole = cells["fraction"] == 1
+    assert (cells.loc[whole, ["drop_examples_low", "drop_examples_high"]] == 0).all(axis=None)
+    assert (cells["drop_examples_low"] <= cells["drop_examples_high"]).all()
     summary = read_summary(folder / "summary.csv")
     assert summary["beats_baseline"].nunique() == 1
     answer = results["one_answer"].iloc[0]

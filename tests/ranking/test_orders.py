@@ -1,11 +1,11 @@
-"""Head orders and how many heads a fraction makes constant."""
+"""Head orders."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from papa.ranking import constant_count, head_order
+from papa.ranking import drawn_from, head_order
 
 LAMBDAS = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
 
@@ -33,12 +33,7 @@ def test_lambda_order_without_lambda_is_refused() -> None:
         head_order("lambda", None, 2, 2)
 
 
-@pytest.mark.parametrize(("fraction", "count"), [(1, 0), (0.5, 72), (0.125, 126), (0.0625, 135), (0, 144)])
-def test_the_papers_fractions_of_bert_base(fraction: float, count: int) -> None:
-    assert constant_count(fraction, 144) == count
-
-
-def test_heads_are_whole() -> None:
-    """all-MiniLM-L6-v2 has 72 heads: 1/16 of them are 4.5."""
-    assert constant_count(1 / 16, 72) == 68
-    assert constant_count(1 / 8, 72) == 63
+def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared() -> None:
+    assert drawn_from("random", 7, (0, 3)) == {(0,): (7, 0), (3,): (7, 3)}
+    for order in ("lambda", "lambda_reversed", "first_to_last", "last_to_first"):
+        assert list(drawn_from(order, 7, (0, 3))) == [(0, 3)]

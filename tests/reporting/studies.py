@@ -24,7 +24,7 @@ def results(
     fractions: Sequence[float] = FRACTIONS,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pandas.DataFrame:
-    """One row per cell; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
+    """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
     rows = []
     for model in models:
         for task, metric in tasks:

@@ -52,7 +52,7 @@ def test_orders_are_told_apart_only_where_they_matter() -> None:
     (sentence,) = told(results(orders=orders))
     assert "λ" not in sentence
     (sentence,) = told(results(orders=orders, fractions=(1.0, 0.0625)))
-    assert sentence.startswith("With 1/16 (5.6 %) of the heads on their own attention, all-MiniLM-L6-v2 keeps ")
+    assert sentence.startswith("With 1/16 (5.6 %) of the heads input-dependent, all-MiniLM-L6-v2 keeps ")
     assert "% (λ ascending, drop " in sentence
     assert "% (random, drop " in sentence
 
@@ -80,7 +80,7 @@ def test_a_probe_that_learned_nothing_is_no_finding(changes: dict[str, float], r
     assert "keeps" not in sentence
     assert sentence.startswith(
         f"On reviews the study cannot tell what constant heads cost all-MiniLM-L6-v2: {reason} (accuracy 0.650 with "
-        "every head on its own attention"
+        "every head input-dependent"
     )
 
 

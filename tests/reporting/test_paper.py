@@ -27,7 +27,7 @@ def reference(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def test_points_meet_whatever_constants_or_order_cannot_change(tmp_path: Path) -> None:
+def test_cells_meet_whatever_constants_or_order_cannot_change(tmp_path: Path) -> None:
     path = reference(
         tmp_path,
         "google-bert/bert-base-uncased,cola,average,lambda,1,0.5,made up",
@@ -41,7 +41,7 @@ def test_points_meet_whatever_constants_or_order_cannot_change(tmp_path: Path) -
         ("lambda", "random"),
         (1.0, 0.5, 0.0),
     )
-    both = beside_paper(summarise(frame), read_reference(path).points)
+    both = beside_paper(summarise(frame), read_reference(path).scores)
     found = both.set_index(["constants", "order", "fraction"])[["paper_score", "paper_drop"]]
     for constants in ("average", "zeros"):
         for order in ("lambda", "random"):
@@ -63,10 +63,10 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
     summary = summarise(results()).set_index("fraction")
     summary.loc[1.0, ["mean", "low", "high"]] = (0.61, 0.60, 0.62)
     summary.loc[0.0, ["mean", "low", "high", "relative_drop"]] = (0.40, 0.38, 0.42, 0.344)
-    known = summary.reset_index(), read_reference(path).points
+    known = summary.reset_index(), read_reference(path).scores
     headings, rows = comparison_rows(*known)
     assert headings == [
-        "Own attention",
+        "Input-dependent",
         "Score",
         "Paper's score",
         "Difference",
@@ -78,10 +78,10 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
         ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "0.0"],
         ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
-    assert comparison_note(*known).startswith("2 of the study's 5 points can be compared.")
+    assert comparison_note(*known).startswith("2 of the study's 5 results can be compared.")
 
 
-def test_a_point_that_lines_share_is_compared_once(tmp_path: Path) -> None:
+def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
     path = reference(
         tmp_path,
         "a,cola,average,lambda,1,0.5,made up",
@@ -95,26 +95,26 @@ def test_a_point_that_lines_share_is_compared_once(tmp_path: Path) -> None:
         ("lambda", "random"),
         (1.0, 0.5, 0.0),
     )
-    known = summarise(frame), read_reference(path).points
+    known = summarise(frame), read_reference(path).scores
     _, rows = comparison_rows(*known)
     assert [row[:3] for row in rows] == [
         ["–", "–", "1"],
         ["average:mnli", "–", "0"],
         ["trained:average", "random", "1/2"],
     ]
-    assert comparison_note(*known).startswith("3 of the study's 7 points")
+    assert comparison_note(*known).startswith("3 of the study's 7 results")
 
 
-def test_a_reference_of_other_points_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_reference_of_other_cells_is_said_to_be_one(tmp_path: Path) -> None:
     path = reference(tmp_path, "all-MiniLM-L6-v2,another-task,average,lambda,1,0.5,made up")
-    known = summarise(results()), read_reference(path).points
+    known = summarise(results()), read_reference(path).scores
     assert comparison_rows(*known)[1] == []
-    assert comparison_note(*known).startswith("None of the study's 5 points can be compared")
+    assert comparison_note(*known).startswith("None of the study's 5 results can be compared")
 
 
-def test_encoders_that_share_the_last_part_of_their_names_are_two_points(tmp_path: Path) -> None:
+def test_encoders_that_share_the_last_part_of_their_names_are_two(tmp_path: Path) -> None:
     path = reference(tmp_path, "bert,reviews,average,lambda,1,0.5,made up")
-    known = summarise(results(("one/bert", "two/bert"))), read_reference(path).points
+    known = summarise(results(("one/bert", "two/bert"))), read_reference(path).scores
     assert [row[0] for row in comparison_rows(*known)[1]] == ["one/bert", "two/bert"]
 
 

@@ -15,7 +15,7 @@ from papa.reporting.paper import PaperReference
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.spec import StudySpec
-from tests.reporting.studies import markdown_of, results, study
+from tests.reporting.studies import results, study
 
 FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
 
@@ -136,11 +136,11 @@ def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path:
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    points = pandas.DataFrame(
+    scores = pandas.DataFrame(
         [("all-MiniLM-L6-v2", "reviews", "average", "lambda", 1.0, 0.987, "made up")],
         columns=["model", "task", "constants", "order", "fraction", "score", "source"],
     )
-    paper = PaperReference(points=points, notes=("A statement of the paper.",))
+    paper = PaperReference(scores=scores, notes=("A statement of the paper.",))
     write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(paper=paper))
     for name in ("report.md", "report.html"):
         text = (tmp_path / name).read_text()

@@ -55,7 +55,7 @@ METRICS = {
     "negative log-perplexity": {"negative_log_perplexity"},
 }
 
-Point = tuple[str, str, str, str, float]
+Cell = tuple[str, str, str, str, float]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Design:
     """A paper study as it is in its files."""
 
     study: StudySpec
-    scores: dict[Point, float]
+    scores: dict[Cell, float]
 
     @property
     def axes(self) -> tuple[set, ...]:
@@ -80,10 +80,10 @@ class Design:
 def design(number: str) -> Design:
     study = load_study(STUDIES / "paper" / f"{number}.yaml")
     assert study.reference is not None
-    points = read_reference(study.reference).points
-    keys = points[["model", "task", "constants", "order", "fraction"]].itertuples(index=False, name=None)
-    scores = dict(zip(keys, points["score"], strict=True))
-    assert len(scores) == len(points), f"{number}.csv has a point twice"
+    known = read_reference(study.reference).scores
+    keys = known[["model", "task", "constants", "order", "fraction"]].itertuples(index=False, name=None)
+    scores = dict(zip(keys, known["score"], strict=True))
+    assert len(scores) == len(known), f"{number}.csv has a cell twice"
     return Design(study, scores)
 
 
@@ -100,8 +100,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def printed(row: dict[str, str]) -> dict[Point, float]:
-    """The row of a table, as points of a study."""
+def printed(row: dict[str, str]) -> dict[Cell, float]:
+    """The row of a table, as cells of a study."""
     model = {"roberta-base": ROBERTA, "roberta-large": ROBERTA_LARGE}[row["model"]]
     constants = LABELS.get(row["matrices"], row["matrices"])
     fraction = 1.0 if row["matrices"] == "original" else 0.0

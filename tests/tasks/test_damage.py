@@ -11,7 +11,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published, reference, remove
 from tasks.mlflow_client import connect
-from tasks.mlflow_groups import RESULTS, Group, log_files
+from tasks.mlflow_runs import RESULTS, ParentRun, log_files
 from tasks.probe import SCORES, ProbeScores, ScoredSeed, read_scores
 from tasks.rank import ORDERS, read_orders
 from tests.reporting.studies import results, study
@@ -61,21 +61,21 @@ def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
     ranking = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1]]}))
     report = make(tmp_path / "results", "summary.csv", "0.6")
     task = study(results()).tasks[0]
-    group = Group("m", ENCODER, task, range(0), (), ("average:lambda",), (reference(ranking),))
+    parent = ParentRun("m", ENCODER, task, (), {}, {"average:lambda": reference(ranking)})
 
     def logged() -> set[str]:
         return {file.path for place in ("head_order", RESULTS) for file in client.list_artifacts(run, place)}
 
     flip(ranking / ORDERS, "1", "3")
     with pytest.raises(ArtifactError, match=f"{ORDERS} is damaged"):
-        log_files(client, run, group, reference(report))
+        log_files(client, run, parent, reference(report))
     assert logged() == set()
     remove(ranking)
     make(ranking, ORDERS, json.dumps({"lambda": [[0, 1]]}))
     flip(report / "summary.csv", "6", "7")
     with pytest.raises(ArtifactError, match=r"summary.csv is damaged"):
-        log_files(client, run, group, reference(report))
+        log_files(client, run, parent, reference(report))
     assert logged() == {"head_order/average.lambda"}
     remove(report)
-    log_files(client, run, group, reference(make(report, "summary.csv", "0.6")))
+    log_files(client, run, parent, reference(make(report, "summary.csv", "0.6")))
     assert logged() == {"head_order/average.lambda", f"{RESULTS}/summary.csv", f"{RESULTS}/metadata.json"}

@@ -26,14 +26,16 @@ import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, FeaturesSpec, FilesSource, LayoutSpec, RankingSpec, StudySpec, TaskSpec
+from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
-from tasks.aggregate import Aggregate, Averaged, Point
+from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.mlflow_groups import Group
+from tasks.mlflow_runs import ParentRun
 from tasks.probe import Probe
 from tasks.rank import Rank
+from tasks.results import ScoredCell
 from tasks.step import Step
 from tasks.tokenise import Tokenise
 from tasks.track import Track
@@ -70,8 +72,8 @@ STUDY = StudySpec.model_validate(
         "reference": __file__,
     }
 )
-POINT = Point("model", "text", "accuracy", "average", "lambda", 0.5, SCORES)
-GROUP = Group("model", ENCODER, TEXT, range(1), ("average",), ("average",), (CONSTANTS,))
+SCORED = ScoredCell(Cell("model", "text", "average", "lambda", 0.5), "accuracy", (SCORES,))
+PARENT = ParentRun("model", ENCODER, TEXT, (SCORED,), {"average": CONSTANTS}, {"average": CONSTANTS})
 EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint"),
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
@@ -85,13 +87,13 @@ EXAMPLES: tuple[Step, ...] = (
         "g",
         1.0,
         STUDY,
-        (POINT,),
+        (SCORED,),
         {("model", "text"): SCORES},
         {"text": CORPUS},
         (Averaged("model", ENCODER, TEXT, CONSTANTS),),
         {("model", "text"): CONSTANTS},
     ),
-    Track("k", 1.0, STUDY, SCORES, (POINT,), (GROUP,), "sqlite:///somewhere.db"),
+    Track("k", 1.0, STUDY, SCORES, (PARENT,), "sqlite:///somewhere.db"),
 )
 
 NAMES = "what people call it"
@@ -172,8 +174,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "track": {
         "study.execution.*": "only changes speed",
-        "groups.0.encoder.tokenizer_digest": "is not logged",
-        **{f"groups.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
+        "parents.0.encoder.tokenizer_digest": "is not logged",
+        **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
     },
 }
 
@@ -222,8 +224,6 @@ def other(value: Any, annotation: Any) -> Any:
             return f"other-{value}"
         case Path():
             return value.with_name("test_store.py")
-        case range():
-            return range(value.start, value.stop + 1)
         case (str() as first, *rest):
             return (f"other-{first}", *rest)
         case tuple():

@@ -10,8 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from papa.scores.intervals import over_examples
+from papa.spec import Order
+from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference
-from tasks.results import Point, results_table
+from tasks.results import ScoredCell, results_table
 
 ROWS = 80
 
@@ -39,7 +41,11 @@ def cell(
     return reference(folder), examples
 
 
-def test_a_point_has_the_intervals_of_all_its_seeds_and_its_own_baselines(tmp_path: Path) -> None:
+def scored(order: Order, fraction: float, *scores: ArtifactReference) -> ScoredCell:
+    return ScoredCell(Cell("model", "task", "average", order, fraction), "accuracy", scores)
+
+
+def test_a_cell_has_the_intervals_of_all_its_seeds_and_its_own_baselines(tmp_path: Path) -> None:
     full, full_examples = cell(tmp_path / "full", (0, 1), 0.9, 0)
     # One artifact serves both seeds, or each seed has one of its own.
     half, half_examples = cell(tmp_path / "half", (0, 1), 0.7, 36)
@@ -51,11 +57,17 @@ def test_a_point_has_the_intervals_of_all_its_seeds_and_its_own_baselines(tmp_pa
     }
     with published(tmp_path / "baseline", {}) as scratch:
         (scratch / "baseline.json").write_text(json.dumps(document))
-    same = ("model", "task", "accuracy", "average")
-    points = [Point(*same, order, 1.0, full) for order in ("lambda", "random")]
-    points += [Point(*same, "lambda", 0.5, half), *(Point(*same, "random", 0.0625, one) for one, _ in alone)]
-    frame = results_table(tuple(points), {("model", "task"): reference(tmp_path / "baseline")})
+    cells = [
+        scored("lambda", 1.0, full),
+        scored("random", 1.0, full),
+        scored("lambda", 0.5, half),
+        scored("random", 0.0625, *(one for one, _ in alone)),
+    ]
+    frame = results_table(cells, {("model", "task"): reference(tmp_path / "baseline")})
     assert len(frame) == 2 + 2 + 2 + 2
+    shared = frame[frame["fraction"] == 1].drop(columns="order")
+    assert len(shared) == 4, "cells that share a result have rows of their own"
+    assert len(shared.drop_duplicates()) == 2
     assert set(frame["heads"]) == {72}
     assert set(frame["one_answer"]) == {"negative"}
     assert frame.groupby("seed")["word_embeddings"].unique().map(list).to_dict() == {0: [0.6], 1: [0.7]}
@@ -77,8 +89,7 @@ def test_without_the_original_there_is_no_drop_over_examples(tmp_path: Path) -> 
     }
     with published(tmp_path / "baseline", {}) as scratch:
         (scratch / "baseline.json").write_text(json.dumps(document))
-    point = Point("model", "task", "accuracy", "average", "lambda", 0.0, found)
-    frame = results_table((point,), {("model", "task"): reference(tmp_path / "baseline")})
+    frame = results_table([scored("lambda", 0.0, found)], {("model", "task"): reference(tmp_path / "baseline")})
     assert frame["drop_examples_low"].isna().all()
     assert frame["score_examples_low"].lt(frame["score_examples_high"]).all()
     assert set(frame["one_answer"]) == {""}

@@ -15,12 +15,12 @@ import pandas
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import silent
-from papa.reporting.summary import summarise
+from papa.reporting.summary import LINE, summarise
+from papa.spec.cells import Cell
 from papa.storage.artifacts import published, reference
 from tasks.mlflow_client import connect, tracking_errors
-from tasks.mlflow_groups import Group
-from tasks.mlflow_runs import RunLogger
-from tasks.results import Point
+from tasks.mlflow_runs import ParentRun, RunLogger
+from tasks.results import ScoredCell
 from tasks.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
@@ -54,26 +54,23 @@ def log_study(
     """
     store.make()
     spec = study(frame).model_copy(update={"name": name})
-    points: list[Point] = []
-    groups: list[Group] = []
+    parents: list[ParentRun] = []
     for model, rows in frame.groupby("model", sort=False):
-        first = len(points)
-        points += _points(store, name, rows)
         encoder = EncoderReference(str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512)
-        groups.append(Group(str(model), encoder, spec.tasks[0], range(first, len(points)), (), ()))
+        parents.append(ParentRun(str(model), encoder, spec.tasks[0], _cells(store, name, rows), {}, {}))
     folder = store.folder("aggregate", name)
     with published(folder, {}) as scratch:
         frame.to_parquet(scratch / "results.parquet", index=False)
         summarise(frame).to_csv(scratch / "summary.csv", index=False)
     with tracking_errors(address):
         client: Any = connect(address)
-        logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder), points)
-        return logger.log(groups, silent)
+        logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder))
+        return logger.log(parents, silent)
 
 
-def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
-    points = []
-    for key, seeds in rows.groupby(["model", "task", "metric", "constants", "order", "fraction"], sort=False):
+def _cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[ScoredCell, ...]:
+    cells = []
+    for (metric, *key), seeds in rows.groupby(["metric", *LINE, "fraction"], sort=False):
         folder = store.folder("probe", "-".join(map(str, (name, *key))))
         document = {
             "scores": seeds[["seed", "score", "seconds"]].to_dict("records"),
@@ -86,8 +83,8 @@ def _points(store: Store, name: str, rows: pandas.DataFrame) -> list[Point]:
         }
         with published(folder, {}) as scratch:
             (scratch / "scores.json").write_text(json.dumps(document))
-        points.append(Point(*key, scores=reference(folder)))
-    return points
+        cells.append(ScoredCell(Cell(*key), metric, (reference(folder),)))
+    return tuple(cells)
 
 
 def logging_process(name: str, store: Path, address: str, *last: int) -> subprocess.Popen[str]:

@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import MARKERS, styled
+from papa.reporting.summary import LINE
 from papa.reporting.wording import axis_label, fraction_label, joined, varying
-
-_KEYS = ["model", "task", "constants", "order"]
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     lowest = float(summary["fraction"].min())
     first = summary.iloc[0]
     line = summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
-    originals = line.loc[line["fraction"] == 1.0, [*_KEYS, "mean", "beats_baseline"]].rename(
+    originals = line.loc[line["fraction"] == 1.0, [*LINE, "mean", "beats_baseline"]].rename(
         columns={"mean": "original"}
     )
-    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*_KEYS, "relative_drop"]]
-    pairs = originals.merge(dropped, on=_KEYS)
+    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*LINE, "relative_drop"]]
+    pairs = originals.merge(dropped, on=LINE)
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]

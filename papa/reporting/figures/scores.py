@@ -1,4 +1,4 @@
-"""Score against the share of heads that keep their own attention (paper, Figures 2, 5 and 6)."""
+"""Score against the share of heads that stay input-dependent (paper, Figures 2, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE_AXES = ("model", "constants", "order", "study")
 def scores_figure(summary: pandas.DataFrame) -> Figure:
     """One panel per task, one line per model, constants kind and head order, with 95 % intervals.
 
-    The study's fractions are evenly spaced, from all heads with their own attention (left) to none (right).
+    The study's fractions are evenly spaced, from all heads input-dependent (left) to none (right).
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
@@ -66,7 +66,7 @@ def _draw_task(panel: Axes, points: pandas.DataFrame, summary: pandas.DataFrame)
         )
     panel.set_title(str(points["task"].iloc[0]))
     panel.set_ylabel(metric_label(points.iloc[0]))
-    panel.set_xlabel("share of heads with their own attention")
+    panel.set_xlabel("share of heads that stay input-dependent")
     labels = [label.replace(" ", "\n", 1) for label in fraction_headings(summary).values()]
     panel.set_xticks(range(len(fractions)), labels)
     panel.set_xlim(-0.3, len(fractions) - 0.7)

@@ -1,0 +1,100 @@
+"""The cells of a study: which heads are constant in a cell, and which cells share one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from papa.ranking import Head
+from papa.spec.study import Order
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of a study; with each of the study's seeds it yields one score.
+
+    Attributes:
+        encoder: its label in tables.
+        task: its name.
+        constants: the label of the constant matrices.
+        order: the head order.
+        fraction: input-dependent fraction, the share of heads that stay input-dependent (paper, Section 3.1).
+    """
+
+    encoder: str
+    task: str
+    constants: str
+    order: Order
+    fraction: float
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Cell:
+        """The cell of a row of a table; its fraction, which a file may have rounded, to six decimals."""
+        return cls(str(row["model"]), row["task"], row["constants"], row["order"], round(float(row["fraction"]), 6))
+
+    def columns(self) -> dict[str, Any]:
+        """Its columns in tables (docs/results.md)."""
+        values = asdict(self)
+        return {"model": values.pop("encoder"), **values}
+
+    def result(self, heads_in_all: int | None = None) -> Result:
+        """Its result, which other cells may share.
+
+        Args:
+            heads_in_all: L·H: fractions that make equally many heads constant share a result; None takes fractions as
+                they are.
+        """
+        fraction = self.fraction
+        if heads_in_all is not None:
+            fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
+        constants = self.constants if fraction < 1 else None
+        return Result(self.encoder, self.task, constants, self.order if order_matters(fraction) else None, fraction)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What tells one result of a study from another; cells with equal results share one.
+
+    Attributes:
+        encoder, task, fraction: as of a cell.
+        constants: None with every head input-dependent, where they change nothing.
+        order: None with every head input-dependent or every head constant, where it changes nothing.
+    """
+
+    encoder: str
+    task: str
+    constants: str | None
+    order: Order | None
+    fraction: float
+
+
+def order_matters(fraction: float) -> bool:
+    """Whether some heads are constant and others not; else the head order changes nothing."""
+    return 0 < fraction < 1
+
+
+def constant_count(fraction: float, heads_in_all: int) -> int:
+    """How many heads are constant at an input-dependent fraction f: round((1 - f)·L·H).
+
+    Args:
+        fraction: 0..1.
+        heads_in_all: L·H.
+    """
+    return round((1 - fraction) * heads_in_all)
+
+
+def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
+    """The constant heads at an input-dependent fraction: the first of the head order.
+
+    Args:
+        order: all heads, the first to become constant first (``papa.ranking.head_order``).
+        fraction: 0..1.
+    """
+    return tuple(order[: constant_count(fraction, len(order))])
+
+
+def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:
+    """How many heads are constant at each fraction at which some are and others are not: only there orders differ."""
+    counts = {fraction: constant_count(fraction, heads_in_all) for fraction in fractions}
+    return {fraction: count for fraction, count in counts.items() if 0 < count < heads_in_all}
