@@ -78,8 +78,8 @@ def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path
         return
     raise CapacityError(
         f"the features of {inputs.encoder_label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of "
-        f"{at_once} workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or set "
-        f"execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
+        f"{at_once} workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or "
+        f"set execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
     )
 
 
