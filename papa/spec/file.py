@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,12 @@ _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 def registry() -> dict[str, dict[str, Any]]:
     """The tasks known by name, as mappings that a study may override key by key."""
     text = (files("papa") / "corpora" / "registry.yaml").read_text()
+    return deepcopy(_parsed(text))
+
+
+@cache
+def _parsed(text: str) -> Any:
+    # Every task of every study asks, and parsing takes 30 ms.
     return yaml.safe_load(text)
 
 
