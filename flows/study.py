@@ -59,7 +59,8 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
     @flow(
         name=FLOW,
         flow_run_name="{study}",
-        task_runner=ThreadPoolTaskRunner(max_workers=_THREADS),
+        # Prefect types its own runner by a future of its own.
+        task_runner=ThreadPoolTaskRunner(max_workers=_THREADS),  # type: ignore[arg-type]
         persist_result=False,
     )
     def run_study(

@@ -214,12 +214,13 @@ def study_experiment(client: MlflowClient, name: str, store: Store, *, note: str
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
     found = client.get_experiment_by_name(name)
+    assert found is not None, "it was there, or another process has just made it"
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return found.experiment_id
 
 
-def settled(write: Callable[[], None]) -> None:
+def settled(write: Callable[[], object]) -> None:
     """Write what may be written once; where another process wrote the same meanwhile, MLflow refuses, and the second
     time it finds it there.
     """

@@ -71,7 +71,7 @@ def submit(step: Step, session: Session, after: list[PrefectFuture[Any]]) -> Pre
         refresh_cache=not step.is_complete(session.store),
         retry_condition_fn=retry,
     )
-    return task_of_stage.submit(step, session, wait_for=after)
+    return task_of_stage.submit(step, session, wait_for=after, return_state=False)
 
 
 def worth_retrying(error: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -35,7 +36,7 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
         _node_ip_address="127.0.0.1",
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         object_store_memory=_OBJECT_STORE_BYTES,
         _temp_dir=str(temporary),
     )
@@ -121,7 +122,7 @@ def join(address: str) -> Any:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=True, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=True, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = " ".join(str(error).split())
         if "version mismatch" in why.lower():

@@ -19,7 +19,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     order = HeadOrder("every second head first", lambda heads, lambdas, seed: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", order)
     graph = graph_of(orders=["every_second", "first_to_last"], fractions=[0.5])
-    heads = {cell.order: step.heads for cell in graph.cells for step in steps(cell)}
+    heads = {cell.order: step.heads for cell, nodes in graph.cells.items() for step in steps(nodes)}
     assert heads["every_second"] == tuple((layer, head) for layer in range(6) for head in range(0, 12, 2))
     assert heads["first_to_last"] == tuple((layer, head) for layer in range(3) for head in range(12))
     assert "rank" not in {node.stage for node in graph.nodes}, "it needs no λ"

@@ -15,7 +15,7 @@ from papa.reporting.paper import PaperReference
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.spec import StudySpec
-from tests.reporting.studies import results, study
+from tests.reporting.studies import markdown_of, results, study
 
 FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
 
