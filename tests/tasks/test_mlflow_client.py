@@ -22,8 +22,8 @@ import pytest
 
 from papa.errors import PapaError, TransientError
 from tasks.mlflow_client import TrackingError, check_tracking, connect
-from tasks.mlflow_results import logged_results
 from tasks.store import MARKER, Store
+from tasks.track import logged_results
 from tests.integration.service import Service
 from tests.integration.services import mlflow_server
 from tests.reporting.studies import results
