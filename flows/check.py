@@ -13,7 +13,7 @@ from functools import partial
 
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
-from flows.graph import Graph
+from flows.graph import Graph, plan_study
 from flows.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -23,7 +23,6 @@ from flows.inputs import (
     resolve_inputs,
     run_concurrently,
 )
-from flows.plan import plan_study
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
 from papa.encoders.reference import EncoderReference, load_tokenizer

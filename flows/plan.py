@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from flows.costs import expected_rates, feature_bytes, gpu, measured_rates, one_core, seconds_of
-from flows.graph import Graph, Node
+from flows.check import Checked
+from flows.costs import expected_rates, feature_bytes, gpu, measured_rates, one_core
+from flows.graph import PlannedStep, longest_chain, plan_study
 from flows.progress import duration
-from papa.storage.artifacts import ArtifactReference
 from tasks.store import Store
-
-if TYPE_CHECKING:
-    from flows.check import Checked
-
-State = Literal["cached", "to run"]
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """One step of a plan.
-
-    Attributes:
-        stage, name: which.
-        state: whether its artifact is there.
-        seconds: about how long one worker needs; 0 where it is there.
-    """
-
-    stage: str
-    name: str
-    state: State
-    seconds: float
 
 
 def show_plan(
@@ -95,42 +72,6 @@ def show_plan(
             highlight=False,
             soft_wrap=True,
         )
-
-
-def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[PlannedStep]:
-    """Walk the graph as the flow would, reading the store alone.
-
-    A step is cached if everything it builds on is and its own artifact is complete. Where something it builds
-    on has to run, its key is not known yet and it counts as to run.
-    """
-    references: dict[Node, ArtifactReference] = {}
-    keys: set[str] = set()
-    plan = []
-    for node in graph.nodes:
-        state: State = "to run"
-        if all(need in references for need in node.needs):
-            step = node.step([references[need] for need in node.needs])
-            if step.key in keys:
-                # Two nodes with the same key are one step: it runs once.
-                if step.is_complete(store):
-                    references[node] = store.reference(step.stage, step.key)
-                continue
-            keys.add(step.key)
-            if step.is_complete(store):
-                state = "cached"
-                references[node] = store.reference(step.stage, step.key)
-        seconds = 0.0 if state == "cached" else seconds_of(node.stage, node.flops, rates)
-        plan.append(PlannedStep(node.stage, node.name, state, seconds))
-    return plan
-
-
-def longest_chain(graph: Graph, plan: Sequence[PlannedStep], workers: int) -> float:
-    """Seconds of the longest chain of steps that wait for each other; an average is shared by all workers."""
-    own = {step.name: step.seconds / (workers if step.stage == "average" else 1) for step in plan}
-    until: dict[Node, float] = {}
-    for node in graph.nodes:
-        until[node] = own.get(node.name, 0.0) + max((until[need] for need in node.needs), default=0.0)
-    return max(until.values(), default=0.0)
 
 
 def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:

@@ -1,66 +1,19 @@
-"""Run a checked study: its workers, Prefect's server, the flow, and at the end its table and where things lie."""
+"""Run a checked study: Prefect's server, the flow, and at the end its table and where things lie."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.check import Checked, cluster_address
-from flows.graph import Graph
+from flows.check import Checked
 from flows.progress import StudyProgress
 from flows.server import check_server, start_own_server
-from papa.spec import StudySpec
-from papa.workers import WorkerPool
-from tasks.mlflow_client import check_tracking, tracking_address, without_password
+from flows.startup import ready_study
+from tasks.mlflow_client import tracking_address, without_password
 from tasks.store import Store
-
-
-@dataclass(frozen=True)
-class ReadyStudy:
-    """A study that can start.
-
-    Attributes:
-        spec: its specification, resolved.
-        graph: its steps.
-        store: where its artifacts are kept.
-        pool: its workers; where there is something to compute, they are on their way up.
-        progress: where its progress is shown.
-    """
-
-    spec: StudySpec
-    graph: Graph
-    store: Store
-    pool: WorkerPool
-    progress: StudyProgress
-
-
-@contextmanager
-def ready_study(
-    checked: Checked, store: Store, progress: StudyProgress, *, workers: int | None, ray_address: str | None
-) -> Iterator[ReadyStudy]:
-    """Inside the block the study can start; its workers end with the block.
-
-    Args:
-        checked: the study, looked at.
-        store: its store, made.
-        progress: where its progress is shown.
-        workers, ray_address: as on the command line.
-
-    Raises:
-        PapaError: MLflow cannot be used.
-    """
-    spec = checked.inputs.study
-    address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
-    with WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote) as pool:
-        if checked.to_run:
-            check_tracking(tracking_address(store), spec.name)
-            pool.begin()
-        yield ReadyStudy(spec, checked.graph, store, pool, progress)
 
 
 def run_checked(

@@ -29,7 +29,7 @@ from flows.environment import quiet_engines
 from flows.graph import Node
 from flows.processes import FLOW, Process, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
-from flows.run import ReadyStudy, ready_study
+from flows.startup import ReadyStudy, ready_study
 from papa.errors import PapaError
 from papa.spec import StudySpec
 from papa.spec.file import load_study

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import ArtifactError
+from papa.storage.address import Address, store_at
 from papa.storage.artifacts import ArtifactReference, is_complete, metadata_below, reference, sha256_of_json
 from papa.storage.atomic import MARK
 from papa.storage.metadata import DIGEST
-from papa.storage.store import Address, store_at
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from papa.storage.address import store_at
 from papa.storage.artifacts import metadata_below
 from papa.storage.atomic import MARK
-from papa.storage.store import StoredFile, store_at
+from papa.storage.store import StoredFile
 from tasks.store import KEY, STAGE, Store
 
 _RESULTS = ("aggregate", "track")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import ArtifactError, PapaError
+from papa.storage.address import Address, store_at
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
-from papa.storage.store import Address, store_at
 
 __all__ = [
     "Address",

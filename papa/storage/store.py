@@ -1,4 +1,4 @@
-"""Where artifacts lie: one interface, whatever lies behind an address, and the choice of what answers it.
+"""Where artifacts lie: one interface, whatever lies behind an address (``papa.storage.address``).
 
 ``papa.storage.local`` keeps artifacts in a folder, ``papa.storage.remote`` behind a URI that fsspec knows. Nothing else
 asks which of them it deals with; ``tests/storage/laws.py`` holds both to the same laws.
@@ -6,7 +6,6 @@ asks which of them it deals with; ``tests/storage/laws.py`` holds both to the sa
 
 from __future__ import annotations
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -15,10 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from papa.errors import ArtifactError
 from papa.storage.metadata import METADATA
-
-Address = str | Path
 
 
 @dataclass(frozen=True)
@@ -122,22 +118,3 @@ class ArtifactStore(ABC):
     @abstractmethod
     def remove(self) -> None:
         """Remove all that lies here, a single file too; nobody sees a part of an artifact."""
-
-
-def store_at(address: Address) -> ArtifactStore:
-    """What lies at an address: a folder of this machine, or a URI such as ``s3://bucket/prefix``.
-
-    Raises:
-        ArtifactError: the address is neither.
-    """
-    text = str(address).removeprefix("file://")
-    if "://" in text:
-        # Not at the top: fsspec takes a while to import, and both build on the interface.
-        from papa.storage.remote import RemoteStore
-
-        return RemoteStore(text.rstrip("/"))
-    if re.match(r"[a-z][a-z0-9+.-]+:", text):
-        raise ArtifactError(f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix")
-    from papa.storage.local import LocalStore
-
-    return LocalStore(os.path.abspath(Path(text).expanduser()))

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.graph import Graph, Node
-from flows.plan import plan_study
+from flows.graph import Graph, Node, plan_study
 from flows.progress import StudyProgress
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder

@@ -9,8 +9,8 @@ import pytest
 
 from flows.build import build_graph
 from flows.costs import expected_rates
+from flows.graph import longest_chain, plan_study
 from flows.inputs import check_inputs
-from flows.plan import longest_chain, plan_study
 from papa.errors import CheckError
 from papa.spec.file import load_study
 from tasks.store import Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from papa.storage.address import store_at
 from papa.storage.artifacts import published
 from papa.storage.cache import cache_folder
 from papa.storage.filesystem import filesystem
-from papa.storage.store import store_at
 
 MEGABYTE = 2**20
 

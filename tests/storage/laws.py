@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
+from papa.storage.address import store_at
 from papa.storage.artifacts import (
     borrowed,
     complete_below,
@@ -26,7 +27,6 @@ from papa.storage.artifacts import (
     verify,
 )
 from papa.storage.metadata import METADATA
-from papa.storage.store import store_at
 from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors, text
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
+from papa.storage.address import store_at
 from papa.storage.artifacts import complete_below, remove, verify
-from papa.storage.store import store_at
 from tests.storage.files import names, publish
 from tests.storage.hostile import HostileLaws
 

@@ -1,0 +1,30 @@
+"""Addresses of artifacts, and the choice of what answers one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from papa.errors import ArtifactError
+from papa.storage.local import LocalStore
+from papa.storage.store import ArtifactStore
+
+Address = str | Path
+
+
+def store_at(address: Address) -> ArtifactStore:
+    """What lies at an address: a folder of this machine, or a URI such as ``s3://bucket/prefix``.
+
+    Raises:
+        ArtifactError: the address is neither.
+    """
+    text = str(address).removeprefix("file://")
+    if "://" in text:
+        # Not at the top: fsspec takes a while to import.
+        from papa.storage.remote import RemoteStore
+
+        return RemoteStore(text.rstrip("/"))
+    if re.match(r"[a-z][a-z0-9+.-]+:", text):
+        raise ArtifactError(f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix")
+    return LocalStore(os.path.abspath(Path(text).expanduser()))
