@@ -30,7 +30,7 @@ WINDOW = 256
 
 
 def averaged(inputs: int) -> None:
-    """Average full-length random inputs at BERT-base's size, S=256, 2,048 tokens a batch."""
+    """Average full-length random inputs at BERT-base's size, S=256, 2,048 tokens per batch."""
     import torch
 
     from benchmarks.setting import base_sized, full_batch

@@ -75,7 +75,7 @@ class _EncoderOnTask:
         )
 
     def parent_run(self, known: Mapping[Node, ArtifactReference]) -> ParentRun:
-        """What MLflow is told of it."""
+        """What MLflow keeps of it."""
         constants = {label: known[node] for label, node in self.constants.items()}
         # One ranking serves every kind of constants.
         rankings = dict.fromkeys(constants, known[self.ranking]) if self.ranking else {}
@@ -187,7 +187,7 @@ class _Builder:
         )
 
     def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Node, ...]:
-        """The nodes of a cell's result: one for all seeds, or one a seed where each has its own constant heads."""
+        """The nodes of a cell's result: one for all seeds, or one per seed where each has its own constant heads."""
         result = cell.result(encoder.layers * encoder.heads)
         order = result.order or _ANY_ORDER
         corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)

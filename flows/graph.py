@@ -46,7 +46,7 @@ class Graph:
 
     Attributes:
         nodes: the last two are the aggregation and the tracking.
-        cells: what scores each cell, encoder by encoder, task by task: one node for all seeds, or one a seed where
+        cells: what scores each cell, encoder by encoder, task by task: one node for all seeds, or one per seed where
             each has its own constant heads. Cells that share a result share its nodes.
     """
 

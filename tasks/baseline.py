@@ -62,7 +62,7 @@ class BaselineScores:
 
     Attributes:
         always_one_answer: the best score that one answer for every example gets.
-        word_embeddings: the probe's scores on word embeddings, one a seed.
+        word_embeddings: the probe's scores on word embeddings, one per seed.
         seconds: that the step took.
     """
 

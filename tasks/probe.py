@@ -190,7 +190,7 @@ class ProbeScores:
     """What the stage found: the file ``scores.json``.
 
     Attributes:
-        scores: one a seed.
+        scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
         unseen_share: the share of the entries of C asked for that the average never saw; None without replacement.
             The file names it "coverage".

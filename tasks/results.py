@@ -26,7 +26,7 @@ class ScoredCell:
     Attributes:
         cell: which.
         metric: its task's.
-        scores: artifacts of stage ``probe``: one for all seeds, or one a seed. Cells that share a result share them.
+        scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
     """
 
     cell: Cell

@@ -69,7 +69,7 @@ def train_lambda(
             an order by λ and how many of its first heads are constant.
         of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes, each with
             ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
-        progress: told (rows done, rows) over all epochs.
+        progress: called with (rows done, rows) over all epochs.
 
     Raises:
         SpecError: the loss is no longer a number.

@@ -1,4 +1,4 @@
-"""From a study to its graph: which cells share a step, and which have one a seed."""
+"""From a study to its graph: which cells share a step, and which have one per seed."""
 
 from __future__ import annotations
 
