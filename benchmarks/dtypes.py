@@ -15,8 +15,8 @@ from benchmarks.document import put, table
 from benchmarks.setting import encoder, setting
 from benchmarks.stages import SEEDS
 from papa.probes.evaluate import evaluate_cell
+from papa.probes.feature_sources import feature_bytes
 from papa.probes.features import FeatureDtype
-from papa.probes.sources import feature_bytes
 from papa.spec import ExecutionSpec, FeaturesSpec
 
 THREADS = 2

@@ -17,7 +17,7 @@ from typing import Any
 from papa.storage.address import store_at
 from papa.storage.artifacts import metadata_below
 from papa.storage.atomic import MARK
-from papa.storage.store import StoredFile
+from papa.storage.interface import StoredFile
 from tasks.store import KEY, STAGE, Store
 
 _RESULTS = ("aggregate", "track")

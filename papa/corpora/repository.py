@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeGuard
 
 from papa.errors import DataError, HubUnreachableError
-from papa.hub import PATIENCE, download_bar, hub_errors
+from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.spec import HubSource
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
 

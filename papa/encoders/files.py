@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import EncoderError
-from papa.hub import PATIENCE, download_bar, hub_errors
+from papa.hub_errors import PATIENCE, download_bar, hub_errors
 
 CONFIGURATION = "config.json"
 TOKENIZER_FILES = (

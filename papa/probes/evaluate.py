@@ -21,12 +21,12 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError
+from papa.probes.feature_sources import FeatureSource, StreamedFeatures, feature_bytes, stored
 from papa.probes.features import FeatureModel, check_disk
 from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.masked import MaskedProbe
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
-from papa.probes.sources import FeatureSource, StreamedFeatures, feature_bytes, stored
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import Progress, silent
 from papa.ranking import Head

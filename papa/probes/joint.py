@@ -22,11 +22,11 @@ from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
+from papa.probes.feature_sources import active_dropout
 from papa.probes.features import count_tokens
 from papa.probes.minibatches import Part, minibatches, part_tokens, parts_of, seed_of, window_rows
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
-from papa.probes.sources import active_dropout
 from papa.probes.training import adamw, clip_gradients
 from papa.progress import Progress
 from papa.spec import ProbeSpec

@@ -18,11 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.errors import SpecError
+from papa.probes.feature_sources import FeatureSource
 from papa.probes.features import count_tokens
 from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
-from papa.probes.sources import FeatureSource
 from papa.progress import Progress, silent
 from papa.scores.metrics import scored
 from papa.spec import Metric, ProbeSpec

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from papa.errors import ArtifactError
+from papa.storage.interface import ArtifactStore
 from papa.storage.local import LocalStore
-from papa.storage.store import ArtifactStore
 
 Address = str | Path
 

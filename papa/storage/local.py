@@ -20,8 +20,8 @@ from typing import Any
 
 from papa.errors import ArtifactError
 from papa.storage.atomic import MARK, aside, scratch_beside, write_atomically
+from papa.storage.interface import ArtifactStore, StoredFile
 from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes
-from papa.storage.store import ArtifactStore, StoredFile
 
 
 class LocalStore(ArtifactStore):

@@ -28,8 +28,8 @@ from fsspec import AbstractFileSystem
 from papa.errors import ArtifactError
 from papa.storage.cache import cache_folder, copies_of, copy_of, local_name, scratch_folder
 from papa.storage.filesystem import filesystem, put_new, read, storage_errors, within, without_bucket
+from papa.storage.interface import ArtifactStore, StoredFile
 from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes, parse_metadata
-from papa.storage.store import ArtifactStore, StoredFile
 
 _ANSWER_SECONDS = 15.0
 

@@ -12,8 +12,8 @@ import torch
 from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
+from papa.probes.feature_sources import stored
 from papa.probes.probes import SequenceProbe
-from papa.probes.sources import stored
 from papa.probes.training import train_probes
 from papa.spec import TaskSpec
 
