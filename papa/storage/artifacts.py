@@ -3,8 +3,8 @@
 An artifact is a directory of data files plus ``metadata.json``. It appears whole, so it is complete if and only if its
 metadata is there. The metadata carries the SHA-256 of every data file; reading verifies.
 
-Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>`` (``papa.storage.interface``). What
-lies behind a URI is fetched into this machine's cache before it is read.
+Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>``. What lies behind a URI is
+fetched into this machine's cache before it is read.
 """
 
 from __future__ import annotations
