@@ -290,7 +290,7 @@ def test_the_deployed_flow_needs_its_parameters_alone(first: Finished, store: Pa
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(store / "studies" / "small")
-    run = flow_runs(store)[-1]
+    run = own_flow_runs(store)[-1]
     assert run.name == "small"
     assert {"small", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(run.tags)
     assert {step.state for step in run.steps.values()} == {"Cached"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pandas
 import pytest
 
+from flows.check import check_study
+from papa.spec.file import load_study
 from papa.storage.artifacts import verify
+from tasks.locks import claimed
 from tasks.store import Store
 from tasks.unused import Findings, survey
 from tests.flows.conftest import SMALL, Finished, finish, start, write_study
@@ -51,14 +55,44 @@ def results(root: Path) -> pandas.DataFrame:
 
 
 def test_on_one_machine_no_step_is_made_twice(tmp_path: Path) -> None:
-    study, store = write_study(tmp_path, STUDY), tmp_path / "store"
-    both = run_both(study, str(store), {}, {})
+    study, store = write_study(tmp_path, STUDY), Store(tmp_path / "store")
+    store.make()
+    first = check_study(load_study(Path(study)), store).graph.nodes[0].step([])
+    command = ("run", study, "--store", store.address)
+    with claimed(store, f"{first.stage}-{first.key}"):
+        processes = [start(*command), start(*command)]
+        # Both meet at a step that another holds.
+        before = [until(process, f"{first.name}: waits for another run") for process in processes]
+    both = [ended(process, lines) for process, lines in zip(processes, before, strict=True)]
     counts = started(*both)
     assert len(counts) == 10
     assert set(counts.values()) == {1}, counts
-    assert any("waits for another run" in run.err for run in both)
-    everything_is_whole(Store(store))
-    assert len(results(store)) == 2 * 3 * 2
+    everything_is_whole(store)
+    assert len(results(store.root)) == 2 * 3 * 2
+
+
+def until(process: subprocess.Popen[str], sentence: str) -> str:
+    """What a process writes to its error stream up to a sentence."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if sentence in line:
+            break
+    else:
+        pytest.fail("".join(lines))
+    return "".join(lines)
+
+
+def ended(process: subprocess.Popen[str], before: str) -> Finished:
+    """A process after its end, of whose error stream ``before`` was read."""
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        err, out = before + process.stderr.read(), process.stdout.read()
+        finished = Finished(process.wait(), out, err)
+    assert finished.code == 0, finished.err
+    return finished
 
 
 def test_on_two_machines_nothing_mixes(
