@@ -21,8 +21,8 @@ TINY = {
     "tasks": [{"name": "reviews", "train_rows": 64, "validation_rows": 32, "probe": {"epochs": 1}}],
     "seeds": [0],
 }
-ONE = {"constants": ["identity"], "orders": ["first_to_last"], "fractions": [0.5]}
-MANY = {
+ONE: dict[str, list[Any]] = {"constants": ["identity"], "orders": ["first_to_last"], "fractions": [0.5]}
+MANY: dict[str, list[Any]] = {
     "constants": ["identity", "toeplitz", "zeros"],
     "orders": ["first_to_last", "last_to_first", "random"],
     "fractions": [0.75, 0.5, 0.25, 0.125],
@@ -34,7 +34,7 @@ def around(name: str, cells: Mapping[str, list[Any]], folder: Path) -> tuple[flo
     path, store = folder / f"{name}.yaml", folder / f"{name}-store"
     path.write_text(yaml.safe_dump({"name": name, **TINY, **cells}))
     papa = Path(sys.executable).parent / "papa"
-    command = [papa, "run", path, "--store", store, "--workers", "1"]
+    command = [str(papa), "run", str(path), "--store", str(store), "--workers", "1"]
     spent = seconds(lambda: subprocess.run(command, check=True, capture_output=True))
     own = [artifact["seconds"] for artifact in Store(store).metadata("probe")]
     assert len(own) == len(list(itertools.product(*cells.values())))

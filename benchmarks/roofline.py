@@ -48,7 +48,9 @@ def roofline_rows(settings: dict[str, Setting], folder: Path) -> Iterator[Measur
             for _ in range(3):
                 peak, spent = matrix_product_flops(), seconds(work)
                 rate = encoder_flops(setting, last_layer=last) / spent
-                shares.append(rate / peak), rates.append(rate), peaks.append(peak)
+                shares.append(rate / peak)
+                rates.append(rate)
+                peaks.append(peak)
             yield Measured(
                 f"{stage}, {setting.name}, share of matrix-product FLOP/s",
                 statistics.median(rates) / 1e9,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.ragged import PackedTokens
+from papa.corpora.sources import Split
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
@@ -53,11 +55,11 @@ def plain_model() -> PreTrainedModel:
 def base_sized(attention: str) -> PreTrainedModel:
     """A model of BERT-base's size with random weights."""
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=1000, max_position_embeddings=512, attn_implementation=attention)
-    return BertModel(config, add_pooling_layer=False).eval().requires_grad_(False)
+    options: dict[str, Any] = {"vocab_size": 1000, "max_position_embeddings": 512, "attn_implementation": attention}
+    return BertModel(BertConfig(**options), add_pooling_layer=False).eval().requires_grad_(False)
 
 
-TASKS = {
+TASKS: dict[str, dict[str, Any]] = {
     "cola": {"name": "cola", "slots": 64, "folder": "cola"},
     "ud": {"name": "ud_pos", "slots": 128, "folder": "ud_ewt", "columns": {"words": "tokens", "label": "pos_tags"}},
     "rte": {"name": "rte", "slots": 256, "folder": "rte"},
@@ -95,7 +97,7 @@ def full_batch(inputs: int, slots: int) -> MicroBatch:
     return MicroBatch.of(np.arange(inputs), tokens)
 
 
-def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:
+def padded_batches(setting: Setting, split: Split = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:
     """The split in its own order, every input padded to S slots."""
     part = setting.corpus.split(split)
     for start in range(0, len(part), size):
@@ -110,7 +112,7 @@ def padded_batches(setting: Setting, split: str = "train", size: int = PLAIN_BAT
             ("attention_mask", ones),
         ):
             full = torch.zeros(shape, dtype=torch.long)
-            full[compact.inputs_of_tokens, compact.token_slots] = values
+            full[compact.inputs_of_tokens, compact.slot_ids] = values
             batch[name] = full
         yield batch
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +122,7 @@ def probing(
     setting: Setting, folder: Path, constants: ConstantMatrices | None = None, heads: Sequence[Head] = ()
 ) -> None:
     """Our cell: features once, all seeds, all epochs."""
-    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
     if constants is None:
         evaluate_cell(encoder(), setting.corpus, setting.task, SEEDS, **options)
         return
@@ -150,18 +152,18 @@ def plain_ranking(setting: Setting, constants: Tensor) -> None:
 
 def stage_rows(settings: dict[str, Setting], folder: Path) -> Iterator[Measured]:
     """Averaging and features on three corpora; λ, probing and the whole study on CoLA."""
-    for setting, target in zip(settings.values(), (5, 7, 5), strict=True):
+    for setting, target in zip(settings.values(), (5.0, 7.0, 5.0), strict=True):
         yield in_turn(
             f"averaging, {setting.name}",
-            lambda s=setting: average(s),
-            lambda s=setting: plain_average(s),
+            partial(average, setting),
+            partial(plain_average, setting),
             target=target,
         )
     for setting, target in zip(settings.values(), (4.5, 5.5, 3.5), strict=True):
         yield in_turn(
             f"features, {setting.name}",
-            lambda s=setting: features(s, folder),
-            lambda s=setting: plain_features(s),
+            partial(features, setting, folder),
+            partial(plain_features, setting),
             target=target,
         )
     cola = settings["cola"]
@@ -205,7 +207,7 @@ def whole_study(setting: Setting, folder: Path) -> Measured:
         epochs = setting.task.probe.epochs * len(SEEDS)
         for fraction in FRACTIONS:
             heads = constant_heads(order, fraction)
-            spent += epochs * seconds(lambda h=heads: plain_probing_epoch(setting, matrices if h else None, h))
+            spent += epochs * seconds(partial(plain_probing_epoch, setting, matrices if heads else None, heads))
         return spent
 
     spent, plainly_spent = seconds(ours), plain()

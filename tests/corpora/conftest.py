@@ -132,7 +132,7 @@ def corpus_maker(place: Path, encoder: EncoderReference) -> Callable[..., Tokeni
 
 
 @pytest.fixture
-def cola(shared: Path, make_task: Make) -> TaskSpec:
+def cola(shared: Path, make_task: Callable[..., TaskSpec]) -> TaskSpec:
     folder = shared / "data" / "cola"
     columns = {"text": "sentence", "label": "label"}
     return make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
