@@ -41,7 +41,7 @@ def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> dict[tuple[str, str], Any]:
     """What the study finds where nothing happens to it."""
-    store = place / "undisturbed"
+    store = place / "calm-store"
     with papa_run(place / "calm", yaml.safe_dump(STUDY), {}, "--store", str(store)) as study:
         to_the_end(study)
     return findings(str(store))
