@@ -26,15 +26,14 @@ class FrozenLinear:
     Gradients pass through to x, dX = dY W, and nothing is kept for them but W.
 
     Args:
-        linear: float32, on a CPU; it stays as it is, and is not looked at again.
+        linear: float32, on a CPU; it stays as it is.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
         # A copy that is made in inference mode could serve no pass with gradients.
         with torch.inference_mode(False), torch.no_grad():
-            self._weight = linear.weight.to(torch.bfloat16)
-            self._bias = None if linear.bias is None else linear.bias.clone()
-            self._forward = _arranged(self._weight)
+            self._forward = _arranged(linear.weight)
+        self._linear = linear
 
     def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         """The map of x, which is of any floating dtype, in bfloat16."""
@@ -42,7 +41,7 @@ class FrozenLinear:
 
     def product(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         """x Wᵀ + b."""
-        return _product(x, self._forward, self._bias)
+        return _product(x, self._forward, self._linear.bias)
 
     def gradient(self, of_outputs: Float[Tensor, "... outputs"]) -> Float[Tensor, "... inputs"]:
         """dY W."""
@@ -51,7 +50,7 @@ class FrozenLinear:
     @cached_property
     def _backward(self) -> Tensor:
         with torch.inference_mode(False), torch.no_grad():
-            return _arranged(self._weight.T.contiguous())
+            return _arranged(self._linear.weight.T)
 
 
 class _FrozenProduct(torch.autograd.Function):
@@ -68,8 +67,8 @@ class _FrozenProduct(torch.autograd.Function):
 
 
 def _arranged(weight: Float[Tensor, "outputs inputs"]) -> Tensor:
-    """The weights in the order of the machine's own matrix instructions."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
+    """The weights in bfloat16, in the order of the machine's own matrix instructions."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16).contiguous(), _TOKENS)
 
 
 def _product(x: Tensor, arranged: Tensor, bias: Tensor | None) -> Tensor:
