@@ -92,7 +92,8 @@ def _position_scores(
         scores = (query @ positions.to(query.dtype).transpose(-1, -2)).gather(-1, relative.expand(pairs))
     if projections.position_query is not None:
         positions = split_heads(getattr(module, projections.position_query)(embeddings), query.shape[-1])
-        by_key = (key @ positions.to(key.dtype).transpose(-1, -2)).gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
+        by_position = key @ positions.to(key.dtype).transpose(-1, -2)
+        by_key = by_position.gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
         scores = by_key if scores is None else scores + by_key
     return scores
 
