@@ -74,6 +74,10 @@ def check_study(
     Raises:
         CheckError: it cannot run; the message lists every problem.
     """
+    cluster = cluster_address(study, ray_address)
+    if cluster and study.precision == "auto":
+        # What its workers' machines can do is not known here.
+        study = study.model_copy(update={"precision": "float32"})
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
     problems, texts = resolved.problems, named_texts(study)
     problems += _tokenizers(resolved)
@@ -99,7 +103,7 @@ def check_study(
                 previews[text] = one
                 unchecked += [f"{texts[text]}: {one.unchecked}"] if one.unchecked else []
     resolved.rows = {text: one.rows for text, one in previews.items() if one.rows}
-    here = not for_plan and cluster_address(study, ray_address) is None
+    here = not for_plan and cluster is None
     capacity = partial(_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
     if problems:
         raise CheckError([*problems, *(capacity() if here else [])])

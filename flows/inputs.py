@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from flows.costs import Size, size_of
 from papa.encoders.files import has_weights, weight_patterns
-from papa.encoders.reference import EncoderReference, check_precision, describe_encoder, known_shape, resolve_encoder
+from papa.encoders.precision import check_precision, chosen_precision
+from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 
@@ -138,13 +139,15 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
         import datasets  # noqa: F401 — once and here instead of by several threads
     import transformers  # noqa: F401
 
+    device = _device(study)
+    precisions = {spec: chosen_precision(study.precision, spec.name, device) for spec in encoders}
     jobs: dict[Frozen, Callable[[], Any]] = {
-        **{spec: partial(describe_encoder, spec, study.precision) for spec in encoders},
+        **{spec: partial(describe_encoder, spec, precisions[spec]) for spec in encoders},
         **{source: partial(_source, source) for source in sources},
     }
     results = run_concurrently(jobs)
     for spec, where in encoders.items():
-        known = known_shape(spec, study.precision) if shapes_suffice else None
+        known = known_shape(spec, precisions[spec]) if shapes_suffice else None
         result = results[spec]
         if isinstance(result, EncoderReference):
             # Weights are read one after another: several at once would need several times the memory.
@@ -247,17 +250,24 @@ def _duplicates(resolved: ResolvedInputs) -> list[Problem]:
 
 
 def check_device(study: StudySpec, cluster: str | None) -> None:
-    """Refuse half precision where encoders would run on this machine's CPU; a cluster's workers refuse it themselves.
+    """Refuse half precision where this machine's CPU, on which encoders would run, has none.
+
+    A cluster's workers refuse it themselves.
 
     Raises:
         SpecError: that is what the study asks for.
     """
-    if study.precision == "float32" or cluster:
-        return
+    if study.precision != "auto" and not cluster:
+        check_precision(study.precision, _device(study))
+
+
+def _device(study: StudySpec) -> str:
+    """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to import."""
+    if study.execution.device != "auto" or study.precision == "float32":
+        return study.execution.device
     import torch
 
-    device = study.execution.device
-    check_precision(study.precision, ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:

@@ -39,7 +39,7 @@ def show_plan(
     inputs, graph = checked.inputs, checked.graph
     study = inputs.study
     core = one_core()
-    device = gpu(study.precision, teraflops) if gpus else core
+    device = gpu("float32" if study.precision == "auto" else study.precision, teraflops) if gpus else core
     measured = {} if gpus else measured_rates(store)
     steps = plan_study(graph, store, {**expected_rates(device.flops, core.flops), **measured})
     count = gpus or workers or study.execution.workers or os.cpu_count() or 1

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.linear import FrozenLinear, FrozenLinears
-from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.encoders.precision import check_precision
+from papa.encoders.reference import EncoderReference, supported
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError
@@ -34,6 +35,7 @@ class Encoder:
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
         dispatch: the rules in force on its attention.
+        half_products: whether frozen linear maps are multiplied in bfloat16, as a probe on its features may then be.
 
     Raises:
         EncoderError: the architecture is not supported.
@@ -68,8 +70,8 @@ class Encoder:
             family.route(module, self.dispatch)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
-        on_cpu = precision == "bfloat16" and self.device.type == "cpu"
-        self._frozen_linears = FrozenLinears(model) if on_cpu else None
+        self.half_products = precision == "bfloat16" and self.device.type == "cpu"
+        self._frozen_linears = FrozenLinears(model) if self.half_products else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
@@ -154,7 +156,7 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
     Raises:
         EncoderError: the weights are damaged or do not fit the architecture.
-        SpecError: half precision is asked for and the device is a CPU.
+        SpecError: half precision is asked for and the device is a CPU without it.
     """
     check_precision(reference.precision, device)
     family = family_of(reference.model_type)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, fetch_configuration, fetch_weights, weight_files
-from papa.errors import EncoderError, SpecError
+from papa.errors import EncoderError
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
 
@@ -160,19 +160,6 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # The package around it is missing.
         return False
-
-
-def check_precision(precision: Precision, device: str) -> None:
-    """Refuse half precision on a CPU.
-
-    Raises:
-        SpecError: that is what is asked for.
-    """
-    if precision != "float32" and device == "cpu":
-        raise SpecError(
-            f"precision: {precision} needs a GPU and encoders run on the CPU here: set precision: float32, or use a "
-            "machine with a GPU"
-        )
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:

@@ -33,6 +33,7 @@ class WordEmbeddings:
 
     Attributes:
         width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
+        half_products: the encoder's.
     """
 
     layers = 0
@@ -44,6 +45,7 @@ class WordEmbeddings:
         self.device = encoder.device
         self.width = self.word_embeddings.shape[1]
         self.tokens_per_batch = encoder.tokens_per_batch
+        self.half_products = encoder.half_products
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
         """The embedding of each real token, input by input."""

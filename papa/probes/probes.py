@@ -42,20 +42,27 @@ class Probe(nn.Module, ABC):
 
 
 class SeedLinear(nn.Module):
-    """One linear map for each seed: weights N(0, 0.02), biases 0.
+    """One linear map for each seed: weights N(0, 0.02), biases 0, both float32 and trained in float32.
 
     Args:
         generators: one per seed, on the CPU; the weights are drawn from them.
+        dtype: what inputs and weights are rounded to before they are multiplied, and gradients likewise; the products
+            of half precision are summed in float32 and rounded once.
     """
 
-    def __init__(self, generators: Sequence[torch.Generator], inputs: int, outputs: int) -> None:
+    def __init__(
+        self, generators: Sequence[torch.Generator], inputs: int, outputs: int, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
+        self.dtype = dtype
         drawn = [torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own) for own in generators]
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
 
     def forward(self, x: Float[Tensor, "seeds n inputs"]) -> Float[Tensor, "seeds n outputs"]:
-        return torch.baddbmm(self.bias[:, None], x, self.weight)
+        if self.dtype == torch.float32:
+            return torch.baddbmm(self.bias[:, None], x, self.weight)
+        return torch.bmm(x.to(self.dtype), self.weight.to(self.dtype)) + self.bias[:, None]
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
@@ -159,12 +166,15 @@ class TokenProbe(Probe):
         layers: L+1, the embeddings counted.
         width: d.
         labels: classes.
+        dtype: of the products of the first Linear, where nearly all of the work is.
     """
 
-    def __init__(self, seeds: Sequence[int], *, layers: int, width: int, labels: int) -> None:
+    def __init__(
+        self, seeds: Sequence[int], *, layers: int, width: int, labels: int, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
         generators = generators_of(seeds)
-        self.dense = SeedLinear(generators, layers * width, width)
+        self.dense = SeedLinear(generators, layers * width, width, dtype)
         self.classifier = SeedLinear(generators, width, labels)
 
     def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n labels"]:
@@ -174,20 +184,20 @@ class TokenProbe(Probe):
     def losses(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, " seeds"]:
-        tokens, labels = tokens_by_seed(features, rows)
+        tokens, labels = tokens_by_seed(features, rows, self.dense.dtype)
         losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
         return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
     def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
         tokens, _ = features.tokens_of(rows)
-        values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.weight.dtype)
+        values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.dtype)
         return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)
 
 
 def tokens_by_seed(
-    features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+    features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "seeds n layers_width"], Int[Tensor, "seeds n"]]:
-    """The tokens of each seed's rows in float32, and their labels.
+    """The tokens of each seed's rows in ``dtype``, and their labels.
 
     Seeds with fewer tokens than the largest are filled with a repeated token whose label is -100.
     """
@@ -195,7 +205,7 @@ def tokens_by_seed(
     tokens, position = features.tokens_of(rows.flatten())
     if len(tokens) == 0:
         width = features.values[0:1].shape[1:].numel()
-        empty = torch.zeros(seeds, 1, width, device=features.device)
+        empty = torch.zeros(seeds, 1, width, dtype=dtype, device=features.device)
         return empty, torch.full((seeds, 1), IGNORED, device=features.device)
     seed = position // batch
     counts = torch.bincount(seed, minlength=seeds)
@@ -203,5 +213,5 @@ def tokens_by_seed(
     index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
     filled = torch.arange(index.shape[1]) >= counts[:, None]
     index, filled = index.to(features.device), filled.to(features.device)
-    values = features.values[index].flatten(2).to(torch.float32)
+    values = features.values[index].flatten(2).to(dtype)
     return values, features.labels[index].masked_fill(filled, IGNORED)

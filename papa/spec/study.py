@@ -32,6 +32,7 @@ Metric = Literal[
     "negative_log_perplexity",
 ]
 Precision = Literal["float32", "bfloat16", "float16"]
+PrecisionChoice = Precision | Literal["auto"]
 
 
 def listed(values: Any) -> str:
@@ -269,9 +270,10 @@ class StudySpec(Frozen):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2)
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
-    precision: Precision = "float32"
-    """The precision in which encoders compute: half precision is autocast and needs a GPU; averages and probes keep
-    theirs."""
+    precision: PrecisionChoice = "float32"
+    """The precision in which encoders compute. Half precision needs a GPU; bfloat16 also runs on CPUs that have it.
+    ``auto`` takes bfloat16 for encoders whose scores are known to hold in it, on such a CPU of this machine, and
+    float32 otherwise. Sums, softmax, norms and the optimiser stay float32."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""

@@ -41,10 +41,8 @@ def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, Token
 
 
 def half(reference: EncoderReference, precision: Precision) -> Encoder:
-    """The encoder by autocast; on a CPU only a test may have it."""
-    encoder = load_encoder(reference)
-    encoder.precision = precision
-    return encoder
+    """The encoder in half precision; float16 on a CPU only a test may have."""
+    return Encoder(load_encoder(reference).model, precision=precision)
 
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
