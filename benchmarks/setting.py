@@ -63,6 +63,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "cola": {"name": "cola", "slots": 64, "folder": "cola"},
     "ud": {"name": "ud_pos", "slots": 128, "folder": "ud_ewt", "columns": {"words": "tokens", "label": "pos_tags"}},
     "rte": {"name": "rte", "slots": 256, "folder": "rte"},
+    "wnut": {"name": "wnut17", "slots": 128, "folder": "wnut17", "columns": {"words": "tokens", "label": "ner_tags"}},
 }
 
 

@@ -31,10 +31,13 @@ def check_precision(precision: Precision, device: str) -> None:
     """
     if precision == "float32" or device != "cpu" or (precision == "bfloat16" and has_bfloat16()):
         return
-    needs = "a GPU" if precision == "float16" else "a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16,"
+    if precision == "float16":
+        raise SpecError(
+            "precision: float16 needs a GPU and encoders run on the CPU here: set precision: bfloat16 or float32"
+        )
     raise SpecError(
-        f"precision: {precision} needs {needs} and encoders run on a CPU without it here: set precision: float32, or "
-        "use such a machine"
+        "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and encoders run on the CPU "
+        "here, which has none of them: set precision: float32, or auto, which takes what a machine has"
     )
 
 

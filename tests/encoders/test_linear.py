@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from papa.encoders.linear import FrozenLinear, FrozenLinears
+from papa.encoders.precision import has_bfloat16
 from tests.encoders.models import MODELS, random_model
 
+pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 SHAPES = [(384, 384), (384, 1536), (1536, 384), (13, 7), (5, 1)]
 ROUNDING = 2.0**-8
 """Bfloat16 keeps eight bits: rounding to it changes a number by 2⁻⁸ of itself at most."""

@@ -1,4 +1,4 @@
-"""Half precision by autocast, on the CPU: the laws hold within its rounding, for every family."""
+"""Half precision on the CPU, bfloat16 as it runs there and float16 by autocast: the laws hold within its rounding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from papa.attention.average import AttentionSums, averaging
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder, check_finite, load_encoder
+from papa.encoders.precision import chosen_precision, has_bfloat16
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import SpecError
 from papa.spec import EncoderSpec, Precision
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
 from tests.encoders.models import MODELS, random_model
 
+needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 HEADS = [(layer, head) for layer in range(3) for head in range(4)]
 WITHIN = 0.05
 """Of the difference that the negative control makes: bfloat16 keeps 8 bits, and attention here is sharp."""
@@ -48,7 +50,7 @@ def paired(variant: str, precision: Precision) -> Pair:
     return Pair(Encoder(copy.deepcopy(model)), Encoder(model, precision=precision))
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+@pytest.fixture(scope="module", params=[pytest.param(variant, marks=needs_bfloat16) for variant in sorted(MODELS)])
 def pair(request: pytest.FixtureRequest) -> Pair:
     return paired(request.param, "bfloat16")
 
@@ -114,6 +116,7 @@ def test_sums_are_exact_in_half_precision_too(pair: Pair) -> None:
     assert float((sums - 1).abs().max()) < 1e-5
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("variant", ["bert", "deberta_v3", "mpnet"])
 def test_float16_rounds_less_than_bfloat16(variant: str) -> None:
     """It keeps three bits more."""
@@ -125,10 +128,35 @@ def test_float16_rounds_less_than_bfloat16(variant: str) -> None:
     assert 0 < differences[1] < differences[0] / 3
 
 
-def test_half_precision_on_a_cpu_is_refused_before_weights_are_read() -> None:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
-    with pytest.raises(SpecError, match="precision: bfloat16 needs a GPU"):
+@pytest.fixture
+def without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that PyTorch finds no instructions for bfloat16 in."""
+    without = dict.fromkeys(torch.cpu.get_capabilities(), False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: without)
+
+
+@pytest.mark.usefixtures("without_bfloat16")
+@pytest.mark.parametrize(
+    ("precision", "reason"),
+    [
+        ("bfloat16", "precision: bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"),
+        ("float16", "precision: float16 needs a GPU and .* set precision: bfloat16 or float32"),
+    ],
+)
+def test_what_a_cpu_lacks_is_refused_before_weights_are_read(precision: Precision, reason: str) -> None:
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED), precision)
+    with pytest.raises(SpecError, match=reason):
         load_encoder(replace(reference, folder="/nowhere"))
+
+
+def test_auto_takes_bfloat16_for_a_known_encoder_on_a_cpu_that_has_it(request: pytest.FixtureRequest) -> None:
+    expected = "bfloat16" if has_bfloat16() else "float32"
+    assert chosen_precision("auto", EMBEDDED, "cpu") == expected
+    assert chosen_precision("auto", "bert-base-cased", "cpu") == "float32"
+    assert chosen_precision("auto", EMBEDDED, "cuda") == "float32"
+    assert chosen_precision("float16", EMBEDDED, "cpu") == "float16"
+    request.getfixturevalue("without_bfloat16")
+    assert chosen_precision("auto", EMBEDDED, "cpu") == "float32"
 
 
 def test_what_float16_cannot_hold_is_refused() -> None:

@@ -185,7 +185,7 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
 def test_half_precision_on_a_cpu_is_told_with_the_rest(tmp_path: Path) -> None:
     missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     execution = {"device": "cpu", "workers": 1}
-    both = refused(tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution)
+    both = refused(tmp_path, precision="float16", tasks=[*SMALL["tasks"], missing], execution=execution)
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 

@@ -26,14 +26,29 @@ def study(precision: str, device: str) -> StudySpec:
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_half_precision_needs_a_gpu(device: str) -> None:
+def test_half_precision_needs_a_device_that_has_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "auto" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU, which 'auto' takes")
-    with pytest.raises(SpecError, match="bfloat16 needs a GPU and encoders run on the CPU here"):
-        check_device(study("bfloat16", device), cluster=None)
+    with pytest.raises(SpecError, match="float16 needs a GPU and encoders run on the CPU here"):
+        check_device(study("float16", device), cluster=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cpu, "get_capabilities", dict)
+        with pytest.raises(SpecError, match="bfloat16 needs a GPU, or a CPU with AMX"):
+            check_device(study("bfloat16", device), cluster=None)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
+    check_device(study("bfloat16", device), cluster=None)
     check_device(study("float32", device), cluster=None)
-    check_device(study("bfloat16", device), cluster="a cluster's workers know")
-    check_device(study("bfloat16", "cuda"), cluster=None)
+    check_device(study("auto", device), cluster=None)
+    check_device(study("float16", device), cluster="a cluster's workers know")
+    check_device(study("float16", "cuda"), cluster=None)
+
+
+@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_what_auto_takes_goes_with_the_encoder(has: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So keys and metadata name a precision that computed."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": has})
+    (encoder,) = check_inputs(study("auto", "cpu")).encoders
+    assert encoder.precision == expected
 
 
 def test_precision_goes_with_the_encoder() -> None:

@@ -1,0 +1,148 @@
+"""``python -m benchmarks.precision``: scores, head orders and time of the embedded encoder in float32 and bfloat16."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+from scipy.stats import kendalltau
+
+from benchmarks.document import put, table
+from benchmarks.setting import Setting, setting
+from papa.attention.average import average_split
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import replaced
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.precision import check_precision
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.probes.evaluate import evaluate_cell
+from papa.ranking import Head
+from papa.ranking.learned import train_lambda
+from papa.ranking.orders import head_order
+from papa.scores.intervals import interval, paired_drop
+from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, Precision, RankingSpec
+
+SEEDS = (0, 1, 2)
+ROWS = {"cola": (1200, 800), "rte": (240, 200), "ud": (300, 300), "wnut": (900, 600)}
+"""Training and validation rows."""
+EPOCHS = 2
+"""For λ."""
+TITLES = ("task", "metric", "precision", "all heads: seeds", "no head: seeds", "drop", "τ", "CPU time", "speed-up")
+HALF: Precision = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A small study in one precision.
+
+    Attributes:
+        full: the score of each seed with every head input-dependent.
+        none: with no head input-dependent.
+        order: heads, λ ascending.
+        seconds: of one core, for the average, λ, and both cells.
+    """
+
+    full: list[float]
+    none: list[float]
+    order: list[Head]
+    seconds: float
+
+    def drop(self) -> str:
+        """The relative drop with its interval over seeds."""
+        found = paired_drop(dict(enumerate(self.full)), dict(enumerate(self.none)))
+        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def loaded(precision: Precision) -> Encoder:
+    """The embedded encoder."""
+    return load_encoder(replace(resolve_encoder(EncoderSpec(name=EMBEDDED)), precision=precision))
+
+
+def study(encoder: Encoder, text: Setting, folder: Path) -> Found:
+    """Average, λ, and the cells with all heads and with none."""
+    started = time.process_time()
+    constants = averaged(encoder, text)
+    order = ranked(encoder, constants, text, seed=0)
+    full = scores(encoder, text, folder)
+    with replaced(encoder, constants, order):
+        none = scores(encoder, text, folder)
+    return Found(full, none, order, time.process_time() - started)
+
+
+def averaged(encoder: Encoder, text: Setting) -> ConstantMatrices:
+    """Of the training text."""
+    split, tokens = text.corpus.split("train"), encoder.tokens_per_batch(None)
+    return average_split(encoder, split, slots=text.task.slots, batch_tokens=tokens).average()
+
+
+def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed: int) -> list[Head]:
+    """Heads by λ, ascending."""
+    lambdas = train_lambda(encoder, constants, text.corpus, text.task, RankingSpec(epochs=EPOCHS, seed=seed))
+    return list(head_order("lambda", lambdas[-1], encoder.layers, encoder.heads))
+
+
+def scores(encoder: Encoder, text: Setting, folder: Path) -> list[float]:
+    """One of each seed."""
+    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    return [one.score for one in evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)]
+
+
+def tau(one: Sequence[Head], other: Sequence[Head]) -> float:
+    """Kendall's τ of two orders of the same heads."""
+    places = {head: place for place, head in enumerate(one)}
+    return float(kendalltau([places[head] for head in other], range(len(other))).statistic)
+
+
+def beyond(name: str, text: Setting, full: Sequence[float], half: Sequence[float]) -> Iterator[str]:
+    """A sentence where the mean in half precision lies outside the interval over seeds in float32."""
+    expected, found = interval(full), interval(half)
+    if not expected.low <= found.mean <= expected.high:
+        yield (
+            f"{text.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
+            f"{expected.low:.4f} to {expected.high:.4f}."
+        )
+
+
+def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
+    """Two rows a task; what lies beyond the seeds' interval is added to ``remarks``."""
+    encoders = {precision: loaded(precision) for precision in get_args(Precision) if precision != "float16"}
+    for name, (train, validation) in ROWS.items():
+        text = setting(name, train, folder, validation=validation)
+        found = {precision: study(encoder, text, folder) for precision, encoder in encoders.items()}
+        full, half = found["float32"], found[HALF]
+        other = ranked(encoders["float32"], averaged(encoders["float32"], text), text, seed=1)
+        taus = {"float32": f"{tau(full.order, other):.2f} to another seed", HALF: f"{tau(full.order, half.order):.2f}"}
+        for precision, one in found.items():
+            yield [
+                text.name,
+                text.task.metric,
+                precision,
+                " ".join(f"{score:.4f}" for score in one.full),
+                " ".join(f"{score:.4f}" for score in one.none),
+                one.drop(),
+                taus[precision],
+                f"{one.seconds:.1f} s",
+                f"{full.seconds / one.seconds:.2f}",
+            ]
+        remarks += [*beyond("all heads", text, full.full, half.full), *beyond("no head", text, full.none, half.none)]
+
+
+def main() -> None:
+    """Measure, print, and put the table into docs/performance.md."""
+    check_precision(HALF, "cpu")
+    torch.set_num_threads(1)
+    remarks: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        text = table(TITLES, rows(Path(folder), remarks))
+    said = " ".join(remarks) or "No mean in bfloat16 lies outside the seeds' interval in float32."
+    put("precision", f"{text}\n\n{said}")
+    print(text, said, sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
