@@ -116,7 +116,7 @@ class _Averaging:
         self.averager.update(self.layer, probabilities, batch.columns, batch.attention_mask)
         if self.last:
             raise StopForward
-        return torch.matmul(probabilities, value)
+        return torch.matmul(probabilities, value.to(probabilities.dtype))
 
 
 @contextmanager

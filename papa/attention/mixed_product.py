@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.dispatch import InputDependentAttention, at_least_single
 
 _VECTOR = 16
 """Columns are filled up to a multiple: softmax takes what is beyond it number by number, each as long as a vector."""
@@ -35,18 +35,18 @@ def mixed_product(
     """
     columns = value.shape[2]
     more = -columns % _VECTOR
-    # All in float32, whatever the projections are computed in.
-    query, key, values = (F.pad(tensor.float(), (0, 0, 0, more)) for tensor in (own.query, own.key, value))
-    bias = None if own.bias is None else F.pad(own.bias.float(), (0, more, 0, more))
+    # In float32, whatever the projections are computed in.
+    query, key, value = (F.pad(at_least_single(states), (0, 0, 0, more)) for states in (own.query, own.key, value))
+    bias = None if own.bias is None else F.pad(at_least_single(own.bias), (0, more, 0, more))
     hidden = value.new_zeros(1, 1, 1, columns + more, dtype=torch.bool)
     hidden[..., columns:] = True
     if own.mask is not None:
         mask = ~own.mask
         rows = more if mask.shape[2] > 1 else 0
         hidden = hidden | F.pad(mask, (0, more, 0, rows))
-    constant = F.pad(constant.float(), (0, more, 0, more))
-    output: Tensor = _MixedProduct.apply(query, key, values, share, bias, constant, hidden, own.scaling)
-    return output[:, :, :columns].to(value.dtype)
+    constant = F.pad(constant, (0, more, 0, more))
+    output: Tensor = _MixedProduct.apply(query, key, value, share, bias, constant, hidden, own.scaling)
+    return output[:, :, :columns]
 
 
 class _MixedProduct(torch.autograd.Function):

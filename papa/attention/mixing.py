@@ -15,7 +15,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.mixed_product import mixed_product
 from papa.attention.replacement import at_slots, check_fits, constant_product, normalised_rows
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 
 
@@ -29,12 +29,13 @@ class _Mixing:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         all_heads = torch.arange(len(self.matrices), device=value.device)
-        matrices = at_slots(self.matrices, all_heads, batch.columns).to(value.dtype)
+        single = at_least_single(value)
+        matrices = at_slots(self.matrices, all_heads, batch.columns).to(single.dtype)
         if own.dropout > 0:
-            return self._with_dropout(own, value, matrices, batch)
+            return self._with_dropout(own, single, matrices, batch)
         if value.device.type == "cpu":
-            return mixed_product(own, value, normalised_rows(matrices, batch.attention_mask), self.share)
-        constant = constant_product(matrices, value, batch.attention_mask)
+            return mixed_product(own, single, normalised_rows(matrices, batch.attention_mask), self.share)
+        constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
 
     def _with_dropout(self, own: InputDependentAttention, value: Tensor, matrices: Tensor, batch: MicroBatch) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
 from papa.ranking import Head
@@ -54,14 +54,14 @@ class _Replacing:
         if self.counts is not None:
             self._count(self.counts, batch)
         # Read at every pass: the matrices may be in training.
-        matrices = at_slots(self.matrices, self.constant_heads, batch.columns).to(value.dtype)
+        single = at_least_single(value)
+        matrices = at_slots(self.matrices, self.constant_heads, batch.columns).to(single.dtype)
         if self.dependent_heads.numel() == 0:
-            return constant_product(matrices, value, batch.attention_mask, own.dropout)
-        output = torch.empty_like(value)
-        output[:, self.constant_heads] = constant_product(
-            matrices, value[:, self.constant_heads], batch.attention_mask, own.dropout
-        )
-        output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads])
+            return constant_product(matrices, single, batch.attention_mask, own.dropout)
+        output = torch.empty_like(single)
+        constant = constant_product(matrices, single[:, self.constant_heads], batch.attention_mask, own.dropout)
+        output[:, self.constant_heads] = constant.to(output.dtype)
+        output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(output.dtype)
         return output
 
     def _count(self, counts: EntryCounts, batch: MicroBatch) -> None:

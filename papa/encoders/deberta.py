@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, at_least_single, linear_of, split_heads
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 
@@ -69,7 +69,8 @@ def _attend(
     query, key = dispatch.unpack_projected(query, key)
     if dispatch.any_dependent_heads() and relative_pos is not None and rel_embeddings is not None:
         embeddings = module.pos_dropout(rel_embeddings)[None]
-        bias = _position_scores(module, projections, query * scaling, key * scaling, relative_pos, embeddings)
+        scaled = at_least_single(query) * scaling, at_least_single(key) * scaling
+        bias = _position_scores(module, projections, *scaled, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
     own = InputDependentAttention(query, key, dispatch.mask, scaling, bias, dropout)
     return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2), None
@@ -88,10 +89,11 @@ def _position_scores(
     scores = None
     if projections.position_key is not None:
         positions = split_heads(getattr(module, projections.position_key)(embeddings), query.shape[-1])
-        scores = (query @ positions.transpose(-1, -2)).gather(-1, relative.expand(pairs))
+        scores = (query @ positions.to(query.dtype).transpose(-1, -2)).gather(-1, relative.expand(pairs))
     if projections.position_query is not None:
         positions = split_heads(getattr(module, projections.position_query)(embeddings), query.shape[-1])
-        by_key = (key @ positions.transpose(-1, -2)).gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
+        by_position = key @ positions.to(key.dtype).transpose(-1, -2)
+        by_key = by_position.gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
         scores = by_key if scores is None else scores + by_key
     return scores
 

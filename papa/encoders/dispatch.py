@@ -7,7 +7,7 @@ are set by context managers, which put back what they found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -43,22 +43,31 @@ class InputDependentAttention:
 
     def probabilities(self) -> Float[Tensor, "batch dependent m m"]:
         """A: the attention matrices themselves."""
-        scores = torch.matmul(self.query * self.scaling, self.key.transpose(-1, -2))
+        scores = torch.matmul(at_least_single(self.query) * self.scaling, at_least_single(self.key).transpose(-1, -2))
         if self.bias is not None:
             scores = scores + self.bias
         if self.mask is not None:
             scores = scores.masked_fill_(~self.mask, -math.inf)
-        at_least_single = torch.promote_types(scores.dtype, torch.float32)
-        return F.dropout(scores.softmax(dim=-1, dtype=at_least_single), self.dropout, training=self.dropout > 0)
+        # By autocast the scores are in half precision again.
+        probabilities = at_least_single(scores).softmax(dim=-1)
+        return F.dropout(probabilities, self.dropout, training=self.dropout > 0)
 
     def product(self, value: Float[Tensor, "batch dependent m width"]) -> Float[Tensor, "batch dependent m width"]:
-        """A·V without holding A (fused kernel)."""
+        """A·V without holding A (fused kernel), in the precision of V; with a bias in float32 at least."""
         mask: Tensor | None = self.mask
         if self.bias is not None:
-            mask = self.bias if mask is None else self.bias.masked_fill(~mask, -math.inf)
+            value = at_least_single(value)
+            bias = self.bias.to(value.dtype)
+            mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        query, key = self.query.to(value.dtype), self.key.to(value.dtype)
         return F.scaled_dot_product_attention(
-            self.query, self.key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
+            query, key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
         )
+
+
+def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Half precision as float32; float32 and float64 as they are."""
+    return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
 @runtime_checkable
@@ -154,18 +163,29 @@ class Dispatch:
             self.rules = before
 
 
+Prepared = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
+"""From a frozen linear map to what computes it, in the encoder's precision."""
+
+
 class DependentHeadsProjection(nn.Module):
     """A query or key projection that is computed for the heads the layer's rule asks for, and no others.
 
     The rows of those heads are kept, one copy for each set of heads: layers may share the projection.
+
+    Args:
+        linear: the projection of all heads.
+        dispatch: knows the rule of the current layer.
+        head_width: d/H.
+        prepared: how the rows of some heads are computed with; ``linear`` itself is called.
     """
 
-    def __init__(self, linear: nn.Linear, dispatch: Dispatch, head_width: int) -> None:
+    def __init__(self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Prepared) -> None:
         super().__init__()
         self.linear = linear
         self.dispatch = dispatch
         self.head_width = head_width
-        self._slices: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
+        self._prepared = prepared
+        self._slices: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
 
     def forward(self, hidden_states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "1 tokens own_width"]:
         heads = self.dispatch.dependent_heads()
@@ -174,26 +194,26 @@ class DependentHeadsProjection(nn.Module):
         if heads.numel() == 0:
             # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
             return hidden_states[..., : self.head_width]
-        return F.linear(hidden_states, *self._weights(tuple(heads.tolist())))
+        return self._rows_of(tuple(heads.tolist()))(hidden_states)
 
-    def _weights(self, heads: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+    def _rows_of(self, heads: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         if heads not in self._slices:
             rows = torch.cat([torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads])
             rows = rows.to(self.linear.weight.device)
             bias = None if self.linear.bias is None else self.linear.bias[rows]
-            self._slices[heads] = (self.linear.weight[rows].contiguous(), bias)
+            self._slices[heads] = self._prepared(linear_of(self.linear.weight[rows].contiguous(), bias))
         return self._slices[heads]
 
 
 @contextmanager
 def dependent_heads_projected(
-    modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int
+    modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int, prepared: Prepared
 ) -> Iterator[None]:
     """Inside the block, queries and keys are computed only for the heads that rules ask for."""
     unique = dict.fromkeys(modules)
     places = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
     for module, name, linear in places:
-        setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width))
+        setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
     try:
         yield
     finally:

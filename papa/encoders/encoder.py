@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
+from papa.encoders.linear import FrozenLinear, FrozenLinears
 from papa.encoders.reference import EncoderReference, check_precision, supported
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
@@ -26,8 +27,9 @@ class Encoder:
     Args:
         model: a model of a supported family, loaded with ``attn_implementation="papa"`` where the family asks for it.
         device: where it runs.
-        precision: what it computes in: float32 is the precision of its weights; half precision is autocast, and hidden
-            states are float32 all the same.
+        precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a CPU its layers' linear
+            maps and attention take and give bfloat16 (``papa.encoders.linear``); other half precision is autocast.
+            Hidden states are float32 all the same.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
@@ -66,6 +68,8 @@ class Encoder:
             family.route(module, self.dispatch)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
+        on_cpu = precision == "bfloat16" and self.device.type == "cpu"
+        self._frozen_linears = FrozenLinears(model) if on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
@@ -101,7 +105,7 @@ class Encoder:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
-        with self._autocast():
+        with self._in_precision():
             output = self.model(**inputs, return_dict=True, **options)
         if self.dispatch.layer != self.layers:
             raise EncoderError(
@@ -110,22 +114,29 @@ class Encoder:
             )
         return output
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _in_precision(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
+        if self._frozen_linears is not None:
+            return self._frozen_linears.in_use()
         return torch.autocast(self.device.type, getattr(torch, self.precision))
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
         """Inside the block the layers follow ``rules``; queries and keys are computed only where rules ask for them."""
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
+        names, prepared = self.family.projections, _as_it_is if self._frozen_linears is None else FrozenLinear
         sliced = (
-            dependent_heads_projected(self._attentions, self.family.projections, self.dispatch, self.head_width)
+            dependent_heads_projected(self._attentions, names, self.dispatch, self.head_width, prepared)
             if some_heads
             else nullcontext()
         )
         with sliced, self.dispatch.ruled(rules):
             yield
+
+
+def _as_it_is(linear: nn.Linear) -> nn.Linear:
+    return linear
 
 
 def check_finite(computed: Tensor) -> None:
