@@ -40,6 +40,7 @@ def mixed_product(
 
 class _MixedProduct(torch.autograd.Function):
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
     def forward(
         ctx: Any,
         query: Tensor,
@@ -71,6 +72,7 @@ class _MixedProduct(torch.autograd.Function):
         return torch.bmm(mix, value).unflatten(0, (batch, heads))
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, share, own, difference, mix = ctx.saved_tensors
         of_query, of_key, of_value, of_share, of_bias = ctx.needs_input_grad[:5]
