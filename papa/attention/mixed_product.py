@@ -29,12 +29,14 @@ def mixed_product(
 
     Args:
         own: what A follows from; without dropout.
-        value: V, in float32 at least, as all is computed.
+        value: V.
         constant: C, masked and with its rows normalised for every input; gets no gradient.
         share: λ of every head.
+
+    Returns:
+        In float32 at least, as all is computed.
     """
-    query, key = at_least_single(own.query), at_least_single(own.key)
-    output: Tensor = _MixedProduct.apply(query, key, value, share, own.bias, constant, own.mask, own.scaling)
+    output: Tensor = _MixedProduct.apply(own.query, own.key, value, share, own.bias, constant, own.mask, own.scaling)
     return output
 
 
@@ -54,15 +56,17 @@ class _MixedProduct(torch.autograd.Function):
     ) -> Tensor:
         batch, heads, m, _ = value.shape
         more = max(0, _FEWEST_COLUMNS - m)
-        query = (query * scaling).flatten(0, 1)
-        key, value = (F.pad(states, (0, 0, 0, more)).flatten(0, 1) for states in (key, value))
-        scores = torch.bmm(query, key.mT).unflatten(0, (batch, heads))
+        ctx.dtypes = [states.dtype for states in (query, key, value)]
+        query, key, value = (at_least_single(states).flatten(0, 1) for states in (query, key, value))
+        if more:
+            key, value = (F.pad(states, (0, 0, 0, more)) for states in (key, value))
+        scores = torch.bmm(query, key.mT).unflatten(0, (batch, heads)).mul_(scaling)
         if bias is not None:
             scores[..., :m] += bias
         # Not -inf: a row without any token, which nobody reads, would turn the gradients of all into NaN.
         lowest = torch.finfo(scores.dtype).min
         if mask is not None:
-            scores[..., :m].masked_fill_(~mask, lowest)
+            scores[..., :m] += scores.new_zeros(mask.shape).masked_fill_(~mask, lowest)
         scores[..., m:] = lowest
         own = scores.softmax(dim=-1)
         difference = own - F.pad(constant, (0, more))
@@ -77,19 +81,20 @@ class _MixedProduct(torch.autograd.Function):
         query, key, value, share, own, difference, mix = ctx.saved_tensors
         of_query, of_key, of_value, of_share, of_bias = ctx.needs_input_grad[:5]
         batch, heads, m, _ = gradients[0].shape
+        query_dtype, key_dtype, value_dtype = ctx.dtypes
         output = gradients[0].flatten(0, 1)
         of_mix = torch.bmm(output, value.mT).view_as(own)
         found: list[Tensor | None] = [None] * 5
         if of_value:
-            found[2] = torch.bmm(mix.mT, output)[:, :m].unflatten(0, (batch, heads))
+            found[2] = torch.bmm(mix.mT, output)[:, :m].unflatten(0, (batch, heads)).to(value_dtype)
         if of_share:
             found[3] = (of_mix * difference).sum((0, 2, 3)).view_as(share)
         if of_query or of_key or of_bias:
-            weighted = of_mix * own
-            scores = torch.addcmul(weighted, own, weighted.sum(-1, keepdim=True), value=-1).mul_(share)
+            weighted = of_mix.mul_(own)
+            scores = torch.addcmul(weighted, own, weighted.sum(-1, keepdim=True), value=-1).mul_(share * ctx.scaling)
             if of_bias:
-                found[4] = scores[..., :m].sum_to_size(ctx.bias_shape)
+                found[4] = scores[..., :m].sum_to_size(ctx.bias_shape) / ctx.scaling
             scores = scores.flatten(0, 1)
-            found[0] = torch.bmm(scores, key).mul_(ctx.scaling).unflatten(0, (batch, heads))
-            found[1] = torch.bmm(scores.mT, query)[:, :m].unflatten(0, (batch, heads))
+            found[0] = torch.bmm(scores, key).unflatten(0, (batch, heads)).to(query_dtype)
+            found[1] = torch.bmm(scores.mT, query)[:, :m].unflatten(0, (batch, heads)).to(key_dtype)
         return (*found, None, None, None)

@@ -34,7 +34,7 @@ class _Mixing:
         if own.dropout > 0:
             return self._with_dropout(own, single, matrices, batch)
         if value.device.type == "cpu":
-            return mixed_product(own, single, normalised_rows(matrices, batch.attention_mask), self.share)
+            return mixed_product(own, value, normalised_rows(matrices, batch.attention_mask), self.share)
         constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
 
