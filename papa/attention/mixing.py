@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.mixed_product import mixed_product
 from papa.attention.replacement import at_slots, check_fits, constant_product, normalised_rows
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
@@ -32,6 +33,8 @@ class _Mixing:
         matrices = at_slots(self.matrices, all_heads, batch.columns).to(single.dtype)
         if own.dropout > 0:
             return self._with_dropout(own, single, matrices, batch)
+        if value.device.type == "cpu":
+            return mixed_product(own, value, normalised_rows(matrices, batch.attention_mask), self.share)
         constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
 

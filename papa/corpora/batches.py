@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,13 +105,13 @@ class MicroBatch:
 
     def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
         """States input by input; places without a token hold some other token's states."""
-        flat = states[0] if self.dense else states[0].index_select(0, self._tokens_at_places)
-        return flat.unflatten(0, self.shape)
+        if self.dense:
+            return states.view(*self.shape, -1)
+        return _Unpacked.apply(states, self)
 
     def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
         """The states of the tokens alone, input by input."""
-        flat = states.flatten(0, 1)
-        return (flat if self.dense else flat.index_select(0, self._places))[None]
+        return states.flatten(0, 1)[None] if self.dense else _Packed.apply(states, self)
 
     def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""
@@ -118,6 +119,34 @@ class MicroBatch:
             return self
         moved = {field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)}
         return replace(self, **moved)
+
+
+class _Unpacked(torch.autograd.Function):
+    """Unpacked states; a place without a token has no part in any gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
+        ctx.batch = batch
+        return states.squeeze(0).index_select(0, batch._tokens_at_places).unflatten(0, batch.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.batch.pack(gradients[0]), None
+
+
+class _Packed(torch.autograd.Function):
+    """Packed states; their gradient is 0 at places without a token."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
+        ctx.batch = batch
+        return states.flatten(0, 1).index_select(0, batch._places)[None]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        batch: MicroBatch = ctx.batch
+        found = batch.unpack(gradients[0])
+        return found * batch.attention_mask[..., None], None
 
 
 LARGEST_BATCH = 256

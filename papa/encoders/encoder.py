@@ -93,7 +93,7 @@ class Encoder:
         Raises:
             SpecError: they exceed what float16 can hold.
         """
-        layers = [states[0] for states in self._forward(batch, output_hidden_states=True).hidden_states]
+        layers = [states.squeeze(0) for states in self._forward(batch, output_hidden_states=True).hidden_states]
         if self.precision == "float16":
             check_finite(layers[-1])
         return layers if self.precision == "float32" else [states.float() for states in layers]

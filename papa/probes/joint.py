@@ -94,7 +94,8 @@ class JointGradients:
         """The part's share of the minibatch's loss, and of the loss's gradient, at ``values``."""
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
-                own.copy_(given)
+                if own is not given:
+                    own.copy_(given)
         batch = micro_batch(self._split, part.rows)
         dropped = active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
         with self._block(), dropped:

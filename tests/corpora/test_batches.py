@@ -218,3 +218,18 @@ def test_columns_are_the_slots_that_occur() -> None:
     assert batch.columns.tolist() == [0, 1, 7]
     assert batch.attention_mask.tolist() == [[True, False, True], [True, True, True]]
     assert batch.slot_ids.tolist() == [0, 7, 0, 1, 7]
+
+
+def test_gradients_of_packing_are_its_own_inverse() -> None:
+    """As autograd of the plain look-ups has them, where places without a token have no part."""
+    batch = some_inputs(1).compact()
+    assert not batch.dense
+    tokens, mask = len(batch.column_ids), batch.attention_mask[..., None]
+    states = torch.randn(1, tokens, 4, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(*batch.shape, 4, dtype=torch.float64)
+    (unpacked,) = torch.autograd.grad((batch.unpack(states) * mask * weights).sum(), states)
+    assert torch.equal(unpacked, batch.pack(weights))
+    places = torch.randn(*batch.shape, 4, dtype=torch.float64, requires_grad=True)
+    (packed,) = torch.autograd.grad((batch.pack(places) * states.detach()).sum(), places)
+    assert torch.equal(packed, batch.unpack(states.detach()) * mask)
+    assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * mask), [states])

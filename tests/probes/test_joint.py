@@ -167,3 +167,20 @@ def test_gradients_of_theta_pass_through_half_precision(
     assert enlarged < 0.002
     monkeypatch.setattr(joint, "LOSS_SCALE", 1.0)
     assert away(theta(half(reference, "float16"))) > 5 * enlarged
+
+
+def test_theta_in_bfloat16_is_float32s_within_its_eight_bits(build: Build, reference: EncoderReference) -> None:
+    """The encoder's own way on a CPU, without autocast. Seven roundings of 2⁻⁹ a layer, both ways, as random errors."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("this CPU has no bfloat16")
+    full = load_encoder(reference)
+    found = {}
+    for name, on in (("float32", full), ("bfloat16", Encoder(load_encoder(reference).model, precision="bfloat16"))):
+        gradients, corpus = build("cola", on=on)
+        found[name] = total(gradients, parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)))[1][0]
+    bound = 2**-9 * (2 * 7 * full.layers) ** 0.5
+    away = float((found["bfloat16"] - found["float32"]).norm() / found["float32"].norm())
+    assert 0 < away < bound
+    others, corpus = build("cola")
+    other_rows = total(others, parts_of(corpus.split("train"), MINIBATCH + 16, 10**6, (0,)))[1][0]
+    assert float((other_rows - found["float32"]).norm() / found["float32"].norm()) > 3 * bound
