@@ -55,7 +55,7 @@ def one_layer() -> Comparison:
     def ours() -> None:
         joined(constant_product(constants().matrices[0], split(attention.value), mask))
 
-    return in_turn(ours, Part(stock), fewest=20)
+    return in_turn(ours, Part(stock))
 
 
 @torch.inference_mode()

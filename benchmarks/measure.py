@@ -19,12 +19,12 @@ Work = Callable[[], object]
 Pair = Callable[[], tuple[float, float]]
 """Measures both ways once: ours and plain, in seconds or megabytes."""
 
-FEWEST, MOST = 6, 40
-"""Pairs of a row."""
+LEAST, ENOUGH, MOST = 3, 6, 40
+"""Pairs of a row: the least where time is up, enough for a bootstrap, and the most."""
 NARROW = 0.03
 """The width of an interval, as a share of its ratio, at which no more pairs are needed."""
 PATIENCE = 20.0
-"""Seconds after which no further pair begins."""
+"""Seconds after which no further pair begins, but for the least number."""
 
 
 class Part(NamedTuple):
@@ -41,7 +41,7 @@ class Comparison:
     Attributes:
         ours, plain: the least of all runs, as ``unit`` says.
         ratio: plain / ours, of the least runs.
-        low, high: its 95 % interval, by bootstrap over the pairs.
+        low, high: its 95 % interval.
         pairs: how often both ways were measured.
         unit: of ``ours`` and ``plain``.
     """
@@ -68,7 +68,7 @@ Ratio = Callable[..., np.ndarray]
 Clock = Callable[[], float]
 
 
-def in_turn(ours: Work, *plain: Part, fewest: int = FEWEST, clock: Clock = time.perf_counter) -> Comparison:
+def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter) -> Comparison:
     """Time ours and plain in turn until the interval of their ratio is narrow.
 
     The plain way is best given as parts that take about as long as ours: the shorter of two runs finds a quiet moment
@@ -77,7 +77,6 @@ def in_turn(ours: Work, *plain: Part, fewest: int = FEWEST, clock: Clock = time.
     Args:
         ours: the whole work.
         plain: the parts that the plain way consists of.
-        fewest: pairs at least.
         clock: in seconds.
     """
     drawn = random.Random(0)
@@ -90,52 +89,54 @@ def in_turn(ours: Work, *plain: Part, fewest: int = FEWEST, clock: Clock = time.
         plainly = in_all(plain, clock)
         return seconds(ours, clock), plainly
 
-    return repeated(pair, fewest=fewest, clock=clock)
+    return repeated(pair, clock=clock)
 
 
-def repeated(
-    pair: Pair, *, ratio: Ratio = of_least, fewest: int = FEWEST, unit: str = "s", clock: Clock = time.perf_counter
-) -> Comparison:
+def repeated(pair: Pair, *, ratio: Ratio = of_least, unit: str = "s", clock: Clock = time.perf_counter) -> Comparison:
     """Measure pairs until the interval of their ratio is narrow, or there are enough of them, or time is up.
 
     Args:
         pair: measures both ways once.
         ratio: of all runs of ours and of the plain way; the higher the better ours.
-        fewest: pairs at least.
         unit: of what ``pair`` gives.
         clock: in seconds.
     """
     pairs, started = list[tuple[float, float]](), clock()
     while True:
         pairs.append(pair())
-        if len(pairs) < fewest:
-            continue
-        found = compared(pairs, ratio, unit)
-        if found.narrow or len(pairs) >= MOST or clock() - started > PATIENCE:
-            return found
+        time_is_up = clock() - started > PATIENCE
+        if len(pairs) >= (LEAST if time_is_up else ENOUGH):
+            found = compared(pairs, ratio, unit)
+            if found.narrow or time_is_up or len(pairs) == MOST:
+                return found
 
 
 def compared(pairs: list[tuple[float, float]], ratio: Ratio = of_least, unit: str = "s") -> Comparison:
-    """What pairs of runs say."""
+    """What pairs of runs say.
+
+    The interval is the bootstrap's; fewer than six pairs support none at 95 %, and the ratios within pairs give it, by
+    Student's t of their logarithms.
+    """
     # Not above: processes whose memory is measured import this file.
     from scipy.stats import bootstrap
 
+    from papa.scores.intervals import interval
+
     ours, plain = np.array(pairs).T
-    interval = bootstrap(
-        (ours, plain),
-        ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=1000,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
+    found = float(ratio(ours, plain))
+    if len(pairs) < ENOUGH:
+        logarithms = interval([float(np.log(ratio(pair[:1], pair[1:]))) for pair in np.array(pairs)])
+        low, high = np.exp([logarithms.low, logarithms.high])
+    else:
+        drawn = np.random.default_rng(0)
+        options = {"paired": True, "vectorized": True, "n_resamples": 1000, "method": "percentile", "rng": drawn}
+        low, high = bootstrap((ours, plain), ratio, **options).confidence_interval
     return Comparison(
         ours=float(ours.min()),
         plain=float(plain.min()),
-        ratio=float(ratio(ours, plain)),
-        low=float(interval.low),
-        high=float(interval.high),
+        ratio=found,
+        low=min(found, float(low)),
+        high=max(found, float(high)),
         pairs=len(pairs),
         unit=unit,
     )

@@ -23,7 +23,6 @@ from papa.spec import EncoderSpec
 from tasks.store import Store
 
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5
-RUNS = 3
 NUMBERS = itertools.count()
 TINY: dict[str, Any] = {
     "tasks": [{"name": "reviews", "slots": 16, "train_rows": 16, "validation_rows": 8, "probe": {"epochs": 1}}],
@@ -60,7 +59,7 @@ def cached(folder: Path) -> Comparison:
     """A study that is there already."""
     store = new_store(folder)
     run_study(ONE, store)
-    return repeated(lambda: (run_study(ONE, store), CACHED_SECONDS), fewest=RUNS)
+    return repeated(lambda: (run_study(ONE, store), CACHED_SECONDS))
 
 
 @cache
@@ -95,16 +94,16 @@ def per_cell(fewer: int, more: int, folder: Path) -> Comparison:
         slope = (large.min(axis=axis) - small.min(axis=axis)) / (more - fewer)
         return CELL_SECONDS / np.maximum(slope, 1e-3)
 
-    found = repeated(lambda: (around(more, folder), around(fewer, folder)), ratio=limit_by_slope, fewest=2)
+    found = repeated(lambda: (around(more, folder), around(fewer, folder)), ratio=limit_by_slope)
     return replace(found, ours=CELL_SECONDS / found.ratio, plain=CELL_SECONDS)
 
 
 def pipeline_rows(folder: Path) -> Iterator[Row]:
     """Seconds against the limits."""
     yield Row("start", "papa --help", 1.0, lambda: repeated(lambda: (papa("--help"), HELP_SECONDS)))
-    tiny = partial(repeated, lambda: (run_study(ONE, new_store(folder)), TINY_SECONDS), fewest=RUNS)
+    tiny = partial(repeated, lambda: (run_study(ONE, new_store(folder)), TINY_SECONDS))
     yield Row("start", "a study of one cell, whole run", 1.0, tiny)
     yield Row("start", "the same study, all cached", 1.0, partial(cached, folder))
-    yield Row("cells", "each further cell, from 104 to 304", 1.0, partial(per_cell, 104, 304, folder))
+    yield Row("cells", "each further cell, from 48 to 144", 1.0, partial(per_cell, 48, 144, folder))
     name = "each further cell, from 400 to 2000"
     yield Row("cells-2000", name, 1.0, partial(per_cell, 400, 2000, folder), on_request=True)

@@ -114,7 +114,7 @@ def whole_study(name: str, folder: Path) -> Comparison:
     for fraction in FRACTIONS:
         work, times = plain_probing(setting, matrices, constant_heads(order, fraction))
         parts.append(Part(work, times * epochs))
-    return in_turn(ours, *parts, fewest=3)
+    return in_turn(ours, *parts)
 
 
 def stage_rows(folder: Path) -> Iterator[Row]:
