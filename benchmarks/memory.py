@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
@@ -122,31 +123,24 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
-def peaks_of(stage: str, folder: Path, *sizes: int) -> tuple[float, ...]:
-    """The peaks of processes that run side by side."""
-    command = [sys.executable, "-m", "benchmarks.memory", stage]
-    processes = [
-        subprocess.Popen([*command, str(size), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for size in sizes
-    ]
-    printed = [(process, *process.communicate()) for process in processes]
-    for process, out, errors in printed:
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, process.args, out, errors)
-    return tuple(float(out.split()[-1]) for _, out, _ in printed)
+def peak_of(stage: str, folder: Path, size: int) -> float:
+    """The peak of a process of its own, in megabytes."""
+    command = [sys.executable, "-m", "benchmarks.memory", stage, str(size), str(folder)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def against_limit(folder: Path) -> Comparison:
-    """A whole process that averages, in megabytes."""
-    return repeated(lambda: (peaks_of("whole process", folder, 160)[0], LIMIT_MB), unit="MB")
+    """A whole process that averages."""
+    return repeated(lambda: (peak_of("whole process", folder, 160), LIMIT_MB), unit="MB")
 
 
 def against_tenth(stage: str, folder: Path) -> Comparison:
-    """A stage on ten times the text, in megabytes. What differs between equal runs is gaps in the heap."""
+    """A stage on ten times the text, side by side. What differs between equal runs is gaps in the heap."""
     size = LINES if stage == "tokenising" else ROWS
 
     def pair() -> tuple[float, float]:
-        large, small = peaks_of(stage, folder, 10 * size, size)
+        with ThreadPoolExecutor() as threads:
+            large, small = threads.map(partial(peak_of, stage, folder), (10 * size, size))
         return large, small
 
     return repeated(pair, unit="MB")
