@@ -39,7 +39,7 @@ test-integration: setup
 	$(BIN)/python -m tests.integration
 
 bench: setup
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')
 
 clean:
 	rm -rf $(VENV)

@@ -1,70 +1,114 @@
-"""``make bench``: everything that docs/performance.md claims, measured in one run."""
+"""``make bench``: everything that docs/performance.md claims, measured row by row."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import argparse
+import math
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from rich.console import Console
+from transformers.utils.logging import disable_progress_bar
 
-from benchmarks.document import written
+from benchmarks.document import PAGE, RECORD, known, record
 from benchmarks.heads import head_rows
-from benchmarks.measure import Measured
 from benchmarks.memory import memory_rows
 from benchmarks.pipeline import pipeline_rows
 from benchmarks.roofline import roofline_rows
-from benchmarks.setting import DATA, setting
+from benchmarks.rows import LeftOut, Row, measured, selected
+from benchmarks.setting import DATA
 from benchmarks.stages import stage_rows
 from benchmarks.workers import worker_rows
 
 THREADS = 2
-ROWS = {"cola": 400, "ud": 240, "rte": 120}
+UNKNOWN_SECONDS = 20.0
+"""What a row is taken to need that was never measured."""
 
 
-def rows(folder: Path) -> Iterator[Measured]:
-    """Every measurement, cheapest first."""
-    settings = {name: setting(name, count, folder) for name, count in ROWS.items()}
+def all_rows(folder: Path) -> Iterator[Row]:
+    """Every row of the table, in its order.
+
+    Args:
+        folder: for what the rows write.
+    """
     yield from head_rows()
-    yield from roofline_rows(settings, folder)
-    yield from stage_rows(settings, folder)
+    yield from roofline_rows(folder)
+    yield from stage_rows(folder)
     yield from memory_rows(folder)
-    yield from worker_rows(settings["ud"], settings["rte"], folder)
+    yield from worker_rows(folder)
     yield from pipeline_rows(folder)
 
 
-def write(found: list[Measured]) -> None:
-    """Put what is measured so far into ``benchmarks/latest.json``."""
-    machine = {
-        "threads": THREADS,
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    document = {"machine": machine, "rows": [asdict(row) for row in found]}
-    (Path(__file__).parent / "latest.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+def run(rows: list[Row], names: list[str]) -> int:
+    """Measure rows and record each; one that fails is said and the others go on.
+
+    Args:
+        rows: what to measure.
+        names: of all rows of the table.
+
+    Returns:
+        How many failed.
+    """
+    failed, before, started = 0, known(), time.perf_counter()
+    needed = [before[row.name].spent if row.name in before else UNKNOWN_SECONDS for row in rows]
+    for number, row in enumerate(rows):
+        pace = (time.perf_counter() - started) / sum(needed[:number]) if number else 1.0
+        left = math.ceil(pace * sum(needed[number:]) / 60)
+        print(f"{number + 1} of {len(rows)}, about {left} min left: {row.name}", flush=True)
+        try:
+            found = measured(row)
+        except LeftOut as left_out:
+            print(f"    left out: {left_out}")
+        except Exception as error:
+            failed += 1
+            print(f"    failed: {sentence(error)}")
+        else:
+            record(found, names)
+            interval = f"{found.low:.2f} to {found.high:.2f}"
+            print(f"    {found.ratio:.2f} ({interval}), target {row.target:.2f}: {found.verdict}", flush=True)
+    return failed
 
 
-def main() -> None:
-    """Measure; write ``benchmarks/latest.json`` and the table in docs/performance.md."""
-    if not DATA.is_dir():
-        raise SystemExit(f"the benchmarks read real corpora from {DATA}, which is not there")
-    torch.set_num_threads(THREADS)
-    console, found = Console(), list[Measured]()
+def sentence(error: Exception) -> str:
+    """What went wrong, in a line: of a process, the last that it said."""
+    said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+    lines = (said.decode() if isinstance(said, bytes) else said or "").strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1 if isinstance(error, subprocess.CalledProcessError) else 0]}"
+
+
+def main() -> int:
+    """Measure what is asked for; the number of rows that failed decides the exit code."""
     with tempfile.TemporaryDirectory() as folder:
-        for row in rows(Path(folder)):
-            found.append(row)
-            write(found)
-            console.print(f"{row.name}: {row.ratio:.2f} (target {row.target:.2f})")
-    below = [row for row in found if row.ratio < row.target]
-    machine = f"{os.cpu_count()} cores, {THREADS} threads, no GPU, torch {torch.__version__}."
-    written(found, f"{machine} {len(found) - len(below)} of {len(found)} rows reach their target.")
+        rows = list(all_rows(Path(folder)))
+        groups = ", ".join(dict.fromkeys(f"{row.group}*" if row.on_request else row.group for row in rows))
+        parser = argparse.ArgumentParser(
+            prog="python -m benchmarks",
+            description="Times PAPA against plain ways of the same work, and writes what it finds into "
+            f"{PAGE.name} and {RECORD.name}. A whole run takes about 15 minutes on two cores. It may run beside "
+            "other work: that makes intervals wider and the run longer.",
+        )
+        parser.add_argument(
+            "--rows",
+            default="",
+            metavar="NAMES",
+            help=f"measure these alone and leave the others as they are, such as λ,features. Names are {groups}, "
+            "or parts of a row's name. Those with a star take long and run only when asked for.",
+        )
+        words = [word for word in parser.parse_args().rows.split(",") if word.strip()]
+        if not DATA.is_dir():
+            parser.error(f"the benchmarks read real corpora from {DATA}, which is not there")
+        try:
+            asked = selected(rows, words)
+        except ValueError as unknown:
+            parser.error(str(unknown))
+        torch.set_num_threads(THREADS)
+        disable_progress_bar()
+        return 1 if run(asked, [row.name for row in rows]) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

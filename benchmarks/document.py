@@ -1,23 +1,64 @@
-"""Tables between markers in docs/performance.md: what was measured, and nothing by hand."""
+"""What was measured: ``benchmarks/latest.json``, and tables between markers in docs/performance.md."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.measure import Measured
+from benchmarks.rows import Measured
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+RECORD = Path(__file__).parent / "latest.json"
+TITLES = ("work", "ours", "plain", "ratio", "95 % interval", "target", "", "pairs", "peak, GFLOP/s", "measured")
 
 
-def written(rows: Iterable[Measured], machine: str) -> None:
-    """Put the rows and the machine they come from into the page."""
-    cells = [
-        [row.name, f"{row.ours:.3g} {row.unit}", f"{row.plain:.3g} {row.unit}", f"{row.ratio:.2f}", f"{row.target:.2f}"]
-        for row in rows
+def known() -> dict[str, Measured]:
+    """The rows that were measured so far, by name."""
+    rows = json.loads(RECORD.read_text())["rows"] if RECORD.exists() else []
+    return {row["name"]: Measured(**row) for row in rows}
+
+
+def record(row: Measured, names: Sequence[str]) -> None:
+    """Put one row into the record and the page; the others stay as they were measured.
+
+    Args:
+        row: the row.
+        names: of all rows there are, in the order of the table; what has no name any more goes.
+    """
+    rows = known() | {row.name: row}
+    kept = [rows[name] for name in names if name in rows]
+    aside = RECORD.with_suffix(".new")
+    aside.write_text(json.dumps({"rows": [asdict(one) for one in kept]}, indent=1, ensure_ascii=False) + "\n")
+    aside.replace(RECORD)
+    put("rows", table(TITLES, map(cells, kept)) + f"\n\n{summary(kept)}")
+
+
+def cells(row: Measured) -> list[str]:
+    """A line of the table."""
+    return [
+        row.name,
+        f"{row.ours:.3g} {row.unit}",
+        f"{row.plain:.3g} {row.unit}",
+        f"{row.ratio:.2f}",
+        f"{row.low:.2f} to {row.high:.2f}",
+        f"{row.target:.2f}",
+        row.verdict,
+        str(row.pairs),
+        "{:.0f}, {:.0f}".format(*row.peaks),
+        f"{row.date}, torch {row.torch}, {row.threads} threads of {row.cores} cores",
     ]
-    put("rows", f"{table(['work', 'ours', 'plain', 'ratio', 'target'], cells)}\n\n{machine}")
+
+
+def summary(rows: Sequence[Measured]) -> str:
+    """How many rows reach their target, and which were measured on a busy machine."""
+    reached = sum(row.verdict == "reached" for row in rows)
+    highest = max(max(row.peaks) for row in rows)
+    busy = [row.name for row in rows if row.busy(highest)]
+    beside = f" The machine was busy before and after: {'; '.join(busy)}." if busy else ""
+    return f"{reached} of {len(rows)} rows reach their target.{beside}"
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -28,7 +69,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def put(name: str, text: str) -> None:
     """Replace what stands between ``<!-- name -->`` and ``<!-- /name -->``."""
-    page = PAGE.read_text()
+    written = PAGE.read_text()
     between = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- /{name} -->)", re.DOTALL)
-    assert between.search(page), f"{PAGE} has no place for '{name}'"
-    PAGE.write_text(between.sub(lambda _: text, page))
+    assert between.search(written), f"{PAGE} has no place for '{name}'"
+    PAGE.write_text(between.sub(lambda _: text, written))

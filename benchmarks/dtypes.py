@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
 from benchmarks.document import put, table
-from benchmarks.setting import encoder, setting
+from benchmarks.measure import seconds
+from benchmarks.setting import TITLES as TEXTS
+from benchmarks.setting import Setting, encoder, setting
 from benchmarks.stages import SEEDS
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.feature_sources import feature_bytes
 from papa.probes.features import FeatureDtype
 from papa.spec import ExecutionSpec, FeaturesSpec
 
-THREADS = 2
+THREADS, REPEATS = 2, 2
 TITLES = ("task", "metric", "features.dtype", "scores of seeds", "mean", "disk", "time")
 ROWS = {"cola": 2000, "ud": 800, "rte": 400}
 
@@ -29,21 +30,17 @@ def rows(folder: Path) -> Iterator[list[str]]:
     for name, count in ROWS.items():
         text = setting(name, count, folder, validation=count)
         for dtype in get_args(FeatureDtype):
-            started = time.perf_counter()
-            found = evaluate_cell(
-                encoder(),
-                text.corpus,
-                text.task,
-                SEEDS,
-                features=FeaturesSpec(dtype=dtype),
-                execution=ExecutionSpec(),
-                scratch=folder,
-            )
-            spent = time.perf_counter() - started
-            scores = [one.score for one in found]
+            options = {"features": FeaturesSpec(dtype=dtype), "execution": ExecutionSpec(), "scratch": folder}
+            scores = list[float]()
+
+            def score(text: Setting = text, options: Any = options, scores: list[float] = scores) -> None:
+                found = evaluate_cell(encoder(), text.corpus, text.task, SEEDS, **options)
+                scores[:] = [one.score for one in found]
+
+            spent = min(seconds(score) for _ in range(REPEATS))
             size = sum(feature_bytes(encoder(), text.corpus.split(split), dtype) for split in ("train", "validation"))
             yield [
-                text.name,
+                TEXTS[name],
                 text.task.metric,
                 dtype,
                 " ".join(f"{score:.4f}" for score in scores),

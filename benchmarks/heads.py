@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from benchmarks.measure import Measured, in_turn
+from benchmarks.measure import Comparison, Part, in_turn
+from benchmarks.rows import Row
 from benchmarks.setting import base_sized, full_batch
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import constant_product, replaced
@@ -17,51 +20,58 @@ from papa.encoders.encoder import Encoder
 BATCH, SLOTS = 8, 256
 
 
-def head_rows() -> Iterator[Measured]:
-    """One layer's attention, and the whole encoder."""
-    torch.manual_seed(0)
-    model: Any = base_sized("sdpa")
-    encoder = Encoder(base_sized("eager"))
-    constants = ConstantMatrices(
-        torch.rand(encoder.layers, encoder.heads, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
-    )
-    mask = torch.ones(BATCH, SLOTS, dtype=torch.bool)
-    attention = model.encoder.layer[0].attention.self
-    hidden_states = torch.randn(BATCH, SLOTS, encoder.width)
+@cache
+def model() -> Any:
+    """The stock model."""
+    return base_sized("sdpa")
 
-    def split(projection: torch.nn.Linear) -> torch.Tensor:
+
+@cache
+def constants() -> ConstantMatrices:
+    """Random constant matrices for every head."""
+    config = model().config
+    shape = (config.num_hidden_layers, config.num_attention_heads, SLOTS, SLOTS)
+    return ConstantMatrices(torch.rand(shape), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+
+
+@torch.inference_mode()
+def one_layer() -> Comparison:
+    """The attention of one layer with its projections."""
+    attention, heads = model().encoder.layer[0].attention.self, model().config.num_attention_heads
+    width = model().config.hidden_size
+    mask, hidden_states = torch.ones(BATCH, SLOTS, dtype=torch.bool), torch.randn(BATCH, SLOTS, width)
+
+    def split(projection: nn.Linear) -> Tensor:
         projected = linear(hidden_states, projection.weight, projection.bias)
-        return projected.view(BATCH, SLOTS, encoder.heads, encoder.head_width).transpose(1, 2)
+        return projected.view(BATCH, SLOTS, heads, -1).transpose(1, 2)
 
-    def joined(output: torch.Tensor) -> torch.Tensor:
-        return output.transpose(1, 2).reshape(BATCH, SLOTS, encoder.width)
+    def joined(output: Tensor) -> Tensor:
+        return output.transpose(1, 2).reshape(BATCH, SLOTS, width)
 
-    def stock() -> torch.Tensor:
+    def stock() -> None:
         query, key, value = map(split, (attention.query, attention.key, attention.value))
-        return joined(scaled_dot_product_attention(query, key, value))
+        joined(scaled_dot_product_attention(query, key, value))
 
-    def ours() -> torch.Tensor:
-        return joined(constant_product(constants.matrices[0], split(attention.value), mask))
+    def ours() -> None:
+        joined(constant_product(constants().matrices[0], split(attention.value), mask))
 
-    batch = full_batch(BATCH, SLOTS)
+    return in_turn(ours, Part(stock))
+
+
+@torch.inference_mode()
+def whole_encoder() -> Comparison:
+    """All layers."""
+    encoder, batch = Encoder(base_sized("eager")), full_batch(BATCH, SLOTS)
     heads = [(layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)]
 
-    def whole() -> None:
-        with replaced(encoder, constants, heads):
+    def ours() -> None:
+        with replaced(encoder, constants(), heads):
             encoder.observe(batch)
 
-    with torch.inference_mode():
-        yield in_turn(
-            "one layer's attention with projections, all heads constant, against SDPA",
-            ours,
-            stock,
-            target=2.5,
-            repeats=31,
-        )
-        yield in_turn(
-            "whole encoder, all heads constant, against SDPA",
-            whole,
-            lambda: model(input_ids=batch.input_ids.view(BATCH, SLOTS)),
-            target=1.2,
-            repeats=5,
-        )
+    return in_turn(ours, Part(lambda: model()(input_ids=batch.input_ids.view(BATCH, SLOTS))))
+
+
+def head_rows() -> Iterator[Row]:
+    """One layer's attention, and the whole encoder."""
+    yield Row("heads", "one layer's attention with projections, all heads constant, against SDPA", 2.5, one_layer)
+    yield Row("heads", "whole encoder, all heads constant, against SDPA", 1.2, whole_encoder)

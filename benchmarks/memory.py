@@ -8,22 +8,26 @@ heap grows with the number of batches, to a plateau, whatever the text.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Measured
+from benchmarks.measure import Comparison, repeated
+from benchmarks.rows import Row
 
 if TYPE_CHECKING:
     from benchmarks.setting import Setting
 
-LIMIT_MB = 2000
-ROWS = 800
+LIMIT_MB = 2000.0
+ROWS = 250
 LINES = 20_000
 WINDOW = 256
 """Rows in a window of streamed features, here as in a corpus of any size."""
@@ -49,7 +53,7 @@ def text(rows: int, folder: Path) -> Setting:
     """The first rows of CoLA, over and over, tokenised."""
     from benchmarks.setting import DATA, setting
 
-    path = folder / f"{rows}.jsonl"
+    path = folder / f"{rows}-{os.getpid()}.jsonl"
     with (DATA / "cola" / "train.jsonl").open() as whole, path.open("w") as file:
         file.writelines(islice(cycle(list(islice(whole, ROWS))), rows))
     return setting("cola", rows, folder, train=path)
@@ -119,22 +123,35 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
-def _in_its_own_process(stage: str, size: int, folder: Path) -> float:
-    """The least of three: what differs between equal runs is gaps in the heap."""
+def peak_of(stage: str, folder: Path, size: int) -> float:
+    """The peak of a process of its own, in megabytes."""
     command = [sys.executable, "-m", "benchmarks.memory", stage, str(size), str(folder)]
-    printed = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)]
-    return min(float(line.split()[-1]) for line in printed)
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
-def memory_rows(folder: Path) -> Iterator[Measured]:
+def against_limit(folder: Path) -> Comparison:
+    """A whole process that averages."""
+    return repeated(lambda: (peak_of("whole process", folder, 160), LIMIT_MB), unit="MB")
+
+
+def against_tenth(stage: str, folder: Path) -> Comparison:
+    """A stage on ten times the text, side by side. What differs between equal runs is gaps in the heap."""
+    size = LINES if stage == "tokenising" else ROWS
+
+    def pair() -> tuple[float, float]:
+        with ThreadPoolExecutor() as threads:
+            large, small = threads.map(partial(peak_of, stage, folder), (10 * size, size))
+        return large, small
+
+    return repeated(pair, unit="MB")
+
+
+def memory_rows(folder: Path) -> Iterator[Row]:
     """Peak megabytes against the limit, and against a tenth of the text."""
-    large = _in_its_own_process("whole process", 160, folder)
-    yield Measured("memory of averaging, BERT-base size, S=256", large, LIMIT_MB, LIMIT_MB / large, 1.0, unit="MB")
+    yield Row("memory", "memory of averaging, BERT-base size, S=256", 1.0, partial(against_limit, folder))
     for stage in ("tokenising", *STAGES):
-        size = LINES if stage == "tokenising" else ROWS
-        small, large = (_in_its_own_process(stage, size * times, folder) for times in (1, 10))
         name = f"memory with ten times the text, {stage}"
-        yield Measured(name, large, small, small / large, 1 / 1.05, unit="MB")
+        yield Row("memory", name, 1 / 1.05, partial(against_tenth, stage, folder))
 
 
 def _main(stage: str, size: int, folder: Path) -> float:

@@ -1,15 +1,20 @@
-"""Achieved FLOP/s of averaging and features, real tokens only, against a matrix product on the same machine."""
+"""How near averaging and features come to the machine's rate of matrix products, real tokens only.
+
+The plain way is as many multiplications and additions in square matrix products: the ratio is the share of their rate.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.measure import Measured, seconds
-from benchmarks.setting import Setting, encoder
+from benchmarks.measure import Comparison, Part, in_turn
+from benchmarks.rows import SIZE, Row
+from benchmarks.setting import CORPORA, Setting, encoder, sample
 from benchmarks.stages import average, features
 
 
@@ -29,33 +34,25 @@ def encoder_flops(setting: Setting, *, last_layer: bool) -> float:
     return float(model.layers * layer if last_layer else (model.layers - 1) * layer + seen)
 
 
-def matrix_product_flops(size: int = 1024, repeats: int = 9) -> float:
-    """FLOP/s of a square float32 matrix product: median of repeats."""
-    left, right = torch.randn(size, size), torch.randn(size, size)
-    torch.matmul(left, right)
-    return 2 * size**3 / statistics.median(seconds(lambda: torch.matmul(left, right)) for _ in range(repeats))
+def share(name: str, folder: Path, work: Callable[[Setting], object], last_layer: bool) -> Comparison:
+    """A stage against matrix products of as many operations, in GFLOP/s."""
+    setting = sample(name, folder)
+    operations, product = encoder_flops(setting, last_layer=last_layer), 2 * SIZE**3
+    left, right = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    count = round(operations / product)
+
+    def products() -> None:
+        for _ in range(count):
+            torch.matmul(left, right)
+
+    found = in_turn(lambda: work(setting), Part(products, operations / product / count))
+    rates = {way: operations / 1e9 / getattr(found, way) for way in ("ours", "plain")}
+    return replace(found, **rates, unit="GFLOP/s")
 
 
-def roofline_rows(settings: dict[str, Setting], folder: Path) -> Iterator[Measured]:
+def roofline_rows(folder: Path) -> Iterator[Row]:
     """The share of the machine's matrix-product rate that each stage reaches."""
-    for setting in settings.values():
-        for stage, work, last in (
-            ("averaging", lambda s=setting: average(s), False),
-            ("features", lambda s=setting: features(s, folder), True),
-        ):
-            work()
-            shares, rates, peaks = [], [], []
-            for _ in range(3):
-                peak, spent = matrix_product_flops(), seconds(work)
-                rate = encoder_flops(setting, last_layer=last) / spent
-                shares.append(rate / peak)
-                rates.append(rate)
-                peaks.append(peak)
-            yield Measured(
-                f"{stage}, {setting.name}, share of matrix-product FLOP/s",
-                statistics.median(rates) / 1e9,
-                statistics.median(peaks) / 1e9,
-                statistics.median(shares),
-                0.65,
-                unit="GFLOP/s",
-            )
+    for name, title in CORPORA.items():
+        for stage, work, last in (("averaging", average, False), ("features", partial(features, folder=folder), True)):
+            measure = partial(share, name, folder, work, last)
+            yield Row("flops", f"{stage}, {title}, share of matrix-product FLOP/s", 0.65, measure)

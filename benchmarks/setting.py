@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.ragged import PackedTokens
-from papa.corpora.sources import Split
+from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, Precision, TaskSpec
 from papa.spec.file import resolve_study
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-PLAIN_BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,14 @@ class Setting:
     task: TaskSpec
     corpus: TokenisedCorpus
 
-    @property
-    def name(self) -> str:
-        return f"{self.task.name} S={self.task.slots}"
 
-
-@lru_cache(maxsize=1)
-def encoder() -> Encoder:
+@cache
+def encoder(precision: Precision = "float32") -> Encoder:
     """The embedded encoder in PAPA's form."""
-    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED), precision))
 
 
-@lru_cache(maxsize=1)
+@cache
 def plain_model() -> PreTrainedModel:
     """The same weights in transformers' eager form."""
     folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
@@ -65,6 +60,17 @@ TASKS: dict[str, dict[str, Any]] = {
     "rte": {"name": "rte", "slots": 256, "folder": "rte"},
     "wnut": {"name": "wnut17", "slots": 128, "folder": "wnut17", "columns": {"words": "tokens", "label": "ner_tags"}},
 }
+TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.items()}
+ROWS = {"cola": 400, "ud": 240, "rte": 120, "wnut": 240}
+"""Training rows of a sample."""
+CORPORA = {name: TITLES[name] for name in ("cola", "ud", "rte")}
+"""Those on which a pass of the encoder is timed."""
+
+
+@cache
+def sample(name: str, folder: Path) -> Setting:
+    """The sample of a corpus that the rows share."""
+    return setting(name, ROWS[name], folder)
 
 
 def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train: Path | None = None) -> Setting:
@@ -98,24 +104,26 @@ def full_batch(inputs: int, slots: int) -> MicroBatch:
     return MicroBatch.of(np.arange(inputs), tokens)
 
 
-def padded_batches(setting: Setting, split: Split = "train", size: int = PLAIN_BATCH) -> Iterator[dict[str, Tensor]]:
-    """The split in its own order, every input padded to S slots."""
-    part = setting.corpus.split(split)
+def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
+    """The training text in its own order, every input padded to S slots; labels one per row or per slot."""
+    part = setting.corpus.split("train")
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
         compact = micro_batch(part, rows)
         shape = (len(rows), setting.task.slots)
-        batch = {"rows": torch.from_numpy(rows)}
-        ones = torch.ones_like(compact.input_ids)
-        for name, values in (
-            ("input_ids", compact.input_ids),
-            ("token_type_ids", compact.token_type_ids),
-            ("attention_mask", ones),
-        ):
-            full = torch.zeros(shape, dtype=torch.long)
-            full[compact.inputs_of_tokens, compact.slot_ids] = values
-            batch[name] = full
-        yield batch
+        places = compact.inputs_of_tokens, compact.slot_ids
+        labels = torch.from_numpy(part.labels_of(rows))
+
+        def padded(values: Tensor, padding: int = 0, shape: Any = shape, places: Any = places) -> Tensor:
+            return torch.full(shape, padding).index_put_(places, values)
+
+        yield {
+            "rows": torch.from_numpy(rows),
+            "labels": padded(labels, IGNORED) if part.label_per_token else labels,
+            "input_ids": padded(compact.input_ids),
+            "token_type_ids": padded(compact.token_type_ids),
+            "attention_mask": padded(torch.ones_like(compact.input_ids)),
+        }
 
 
 def model_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,15 +1,20 @@
-"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both share."""
+"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both share.
+
+Both ways run on one pool of two: one worker is what a pool of two gives to calls one after the other.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Measured, seconds
-from benchmarks.setting import Setting
+from benchmarks.measure import Comparison, Part, in_turn
+from benchmarks.rows import Row
+from benchmarks.setting import sample
 from papa.attention.average import average_split
 from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus
@@ -33,39 +38,44 @@ def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> 
     return float(sum(average_split(encoder, shard, **options).counts.sum() for _ in range(2)))
 
 
-def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measured]:
-    """The same work on one worker and on two, both warm.
-
-    Args:
-        short: its text is averaged.
-        long: λ is trained on its text, whose minibatches have work for two.
-        folder: for artifacts and Ray.
-    """
-    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    place, numbers = folder / "constants", itertools.count()
-    control("toeplitz", encoder.layers, encoder.heads, long.task.slots).save(place, encoder, {})
+def averaging(folder: Path) -> Comparison:
+    """Shards of UD's text."""
+    corpus, encoder = sample("ud", folder).corpus, resolve_encoder(EncoderSpec(name=EMBEDDED))
 
     def average(pool: WorkerPool, index: int) -> None:
-        pool.run(one_shard, encoder=encoder, arguments={"folder": short.corpus.folder, "index": index}, urgency=URGENCY)
+        pool.run(one_shard, encoder=encoder, arguments={"folder": corpus.folder, "index": index}, urgency=URGENCY)
 
-    def train_lambda(pool: WorkerPool) -> None:
-        corpus, constants = reference(long.corpus.folder), reference(place)
-        step = Rank("λ", 0.0, encoder, corpus, constants, long.task, RankingSpec(epochs=1))
+    def all_shards(pool: WorkerPool, at_once: int) -> None:
+        with ThreadPoolExecutor(at_once) as threads:
+            list(threads.map(partial(average, pool), range(SHARDS)))
+
+    return two_against_one(lambda pool: all_shards(pool, SHARDS), lambda pool: all_shards(pool, 1), folder)
+
+
+def ranking(folder: Path) -> Comparison:
+    """λ on RTE's text, whose minibatches have work for two."""
+    rte, encoder = sample("rte", folder), resolve_encoder(EncoderSpec(name=EMBEDDED))
+    place, numbers = folder / "constants", itertools.count()
+    control("toeplitz", encoder.layers, encoder.heads, rte.task.slots).save(place, encoder, {})
+    corpus, constants = reference(rte.corpus.folder), reference(place)
+    step = Rank("λ", 0.0, encoder, corpus, constants, rte.task, RankingSpec(epochs=1))
+
+    def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
-        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, with_helpers=True)
+        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, with_helpers=with_helpers)
 
-    def all_shards(pool: WorkerPool) -> None:
-        with ThreadPoolExecutor(SHARDS) as threads:
-            list(threads.map(lambda index: average(pool, index), range(SHARDS)))
-
-    for name, work in (("averaging", all_shards), ("λ training", train_lambda)):
-        one, two = (spent(work, workers, folder) for workers in (1, 2))
-        yield Measured(f"two Ray workers against one, {name}", two, one, one / two, 1.7)
+    return two_against_one(lambda pool: train(pool, True), lambda pool: train(pool, False), folder)
 
 
-def spent(work: Callable[[WorkerPool], None], workers: int, folder: Path) -> float:
-    """The least of three, after one to warm up."""
-    with WorkerPool(workers, "cpu", folder) as pool:
-        work(pool)
-        return min(seconds(lambda: work(pool)) for _ in range(3))
+def two_against_one(two: Callable[[WorkerPool], None], one: Callable[[WorkerPool], None], folder: Path) -> Comparison:
+    """The same work on two workers and on one of them."""
+    with WorkerPool(2, "cpu", folder) as pool:
+        two(pool)
+        return in_turn(lambda: two(pool), Part(lambda: one(pool)))
+
+
+def worker_rows(folder: Path) -> Iterator[Row]:
+    """What the second worker gains."""
+    yield Row("workers", "two Ray workers against one, averaging", 1.7, partial(averaging, folder))
+    yield Row("workers", "two Ray workers against one, λ training", 1.7, partial(ranking, folder))
