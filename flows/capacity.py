@@ -130,7 +130,7 @@ def mapped_bytes(encoder: EncoderReference) -> int:
     """The bytes of weights that workers map instead of converting: files whose first tensor is float32."""
     mapped = 0
     for path in _weights(encoder):
-        with safe_open(path, "pt") as file:
+        with safe_open(path, "np") as file:
             first = next(iter(file.keys()))
             if file.get_slice(first).get_dtype() == "F32":
                 mapped += path.stat().st_size

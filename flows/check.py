@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
@@ -25,10 +26,13 @@ from flows.inputs import (
 )
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
-from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, missing_from
-from papa.spec import StudySpec, TaskSpec
-from papa.storage.artifacts import read_metadata
+from papa.encoders.files import CONFIGURATION
+from papa.encoders.known import known
+from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, missing_from
+from papa.spec import EncoderSpec, StudySpec, TaskSpec
+from papa.storage.artifacts import read_metadata, sha256_of_file
+from papa.storage.remembered import remembered_folder
 from tasks.mlflow_client import tracking_address
 from tasks.store import Store
 from tasks.tokenise import Tokenise
@@ -112,6 +116,8 @@ def check_study(
     to_run = any(step.state == "to run" for step in plan_study(graph, store, {}))
     if here and to_run and (problems := capacity()):
         raise CheckError(problems)
+    if to_run and fetch_weights and (problems := _weights_as_known(inputs)):
+        raise CheckError(problems)
     by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
     return Checked(inputs, graph, by_commit, tuple(unchecked), to_run)
 
@@ -162,9 +168,33 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
 
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
-    special_tokens = special_tokens_of(load_tokenizer(encoder))
-    if masks:
-        check_mask(special_tokens)
+    def writes_the_layout() -> bool:
+        special_tokens = special_tokens_of(load_tokenizer(encoder))
+        if masks:
+            check_mask(special_tokens)
+        return True
+
+    configuration = sha256_of_file(Path(encoder.folder) / CONFIGURATION)
+    content = {"tokenizer": encoder.tokenizer_digest, "configuration": configuration, "masks": masks}
+    known("tokenizer writes the layout", content, writes_the_layout)
+
+
+def _weights_as_known(inputs: StudyInputs) -> list[Problem]:
+    """Encoders whose weights are not what the file system made believe; what is computed with is read first."""
+    problems = []
+    for index, (spec, encoder) in enumerate(zip(inputs.study.encoders, inputs.encoders, strict=True)):
+        where = f"encoders.{index} ({spec.name})"
+        problems += _caught(where, partial(_same_weights, spec, encoder))
+    return problems
+
+
+def _same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
+    found = resolve_encoder(spec, encoder.precision)
+    if found.digest != encoder.digest:
+        raise EncoderError(
+            f"the weights of '{spec.name}' in {encoder.folder} changed without a trace in the file system (expected "
+            f"digest {encoder.digest[:12]}, found {found.digest[:12]}): empty {remembered_folder()} and run again"
+        )
 
 
 def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:

@@ -78,16 +78,21 @@ def run(
     with _one_sentence(verbose):
         spec = _load(study, overrides)
         from flows.check import check_study
+        from flows.environment import prepare_environment
+        from flows.server import use_server
         from tasks.store import Store
 
         place = Store(store)
         place.make()
+        prepare_environment(place, verbose=verbose)
+        # It comes up while the study is looked at.
+        server = use_server(place)
         checked = check_study(spec, place, workers=workers, ray_address=ray_address)
-        from flows.environment import prepare_environment
         from flows.run import run_checked
 
-        prepare_environment(place, verbose=verbose)
-        run_checked(checked, place, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address)
+        run_checked(
+            checked, place, server, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address
+        )
 
 
 @app.command()
@@ -207,6 +212,22 @@ def prune(
         from tasks.store import Store
 
         pruning.prune(Store(store), Console(), really=delete)
+
+
+@app.command()
+def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server meanwhile."""
+    with _one_sentence(verbose):
+        from rich.console import Console
+
+        from flows.environment import prepare_environment
+        from flows.ui import show_pages
+        from tasks.store import Store
+
+        place = Store(store)
+        place.make()
+        prepare_environment(place, verbose=verbose)
+        show_pages(place, Console())
 
 
 @app.command()

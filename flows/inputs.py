@@ -137,7 +137,8 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
     if any(isinstance(source, HubSource) for source in sources):
         import datasets  # noqa: F401 — once and here instead of by several threads
-    import transformers  # noqa: F401
+    if any(not spec.name.startswith(("/", "embedded/")) for spec in encoders):
+        from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
 
     device = _device(study)
     precisions = {spec: chosen_precision(study.precision, spec.name, device) for spec in encoders}
@@ -180,7 +181,7 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool
         if not fetch and described.revision is not None and not has_weights(folder):
             weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
             return described
-        return resolve_encoder(spec, described.precision)
+        return resolve_encoder(spec, described.precision, read_again=False)
     except PapaError as error:
         return error
 

@@ -38,10 +38,13 @@ def show_plan(
         console.print(f"not checked: {note}", highlight=False, soft_wrap=True, markup=False)
     inputs, graph = checked.inputs, checked.graph
     study = inputs.study
-    core = one_core()
-    device = gpu("float32" if study.precision == "auto" else study.precision, teraflops) if gpus else core
+    expected: dict[str, float] = {}
+    if checked.to_run:
+        core = one_core()
+        device = gpu("float32" if study.precision == "auto" else study.precision, teraflops) if gpus else core
+        expected = expected_rates(device.flops, core.flops)
     measured = {} if gpus else measured_rates(store)
-    steps = plan_study(graph, store, {**expected_rates(device.flops, core.flops), **measured})
+    steps = plan_study(graph, store, {**expected, **measured})
     count = gpus or workers or study.execution.workers or os.cpu_count() or 1
     unit = "GPU" if gpus else "worker"
     console.print(stage_table(steps, unit) if gpus else plan_table(steps, measured=bool(measured)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from rich.console import Console
 
 from flows.check import Checked
 from flows.progress import StudyProgress
-from flows.server import check_server, start_own_server
+from flows.server import OwnServer, check_server
 from flows.startup import ready_study
 from tasks.mlflow_client import tracking_address, without_password
 from tasks.store import Store
@@ -19,6 +18,7 @@ from tasks.store import Store
 def run_checked(
     checked: Checked,
     store: Store,
+    server: OwnServer | None,
     *,
     study: Path,
     overrides: list[str],
@@ -30,13 +30,13 @@ def run_checked(
     Args:
         checked: the study, looked at.
         store: prepared by ``prepare_environment``.
+        server: the one that was started for the study; None where ``PREFECT_API_URL`` names another.
         study, overrides, workers, ray_address: as on the command line; Prefect records them.
 
     Raises:
         PapaError: the study could not start, or a cell failed.
     """
     errors = Console(stderr=True)
-    server = None if "PREFECT_API_URL" in os.environ else start_own_server(store)
     with ExitStack() as stack:
         with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
             if not server:

@@ -1,33 +1,31 @@
-"""Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, or one that a study starts.
-
-The latter listens on loopback alone, logs into the store, and ends with the study: as the process exits, and, where
-that is killed, by the signal that the kernel sends its children (Linux).
+"""Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, one that ``papa ui`` runs on the store, or
+one that a study starts and that ends with it.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
-import http.client
+import json
 import os
-import signal
 import socket
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
+from flows.processes import Process, start_of
+from flows.served import HOST, Served, answers, serve
+from flows.server_template import keep_as_template, start_from_template
 from papa.errors import PapaError, TransientError
+from papa.storage.atomic import write_atomically
 from tasks.mlflow_client import without_password
 from tasks.store import Store
 
-_HOST = "127.0.0.1"
-_START_SECONDS = 90.0
-_END_SECONDS = 5.0
 _REQUEST_SECONDS = 15.0
-_PR_SET_PDEATHSIG = 1
+_RUNNING = "server.json"
 _UNUSED_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -43,16 +41,18 @@ class OwnServer:
     """A server that is starting or runs.
 
     Attributes:
-        process: it.
-        port: where it listens.
-        log: what it prints.
+        served: its process, where it listens, what it prints.
         starting: held until it answers, as two servers would both create the tables of a new database.
+        database: its own.
     """
 
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
+    served: Served
     starting: FileLock
+    database: Path
+
+    @property
+    def port(self) -> int:
+        return self.served.port
 
     def wait(self) -> None:
         """Return once it answers.
@@ -60,67 +60,111 @@ class OwnServer:
         Raises:
             PapaError: it ended, or did not answer in time.
         """
-        connection = http.client.HTTPConnection(_HOST, self.port, timeout=_START_SECONDS)
         try:
-            connection.request("GET", "/api/health")
-            connection.getresponse().read()
-        except (OSError, http.client.HTTPException):
-            raise PapaError(f"Prefect's server did not start: {self.log} says why") from None
+            if not self.served.answers("/api/health"):
+                raise PapaError(f"Prefect's server did not start: {self.served.log} says why")
+            keep_as_template(self.database)
         finally:
-            connection.close()
             self.starting.release()
 
     def end(self) -> None:
-        """End it: politely, then for good."""
-        self.process.terminate()
-        try:
-            self.process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """End it; not while it makes its tables, as that would leave a database that none can use."""
+        if self.starting.is_locked:
+            with suppress(PapaError):
+                self.wait()
+        self.served.end()
 
 
-def start_own_server(store: Store) -> OwnServer:
+def use_server(store: Store) -> OwnServer | None:
+    """Make sure that there is a server for this process: ``PREFECT_API_URL`` names it from here on.
+
+    It is the one that the environment names, else the one that ``papa ui`` runs on the store, else a new one, which
+    ends with this process.
+
+    Returns:
+        The new one; None where another's is used.
+    """
+    if "PREFECT_API_URL" in os.environ:
+        return None
+    port = running_server(store)
+    if port is not None:
+        os.environ["PREFECT_API_URL"] = f"http://{HOST}:{port}/api"
+        return None
+    return start_own_server(store)
+
+
+def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> OwnServer:
     """Start a server with its database in the store; it ends with this process.
 
     To be called from the main thread, before Prefect is imported: so Prefect finds its address, and has sent what
     it had to send when the server ends.
+
+    Args:
+        store: whose.
+        pages: serve Prefect's pages, too.
+        port: where to listen if it is free; 0 is any.
     """
     store.prefect.mkdir(parents=True, exist_ok=True)
     store.locks.mkdir(parents=True, exist_ok=True)
     starting = FileLock(store.locks / "prefect-server.lock")
     starting.acquire()
-    log = store.prefect / "server.log"
-    unused = {f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES}
-    database = {"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{store.prefect / 'prefect.db'}"}
-    with socket.socket() as door, log.open("wb") as output:
-        door.bind((_HOST, 0))
-        door.listen()
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(door.fileno()), str(os.getpid())],
-            env={**os.environ, **unused, **database},
-            pass_fds=[door.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        server = OwnServer(process, door.getsockname()[1], log, starting)
+    database = store.prefect / "prefect.db"
+    start_from_template(database)
+    environment = {
+        **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
+        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        # Blocks are settings kept on a server. PAPA keeps none there, and to list their types takes a second.
+        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+        "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+    }
+    app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
+    served = serve(app, store.prefect / "server.log", environment, port)
+    server = OwnServer(served, starting, database)
     atexit.register(server.end)
-    os.environ["PREFECT_API_URL"] = f"http://{_HOST}:{server.port}/api"
+    os.environ["PREFECT_API_URL"] = f"http://{HOST}:{served.port}/api"
     return server
 
 
-def _serve(door: int, parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    import uvicorn
+def _api(address: str) -> Any:
     from prefect.server.api.server import create_app
 
-    config = uvicorn.Config(create_app(ephemeral=True, final=True), log_level="error", lifespan="on")
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=door)])
+    return create_app(ephemeral=True, final=True)
+
+
+def _api_and_pages(address: str) -> Any:
+    os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
+    os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(Path(os.environ["PREFECT_HOME"]) / "pages")
+    from prefect.server.api.server import create_app
+
+    return create_app(final=True)
+
+
+@contextmanager
+def found_by_runs(store: Store, server: OwnServer) -> Iterator[None]:
+    """While the block runs, runs on the store use this server instead of one of their own."""
+    pid = server.served.process.pid
+    process = Process(socket.gethostname(), pid, start_of(pid) or 0)
+    place = store.prefect / _RUNNING
+    write_atomically(place, json.dumps({"process": str(process), "port": server.port}) + "\n")
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def running_server(store: Store) -> int | None:
+    """The port of the server that ``papa ui`` runs on this store and this machine; None where there is none.
+
+    What a killed one left, one of another machine, and one that does not answer are passed over.
+    """
+    try:
+        document = json.loads((store.prefect / _RUNNING).read_bytes())
+        process, port = Process.parse(document["process"]), int(document["port"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if process is None or not process.here or process.gone:
+        return None
+    return port if answers(port, "/api/health", _REQUEST_SECONDS) else None
 
 
 def check_server() -> None:
@@ -152,7 +196,3 @@ def check_server() -> None:
         raise TransientError(
             f"Prefect at {address} {found}: start a server there, or unset PREFECT_API_URL and papa starts its own"
         ) from None
-
-
-if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:]))

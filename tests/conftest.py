@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,9 @@ from tests.typecheck import check_signatures
 
 # Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What tests find out of files must not reach a person's studies, nor the other way round.
+os.environ["PAPA_CACHE"] = tempfile.mkdtemp(prefix="papa-tests-")
+atexit.register(shutil.rmtree, os.environ["PAPA_CACHE"], ignore_errors=True)
 check_signatures()
 
 SHARED = (Path(__file__).resolve().parents[2] / "shared").resolve()

@@ -11,6 +11,7 @@ from typing import Any
 
 from papa.errors import EncoderError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
+from papa.storage.cache import cache_folder
 
 CONFIGURATION = "config.json"
 TOKENIZER_FILES = (
@@ -75,6 +76,15 @@ def has_weights(folder: Path) -> bool:
         return bool(weight_files(folder, "").paths)
     except EncoderError:
         return False
+
+
+def converted_folder(digest: str) -> Path:
+    """Where this machine keeps an encoder whose published weights are pickles, with safetensors.
+
+    Args:
+        digest: of all its files.
+    """
+    return cache_folder() / "encoders" / digest
 
 
 def no_weights(what: str, place: str, files: list[str]) -> EncoderError:

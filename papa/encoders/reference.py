@@ -6,16 +6,26 @@ import importlib.util
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, fetch_configuration, fetch_weights, weight_files
+from papa.encoders.files import (
+    CONFIGURATION,
+    TOKENIZER_FILES,
+    converted_folder,
+    fetch_configuration,
+    fetch_weights,
+    weight_files,
+)
+from papa.encoders.known import known
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec, Precision
-from papa.storage.artifacts import sha256_of_file, sha256_of_json
+from papa.storage.artifacts import is_complete, sha256_of_file, sha256_of_json
+from papa.storage.remembered import digest_by_status
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,12 +77,16 @@ def supported() -> str:
     return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
 
-def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
+def resolve_encoder(
+    spec: EncoderSpec, precision: Precision = "float32", *, read_again: bool = True
+) -> EncoderReference:
     """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
 
     Args:
         spec: which encoder.
         precision: what it shall compute in.
+        read_again: read its weights even where the file system says that they are what they were; needed before
+            anything is computed with them.
 
     Raises:
         EncoderError: it is missing, may not be read or is unsupported, its weights are missing, damaged or do not fit
@@ -84,18 +98,29 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     if described.revision is not None:
         fetch_weights(spec.name, described.revision, folder, what)
     weights = weight_files(folder, what)
-    digests = {path.name: sha256_of_file(path) for path in weights.paths}
+    digest_of = sha256_of_file if read_again else digest_by_status
+    digests = {path.name: digest_of(path) for path in weights.paths}
     if spec.name == EMBEDDED and digests.get("model.safetensors") != EMBEDDED_WEIGHTS:
         raise EncoderError(f"the weights of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
     digest = sha256_of_json({"weights": digests, "config": sha256_of_file(folder / CONFIGURATION)})
-    from papa.encoders.weights import as_safetensors, load_model
-
     if weights.pickled:
         both = sha256_of_json({"encoder": digest, "tokenizer": described.tokenizer_digest})
-        folder = as_safetensors(folder, weights.paths, both, what)
+        if read_again or not is_complete(converted_folder(both)):
+            from papa.encoders.weights import as_safetensors
+
+            as_safetensors(folder, weights.paths, both, what)
+        folder = converted_folder(both)
     else:
-        load_model(folder, what)
+        known("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what))
     return replace(described, folder=str(folder), digest=digest)
+
+
+def _weights_fit(folder: Path, what: str) -> bool:
+    """True; raises EncoderError where they do not."""
+    from papa.encoders.weights import load_model
+
+    load_model(folder, what)
+    return True
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
@@ -109,6 +134,26 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
     model_type = _model_type(folder)
+    content = {"configuration": sha256_of_file(folder / CONFIGURATION)}
+    shape = known("supported encoder", content, partial(_shape, folder, model_type, what))
+    tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
+    if not tokenizer:
+        raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
+    _check_libraries(tokenizer, what)
+    return EncoderReference(
+        name=spec.name,
+        revision=revision,
+        folder=str(folder),
+        digest=f"unknown, of {spec.name}@{revision}",
+        tokenizer_digest=sha256_of_json(tokenizer),
+        model_type=model_type,
+        precision=precision,
+        **shape,
+    )
+
+
+def _shape(folder: Path, model_type: str, what: str) -> dict[str, int]:
+    """L, H, d and positions, as ``EncoderReference`` names them; raises EncoderError for what is not supported."""
     from transformers import AutoConfig
 
     from papa.encoders.supported import family_of
@@ -123,23 +168,12 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     reason = family.refuse(config)
     if reason is not None:
         raise EncoderError(f"{what} is not supported: {reason}")
-    tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
-    if not tokenizer:
-        raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
-    _check_libraries(tokenizer, what)
-    return EncoderReference(
-        name=spec.name,
-        revision=revision,
-        folder=str(folder),
-        digest=f"unknown, of {spec.name}@{revision}",
-        tokenizer_digest=sha256_of_json(tokenizer),
-        model_type=model_type,
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        width=config.hidden_size,
-        positions=family.positions(config),
-        precision=precision,
-    )
+    return {
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "width": config.hidden_size,
+        "positions": family.positions(config),
+    }
 
 
 def _check_libraries(tokenizer: Collection[str], what: str) -> None:

@@ -18,10 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES
+from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES, converted_folder
 from papa.errors import ArtifactError, EncoderError
 from papa.storage.artifacts import is_complete, published, verify
-from papa.storage.cache import cache_folder
 
 
 def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:
@@ -39,7 +38,7 @@ def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str
     Raises:
         EncoderError: a pickle is damaged or holds more than tensors, or the weights do not fit the architecture.
     """
-    place = cache_folder() / "encoders" / digest
+    place = converted_folder(digest)
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(place.with_suffix(".lock")):
         if not _is_whole(place):

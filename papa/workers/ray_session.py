@@ -7,7 +7,8 @@ import os
 import shutil
 import socket
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,39 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
 
     remove_dead_sessions(_short_temporary(), *([folder] if folder else []))
     temporary = session_folder(folder)
-    ray.init(
-        address="local",
-        num_cpus=cores,
-        _node_ip_address="127.0.0.1",
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        _temp_dir=str(temporary),
-    )
+    with _without_unused_processes():
+        ray.init(
+            address="local",
+            num_cpus=cores,
+            _node_ip_address="127.0.0.1",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=str(temporary),
+        )
     return ray, temporary
+
+
+@contextmanager
+def _without_unused_processes() -> Iterator[None]:
+    """Ray started inside the block has neither autoscaler nor dashboard nor log monitor.
+
+    On one machine nothing uses them: they take half of the time that Ray needs to start, and a second to end. The
+    dashboard's process starts even with ``include_dashboard=False``, and no argument of ``ray.init`` leaves out the
+    others. Where a version of Ray has no such method, what it started stays.
+    """
+    from ray._private.node import Node
+
+    def start_nothing(node: Any, **_: Any) -> None:
+        node._webui_url = ""
+
+    with ExitStack() as stack:
+        for method in ("start_monitor", "start_log_monitor", "start_api_server"):
+            if hasattr(Node, method):
+                stack.callback(setattr, Node, method, getattr(Node, method))
+                setattr(Node, method, start_nothing)
+        yield
 
 
 def session_folder(wanted: Path | None) -> Path:

@@ -42,7 +42,7 @@ _MODULES = (
     "try:\n"
     "    app()\n"
     "finally:\n"
-    "    names = ('ray', 'mlflow', 'prefect', 'torch')\n"
+    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib')\n"
     "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
 )
 

@@ -42,7 +42,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     # Ray's two agents, which do no work, take up to two minutes to notice.
     names = ("ray::Worker", "raylet/raylet", "gcs_server")
     rays = {pid: started for pid, (started, command) in children.items() if any(name in command for name in names)}
-    servers = {pid: started for pid, (started, command) in children.items() if "flows.server" in command}
+    servers = {pid: started for pid, (started, command) in children.items() if "flows.served" in command}
     assert len(rays) >= 4
     assert servers
     wait_until(

@@ -168,8 +168,17 @@ def test_repeated_everything_is_cached_and_no_engine_works(
     finished, before, run = second
     assert len(run.steps) == 10
     assert {step.state for step in run.steps.values()} == {"Cached"}, run.steps
-    assert not finished.imported & {"ray", "mlflow"}
+    assert finished.imported == {"prefect"}
     assert artifacts(store, *COMPUTED, "aggregate", "track") == before
+
+
+@pytest.mark.parametrize("command", ["plan", "check"])
+def test_to_look_at_a_finished_study_imports_no_engine(
+    second: tuple[Finished, dict[str, int], FlowRun], study: str, store: Path, command: str
+) -> None:
+    finished = papa(command, study, "--store", str(store))
+    assert finished.code == 0, finished.err
+    assert not finished.imported
 
 
 def test_runs_are_logged_once_in_one_level(second: tuple[Finished, dict[str, int], FlowRun], store: Path) -> None:

@@ -1,0 +1,80 @@
+"""What this machine found out of files before and need not find out again, in its cache.
+
+::
+
+    <cache>/remembered/<digest of the key>.json   a key and what was found for it
+
+A key holds all that the finding depends on, so what is remembered never grows old; any of it may be deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from papa.storage.atomic import write_atomically
+from papa.storage.cache import cache_folder
+from papa.storage.metadata import sha256_of_file, sha256_of_json
+
+_SETTLED_NS = 2_000_000_000
+"""How old a file's last change must be. File systems count time in ticks: a file could change twice in one."""
+
+
+def recall(key: Mapping[str, Any]) -> Any:
+    """What was remembered under ``key``; None where nothing was, or it cannot be read."""
+    try:
+        document = json.loads(_place(key).read_bytes())
+        return document["found"] if document["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remember(key: Mapping[str, Any], found: Any) -> None:
+    """Remember a JSON value under ``key``; a cache that cannot be written remembers nothing."""
+    place = _place(key)
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, json.dumps({"key": dict(key), "found": found}, indent=1) + "\n")
+
+
+def digest_by_status(path: Path) -> str:
+    """SHA-256 of a file, read only where the file system says that it changed since it was read last.
+
+    Size, inode and the times of the last changes say so; the time of the last change of the inode is set by the
+    kernel alone. For what is computed with, read the file: ``sha256_of_file``.
+    """
+    key = _status(path)
+    known = recall(key)
+    if isinstance(known, str):
+        return known
+    digest = sha256_of_file(path)
+    settled = time.time_ns() - max(key["modified_ns"], key["changed_ns"]) > _SETTLED_NS
+    if settled and _status(path) == key:
+        remember(key, digest)
+    return digest
+
+
+def _status(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {
+        "file": os.path.realpath(path),
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "bytes": status.st_size,
+        "modified_ns": status.st_mtime_ns,
+        "changed_ns": status.st_ctime_ns,
+    }
+
+
+def remembered_folder() -> Path:
+    """Where it lies."""
+    return cache_folder() / "remembered"
+
+
+def _place(key: Mapping[str, Any]) -> Path:
+    return remembered_folder() / f"{sha256_of_json(dict(key))}.json"

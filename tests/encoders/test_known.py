@@ -1,0 +1,49 @@
+"""Checks of encoders are remembered where they passed, and not for other bytes or other code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from papa.encoders import known as module
+from papa.encoders.known import known
+from papa.errors import EncoderError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_check_that_passed_is_not_made_again() -> None:
+    made: list[int] = []
+
+    def check() -> dict[str, int]:
+        made.append(1)
+        return {"layers": 6}
+
+    assert [known("shape", {"configuration": "a"}, check) for _ in range(2)] == [{"layers": 6}] * 2
+    assert len(made) == 1
+    known("shape", {"configuration": "b"}, check)
+    known("weights", {"configuration": "a"}, check)
+    assert len(made) == 3
+
+
+def test_a_check_that_failed_is_made_again() -> None:
+    def fails() -> bool:
+        raise EncoderError("it does not fit")
+
+    for _ in range(2):
+        with pytest.raises(EncoderError, match="does not fit"):
+            known("weights", {"encoder": "a"}, fails)
+    assert known("weights", {"encoder": "a"}, lambda: True)
+
+
+def test_other_code_checks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known("weights", {"encoder": "a"}, lambda: 1) == 1
+    makers = module._makers()
+    assert set(makers) == {"torch", "transformers", "tokenizers", "code"}
+    for name in makers:
+        monkeypatch.setattr(module, "_makers", lambda name=name: {**makers, name: "another"})
+        assert known("weights", {"encoder": "a"}, lambda: 2) == 2
