@@ -24,7 +24,7 @@ from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.storage.artifacts import published
 from papa.workers import WorkerPool, ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
-from papa.workers.worker import PROGRESS_BOARD, ProgressBoard
+from papa.workers.worker import PROGRESS_BOARD, BoardReader, ProgressBoard
 from tasks.average import SUMS, Average
 from tasks.baseline import BASELINE, Baseline
 from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
@@ -88,14 +88,14 @@ class StandInPool(WorkerPool):
 
     def _start(self) -> FreeWorkers:
         self._ray, self._temporary = ray, _ = ray_session.start(self._size, self._folder)
-        self._board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote()
+        self._board = BoardReader(ray, ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote())
         actor = ray.remote(StandIn)
-        handles = [
-            WorkerHandle(f"stand-in-{number}", actor.options(num_cpus=1).remote(self._seconds))
-            for number in range(self._size)
-        ]
-        # All of them, before the study begins: a small machine starts so many processes slowly.
-        ray.get([one.actor.ready.remote() for one in handles])
+        handles = []
+        for number in range(self._size):
+            one = actor.options(num_cpus=1).remote(self._seconds)
+            # One after the other, before the study begins: a small machine starts so many processes slowly.
+            ray.get(one.ready.remote())
+            handles.append(WorkerHandle(f"stand-in-{number}", one))
         return FreeWorkers(ray, handles)
 
 

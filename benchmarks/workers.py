@@ -53,7 +53,7 @@ def worker_rows(short: Setting, long: Setting, folder: Path) -> Iterator[Measure
         step = Rank("λ", 0.0, encoder, corpus, constants, long.task, RankingSpec(epochs=1))
         store = Store(folder / f"store-{next(numbers)}")
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
-        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, with_helpers=True)
+        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=1)
 
     def all_shards(pool: WorkerPool) -> None:
         with ThreadPoolExecutor(SHARDS) as threads:
