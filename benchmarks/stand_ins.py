@@ -1,6 +1,6 @@
 """Workers that wait as long as the real ones compute: for the cost of everything around the work, at any scale.
 
-Steps, keys, artifacts, Ray's actors, Prefect and MLflow are the real ones. What trains or runs an encoder for every cell
+Steps, keys, artifacts, actors of Ray, Prefect and MLflow are the real ones. What trains or runs an encoder for a cell
 and shard waits instead, and publishes an artifact of the right form; one more process does the rest.
 """
 

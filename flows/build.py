@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from flows.costs import averaging_flops, baseline_flops, probing_flops, ranking_flops, tokenising_flops
+from flows.costs import (
+    aggregating_flops,
+    averaging_flops,
+    baseline_flops,
+    probing_flops,
+    ranking_flops,
+    tokenising_flops,
+    tracking_flops,
+    training_parts,
+)
 from flows.graph import Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.encoders.reference import EncoderReference
@@ -103,10 +113,11 @@ class _Builder:
         make: Callable[..., Step],
         needs: tuple[Node, ...] = (),
         flops: float = 0.0,
+        parts: int = 1,
     ) -> Node:
         """The node under ``key``, made on first use."""
         if (stage, key) not in self.nodes:
-            self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make)
+            self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make, parts)
         return self.nodes[stage, key]
 
     def _name(self, encoder: EncoderReference, task: TaskSpec) -> str:
@@ -157,6 +168,7 @@ class _Builder:
             lambda name, flops, corpus: Average(name, flops, encoder, corpus, slots),
             needs=(self._corpus(encoder, text),),
             flops=averaging_flops(encoder, self.inputs.size(text)),
+            parts=math.ceil(self.inputs.size(text).train / self.study.execution.shard_rows),
         )
 
     def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
@@ -172,6 +184,7 @@ class _Builder:
             lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
             needs=(self._corpus(encoder, task), constants),
             flops=ranking_flops(encoder, self.inputs.size(task), task, ranking),
+            parts=training_parts(self.inputs.size(task), task),
         )
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Node:
@@ -257,7 +270,8 @@ class _Builder:
                 {place: known[node] for place, node in rankings.items()},
             )
 
-        return self._node((), "aggregate", self.study.name, make, needs)
+        rows = len(self.study.seeds) * sum(len(part.cells) for part in parts)
+        return self._node((), "aggregate", self.study.name, make, needs, aggregating_flops(rows))
 
     def _track(
         self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], aggregate: Node, tracking_address: str
@@ -270,7 +284,8 @@ class _Builder:
             parents = tuple(part.parent_run(known) for part in parts)
             return Track(name, flops, self.study, known[aggregate], parents, tracking_address)
 
-        return self._node((), "track", self.study.name, make, needs)
+        runs = len(self.study.seeds) * sum(len(part.cells) for part in parts)
+        return self._node((), "track", self.study.name, make, needs, tracking_flops(runs))
 
 
 def _once(*nodes: Node) -> tuple[Node, ...]:

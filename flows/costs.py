@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
@@ -21,7 +22,16 @@ SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7, "baseline": 0.7}
 """The share of that rate which a stage reached per worker in ``make demo`` on two cores (docs/performance.md)."""
 _TOKENISING = 5e-6
 """Seconds per token, on a core."""
+_AGGREGATING, _TRACKING = 0.005, 0.04
+"""Seconds of the driver for each row of the results: to read and show it, and to log it to MLflow (docs/performance.md,
+Scale).
+"""
+SUBMITTING = 0.05
+"""Seconds of the driver for each step."""
+LOADING = 6.0
+"""Seconds of a worker until it has its libraries and an encoder."""
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_PART_TOKENS = 256
 _VOCABULARY, _MASKED = 30_000, 0.15
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
@@ -36,12 +46,13 @@ class Size:
     tokens: float
 
 
-def size_of(task: TaskSpec, counted: tuple[int, int] | None = None) -> Size:
+def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: float | None = None) -> Size:
     """A task's size.
 
     Args:
         task: with its source; no row of it is parsed.
         counted: the rows of each split, where they are known.
+        tokens: of a row, where they are known.
     """
     rows = counted or [
         min(limit or most, most)
@@ -50,6 +61,8 @@ def size_of(task: TaskSpec, counted: tuple[int, int] | None = None) -> Size:
             (task.validation_rows, _rows(task, "validation")),
         )
     ]
+    if tokens:
+        return Size(rows[0], rows[1], tokens)
     known = known_size(task.source) if isinstance(task.source, HubSource) else None
     if known:
         return Size(rows[0], rows[1], min(known["tokens"], task.slots))
@@ -76,6 +89,21 @@ def _rows(task: TaskSpec, split: str) -> int:
 def tokenising_flops(size: Size) -> float:
     """In operations of a core, so that every stage has the same unit."""
     return (size.train + size.validation) * size.tokens * _TOKENISING * CORE
+
+
+def aggregating_flops(rows: int) -> float:
+    """In operations of a core. Args: rows of the results."""
+    return rows * _AGGREGATING * CORE
+
+
+def tracking_flops(rows: int) -> float:
+    """In operations of a core. Args: rows of the results."""
+    return rows * _TRACKING * CORE
+
+
+def training_parts(size: Size, task: TaskSpec) -> int:
+    """How many workers have a part of a minibatch of λ's training to do, on CPUs (``tasks/rank.py``)."""
+    return max(1, round(task.probe.batch_size * size.tokens / _PART_TOKENS))
 
 
 def _forward_flops(encoder: EncoderReference, tokens: float) -> float:
@@ -124,23 +152,31 @@ def _training_flops(layers: int, width: int, size: Size, task: TaskSpec) -> floa
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
-    """Operations per second of each stage on devices with this rate in a matrix product; tokenising runs on a core.
+    """Operations per second of each stage on devices with this rate in a matrix product; other stages run on a core.
 
     Args:
         device, core: operations per second.
     """
-    return {"tokenise": core, **{stage: share * device for stage, share in SHARES.items()}}
+    return {
+        **dict.fromkeys(("tokenise", "aggregate", "track"), core),
+        **{stage: share * device for stage, share in SHARES.items()},
+    }
 
 
-def measured_rates(store: Store) -> dict[str, float]:
-    """Operations per second that each stage reached, over the finished artifacts of a store."""
+def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
+    """Operations per second that a worker reached in each stage, over the finished artifacts of a store.
+
+    Args:
+        store: steps that several workers shared count with the seconds of all of them.
+        device: the kind of device they were computed on, "cpu" or "cuda".
+    """
     rates = {}
     for stage in SHARES:
         work = seconds = 0.0
         for metadata in store.metadata(stage):
-            if metadata.get("seconds") and metadata.get("flops"):
+            if metadata.get("device") == device and metadata.get("worker_seconds") and metadata.get("flops"):
                 work += metadata["flops"]
-                seconds += metadata["seconds"]
+                seconds += metadata["worker_seconds"]
         if seconds:
             rates[stage] = work / seconds
     return rates
@@ -151,7 +187,7 @@ def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
     return flops / rates.get(stage, CORE * SHARES.get(stage, 1.0))
 
 
-_SIZE = 1024
+_TOKENS = {"cpu": 512, "cuda": 16_384}
 _SECONDS = 0.3
 _DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0, "float16": 312.0}
 """TFLOP/s of an NVIDIA A100 without TF32 and sparsity (data sheet, 2020)."""
@@ -170,36 +206,38 @@ class Device:
     flops: float
 
 
-def one_core() -> Device:
-    """A core of this machine, measured now."""
-    return Device("one core, measured now", _measured("cpu", "float32"))
+def one_core(width: int) -> Device:
+    """A core of this machine, measured now on products of an encoder of this width."""
+    return Device("one core, measured now", _measured("cpu", "float32", width))
 
 
-def gpu(precision: Precision, teraflops: float | None) -> Device:
+def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
     """A GPU: as stated, else this machine's, measured now, else an A100 by its data sheet."""
     import torch
 
     if teraflops:
         return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
     if torch.cuda.is_available():
-        return Device(f"{torch.cuda.get_device_name()}, measured now", _measured("cuda", precision))
+        return Device(f"{torch.cuda.get_device_name()}, measured now", _measured("cuda", precision, width))
     rate = _DATA_SHEET[precision]
     return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12)
 
 
-def _measured(device: str, precision: Precision) -> float:
+def _measured(device: str, precision: Precision, width: int) -> float:
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        size = _SIZE * (8 if device == "cuda" else 1)
-        left = torch.rand(size, size, device=device, dtype=getattr(torch, precision))
+        # A layer's widest linear map on one micro-batch.
+        tokens = _TOKENS[device]
+        options: Any = {"device": device, "dtype": getattr(torch, precision)}
+        inputs, weights = torch.rand(tokens, width, **options), torch.rand(width, 4 * width, **options)
         best, started = float("inf"), time.perf_counter()
         while time.perf_counter() - started < _SECONDS:
             begun = time.perf_counter()
-            float((left @ left)[0, 0])
+            float((inputs @ weights)[0, 0])
             best = min(best, time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
-    return 2 * size**3 / best
+    return 2 * tokens * width * 4 * width / best

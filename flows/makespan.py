@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.graph import Graph, Node
@@ -36,7 +36,13 @@ class Makespan:
 
 
 def makespan(
-    graph: Graph, seconds: Mapping[str, float], workers: int, *, submitting: float = 0.0, loading: float = 0.0
+    graph: Graph,
+    seconds: Mapping[str, float],
+    workers: int,
+    *,
+    alone: Collection[str] = (),
+    submitting: float = 0.0,
+    loading: float = 0.0,
 ) -> Makespan:
     """Simulate a study.
 
@@ -44,42 +50,49 @@ def makespan(
         graph: its steps.
         seconds: of one worker for each step, by name; a step that is missing costs nothing.
         workers: how many.
+        alone: stages whose steps one worker computes, whatever their parts.
         submitting: seconds of the driver for each step, one after the other.
         loading: seconds of a worker before its first call.
     """
-    run = _Simulation(graph, seconds, workers, submitting, loading)
+    parts = {node: 1 if node.stage in alone else node.parts for node in graph.nodes}
+    run = _Simulation(graph, seconds, parts, workers, submitting, loading)
     ended = run.end()
-    computing = run.computing / (workers * ended) if ended else 0.0
-    return Makespan(ended, _longest_chain(graph, seconds), computing)
+    return Makespan(ended, _longest_chain(graph, seconds, parts), run.computing / (workers * ended) if ended else 0.0)
 
 
-def _longest_chain(graph: Graph, seconds: Mapping[str, float]) -> float:
+def _longest_chain(graph: Graph, seconds: Mapping[str, float], parts: Mapping[Node, int]) -> float:
     until: dict[Node, float] = {}
     for node in graph.nodes:
-        own = _on(node, seconds.get(node.name, 0.0), node.parts)
+        own = _on(parts[node], node.stage, seconds.get(node.name, 0.0))
         until[node] = own + max((until[need] for need in node.needs), default=0.0)
     return max(until.values(), default=0.0)
 
 
-def _on(node: Node, seconds: float, workers: int) -> float:
-    """How long a step takes on so many workers at once."""
-    shared = 1.0 if node.stage == "average" else SHARED
-    return seconds * (1 - shared + shared / min(workers, node.parts))
+def _on(workers: int, stage: str, seconds: float) -> float:
+    """How long a step takes on so many workers at once, where one needs ``seconds``."""
+    shared = 1.0 if stage == "average" else SHARED
+    return seconds * (1 - shared + shared / workers)
 
 
 class _Simulation:
     """Events in the order of their time: a step reaches the queue, a call ends."""
 
     def __init__(
-        self, graph: Graph, seconds: Mapping[str, float], workers: int, submitting: float, loading: float
+        self,
+        graph: Graph,
+        seconds: Mapping[str, float],
+        parts: Mapping[Node, int],
+        workers: int,
+        submitting: float,
+        loading: float,
     ) -> None:
-        self._seconds, self._submitting, self._loading = seconds, submitting, loading
+        self._seconds, self._parts, self._submitting, self._loading = seconds, parts, submitting, loading
         self._missing = {node: len(set(node.needs)) for node in graph.nodes}
         self._dependents: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
         for node in graph.nodes:
             for need in dict.fromkeys(node.needs):
                 self._dependents[need].append(node)
-        self._calls_left = {node: node.parts if node.stage == "average" else 1 for node in graph.nodes}
+        self._calls_left = {node: parts[node] if node.stage == "average" else 1 for node in graph.nodes}
         self._new, self._warm = workers, 0
         self._queue: list[tuple[int, int, Node]] = []
         self._numbers = itertools.count()
@@ -134,12 +147,16 @@ class _Simulation:
     def _hand_out(self, now: float) -> None:
         while self._queue and self._warm + self._new:
             _, _, node = heapq.heappop(self._queue)
-            shares = node.stage != "average" and node.parts > 1
-            taken = self._warm + self._new if shares else 1
+            own, parts = self._seconds[node.name], self._parts[node]
+            if node.stage == "average":
+                # Each call is a shard.
+                taken, spent = 1, own / parts
+                self.computing += spent
+            else:
+                taken = min(parts, self._warm + self._new)
+                spent = _on(taken, node.stage, own)
+                self.computing += own
             new = max(0, taken - self._warm)
             self._warm -= taken - new
             self._new -= new
-            own = self._seconds[node.name]
-            self.computing += own
-            alone = own / node.parts if node.stage == "average" else _on(node, own, taken)
-            self._at(now + alone + (self._loading if new else 0.0), node, taken)
+            self._at(now + spent + (self._loading if new else 0.0), node, taken)
