@@ -1,78 +1,121 @@
-"""The cost model of ``papa plan`` against real studies on the embedded encoder, on one worker and on two."""
+"""The cost model of ``papa plan`` against real steps on the embedded encoder, one after the other in this process.
+
+Seconds are those of this process's own clock, so that other processes count less, and the rate of a matrix product is
+measured beside each step.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import statistics
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
+import torch
 
-from benchmarks.setting import DATA
+from benchmarks.setting import DATA, encoder
+from flows.check import check_study
+from flows.costs import SHARES, one_core
+from flows.graph import Graph
 from papa.encoders.reference import EMBEDDED
+from papa.progress import silent
+from papa.spec import ExecutionSpec
+from papa.spec.file import resolve_study
+from tasks.step import Session
 from tasks.store import Store
 
 STUDY: dict[str, Any] = {
     "encoders": [EMBEDDED],
-    "constants": ["average"],
-    "orders": ["lambda", "last_to_first"],
-    "fractions": [1, 0.5, 0.25, 0],
+    "orders": ["lambda"],
+    "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
     "ranking": {"epochs": 1},
-    "execution": {"shard_rows": 64},
 }
-COLA = {"name": "cola", "source": {"kind": "files", "train": "cola/train.jsonl", "validation": "cola/validation.jsonl"}}
-UD = {
-    "name": "ud_pos",
-    "source": {"kind": "files", "train": "ud_ewt/train.jsonl", "validation": "ud_ewt/validation.jsonl"},
-    "columns": {"words": "tokens", "label": "pos_tags"},
-    "labels": None,
+TASKS: dict[str, dict[str, Any]] = {
+    "cola": {"name": "cola", "labels": None},
+    "ud_ewt": {"name": "ud_pos", "columns": {"words": "tokens", "label": "pos_tags"}, "labels": None},
+    "rte": {"name": "rte", "labels": None},
 }
-RTE = {"name": "rte", "source": {"kind": "files", "train": "rte/train.jsonl", "validation": "rte/validation.jsonl"}}
+SETTINGS = (("cola", 400, 2), ("ud_ewt", 240, 2), ("rte", 96, 2), ("cola", 1200, 6), ("ud_ewt", 120, 8))
+"""Corpus, training rows, epochs."""
 
 
-def document(task: Mapping[str, Any], rows: int, epochs: int) -> dict[str, Any]:
-    """A study of one task on some of its rows."""
-    source = {**task["source"]}
-    source |= {split: str(DATA / source[split]) for split in ("train", "validation")}
+class ThisProcess:
+    """A pool of one worker, which is this process."""
+
+    size, on_gpu, closed = 1, False, False
+
+    def run(
+        self, function: Callable[..., Any], *, arguments: Mapping[str, Any], encoder: object = None, **_: object
+    ) -> Any:
+        """As of ``WorkerPool``."""
+        loaded = {"encoder": _encoder()} if encoder else {}
+        return function(**loaded, **arguments, progress=silent)
+
+
+_encoder = encoder
+
+
+class Silent:
+    """A reporter that tells nobody."""
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Any:
+        yield silent
+
+    def waits(self, name: str) -> None:
+        """Nothing."""
+
+    def again(self, name: str, reason: str) -> None:
+        """Nothing."""
+
+
+def planned(corpus: str, rows: int, epochs: int, store: Store) -> Graph:
+    """The graph of a study of some rows of a corpus."""
+    source = {"kind": "files", **{split: str(DATA / corpus / f"{split}.jsonl") for split in ("train", "validation")}}
+    sized = {"train_rows": rows, "validation_rows": rows // 4, "source": source}
     probe = {"epochs": epochs, "learning_rate": 5e-4, "batch_size": 16}
-    sized = {"train_rows": rows, "validation_rows": rows // 4, "probe": probe}
-    return {"name": "measured", **STUDY, "tasks": [{**task, "labels": None, "source": source, **sized}]}
+    document = {"name": "measured", **STUDY, "tasks": [{**TASKS[corpus], **sized, "probe": probe}]}
+    return check_study(resolve_study(document, folder=store.root, origin="benchmarks"), store, workers=1).graph
 
 
-def run(task: Mapping[str, Any], rows: int, epochs: int, workers: int, folder: Path) -> Store:
-    """Run it in a new store."""
-    folder.mkdir(parents=True)
-    path, store = folder / "study.yaml", folder / "store"
-    path.write_text(yaml.safe_dump(document(task, rows, epochs)))
-    papa = Path(sys.executable).parent / "papa"
-    command = [str(papa), "run", str(path), "--store", str(store), "--workers", str(workers)]
-    with (folder / "log").open("w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
-    return Store(store)
+def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[str, float, float, float]]:
+    """Run its steps: of each the stage, the planned operations, its seconds, and a core's rate beside it."""
+    store.make()
+    graph, found, done = planned(corpus, rows, epochs, store), [], {}
+    session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
+    rate = one_core(384).flops
+    for node in graph.nodes:
+        if node.stage in ("aggregate", "track"):
+            continue
+        step = node.step([done[need] for need in node.needs])
+        step.run(session, silent)
+        done[node] = store.reference(step.stage, step.key)
+        after = one_core(384).flops
+        if node.stage in SHARES:
+            metadata = store.metadata(node.stage)
+            own = next(one for one in metadata if one["key"] == step.key)
+            found.append((node.stage, node.flops, own["worker_seconds"], (rate + after) / 2))
+        rate = after
+    return found
 
 
-def found(store: Store) -> dict[str, list[tuple[float, float]]]:
-    """Of every step the operations it was planned with, and the seconds of its workers, by stage."""
-    steps: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for stage in ("average", "rank", "baseline", "probe"):
-        for metadata in store.metadata(stage):
-            steps[stage].append((metadata["flops"], metadata["worker_seconds"]))
-    return steps
+def main() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        shares: dict[str, list[float]] = defaultdict(list)
+        for number, (corpus, rows, epochs) in enumerate(SETTINGS):
+            for stage, flops, seconds, rate in measured(corpus, rows, epochs, Store(Path(folder) / str(number))):
+                print(
+                    f"{corpus} {rows} {epochs} {stage}: {seconds:.2f} s, {flops / 1e9:.0f} G, core {rate / 1e9:.0f}, share {flops / seconds / rate:.2f}",
+                    flush=True,
+                )
+        for stage, found in shares.items():
+            print(stage, f"median {statistics.median(found):.2f}", [round(x, 2) for x in found])
 
 
 if __name__ == "__main__":
-    name, rows, epochs, workers, place = sys.argv[1:]
-    task = {"cola": COLA, "ud": UD, "rte": RTE}[name]
-    store = run(task, int(rows), int(epochs), int(workers), Path(place))
-    print(
-        name,
-        rows,
-        epochs,
-        workers,
-        json.dumps({k: [(f / 1e9, round(s, 2), round(f / 1e9 / s)) for f, s in v] for k, v in found(store).items()}),
-    )
+    main()

@@ -6,6 +6,7 @@ from its data sheet. Once a store holds finished artifacts of a stage, their own
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSpec, StudySpec, TaskSpec
+from tasks.step import worker_clock
 from tasks.store import Store
 
 CORE = 1e11
@@ -32,6 +34,8 @@ LOADING = 6.0
 """Seconds of a worker until it has its libraries and an encoder."""
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _PART_TOKENS = 256
+_STEP = 400
+"""Operations of a matrix product that take as long as an optimiser's step of one value, which waits for memory."""
 _VOCABULARY, _MASKED = 30_000, 0.15
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
@@ -118,7 +122,8 @@ def averaging_flops(encoder: EncoderReference, size: Size) -> float:
 def ranking_flops(encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec) -> float:
     """Forward and backward passes over the training text, for each epoch; training may stop before the last."""
     rows = min(ranking.rows or size.train, size.train)
-    return 3 * ranking.epochs_on(task) * _forward_flops(encoder, rows * size.tokens)
+    epoch = 3 * _forward_flops(encoder, rows * size.tokens) + _optimiser_flops(encoder.layers + 1, encoder, rows, task)
+    return ranking.epochs_on(task) * epoch
 
 
 def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:
@@ -129,26 +134,32 @@ def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec)
 
 def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int) -> float:
     """The passes for the features, one, or beyond the budget one per epoch, and every epoch of every seed's probe."""
-    epochs, layers, width = task.probe.epochs, encoder.layers + 1, encoder.width
+    epochs = task.probe.epochs
     streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
     passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
-    return passes + seeds * epochs * _training_flops(layers, width, size, task)
+    return passes + seeds * epochs * _training_flops(encoder.layers + 1, encoder, size, task)
 
 
 def baseline_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
     """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to look up."""
-    return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder.width, size, task)
+    return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder, size, task)
 
 
-def _training_flops(layers: int, width: int, size: Size, task: TaskSpec) -> float:
+def _training_flops(layers: int, encoder: EncoderReference, size: Size, task: TaskSpec) -> float:
     """One epoch of one probe."""
+    width = encoder.width
     inputs, probe = float(size.train), layers * width * (width + size.tokens)
     match task.kind:
         case "words":
             inputs, probe = size.train * size.tokens, layers * width**2
         case "mlm":
             inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
-    return 6 * inputs * probe
+    return 6 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
+
+
+def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: TaskSpec) -> float:
+    """What the optimiser's steps of one epoch of one probe take the time of."""
+    return _STEP * layers * encoder.width**2 * math.ceil(rows / task.probe.batch_size)
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
@@ -235,9 +246,9 @@ def _measured(device: str, precision: Precision, width: int) -> float:
         inputs, weights = torch.rand(tokens, width, **options), torch.rand(width, 4 * width, **options)
         best, started = float("inf"), time.perf_counter()
         while time.perf_counter() - started < _SECONDS:
-            begun = time.perf_counter()
+            begun = worker_clock(device)
             float((inputs @ weights)[0, 0])
-            best = min(best, time.perf_counter() - begun)
+            best = min(best, worker_clock(device) - begun)
     finally:
         torch.set_num_threads(threads)
     return 2 * tokens * width * 4 * width / best

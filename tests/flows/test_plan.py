@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from flows.build import build_graph
+from flows.cli import app
 from flows.costs import expected_rates
 from flows.graph import plan_study
 from flows.inputs import check_inputs
@@ -38,10 +40,10 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_for_no_node_is_refused(tmp_path: Path) -> None:
-    finished = papa("plan", str(WHOLE), "--store", str(tmp_path), "--nodes", "0")
-    assert finished.code == 2
-    assert "'--nodes': 0 is not in the range" in finished.err
+def test_a_plan_for_no_node_is_refused() -> None:
+    finished = CliRunner().invoke(app, ["plan", str(WHOLE), "--nodes", "0"])
+    assert finished.exit_code == 2
+    assert "'--nodes': Input should be greater than or equal to 1" in finished.output
 
 
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
