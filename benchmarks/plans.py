@@ -109,10 +109,8 @@ def main() -> None:
         shares: dict[str, list[float]] = defaultdict(list)
         for number, (corpus, rows, epochs) in enumerate(SETTINGS):
             for stage, flops, seconds, rate in measured(corpus, rows, epochs, Store(Path(folder) / str(number))):
-                print(
-                    f"{corpus} {rows} {epochs} {stage}: {seconds:.2f} s, {flops / 1e9:.0f} G, core {rate / 1e9:.0f}, share {flops / seconds / rate:.2f}",
-                    flush=True,
-                )
+                share = f"core {rate / 1e9:.0f} GFLOP/s, share {flops / seconds / rate:.2f}"
+                print(f"{corpus} {rows} {epochs} {stage}: {seconds:.2f} s, {share}", flush=True)
         for stage, found in shares.items():
             print(stage, f"median {statistics.median(found):.2f}", [round(x, 2) for x in found])
 
