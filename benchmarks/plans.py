@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.setting import DATA, encoder
+from benchmarks.setting import DATA
+from benchmarks.setting import encoder as embedded
 from flows.check import check_study
 from flows.costs import SHARES, one_core
 from flows.graph import Graph
@@ -52,11 +53,8 @@ class ThisProcess:
         self, function: Callable[..., Any], *, arguments: Mapping[str, Any], encoder: object = None, **_: object
     ) -> Any:
         """As of ``WorkerPool``."""
-        loaded = {"encoder": _encoder()} if encoder else {}
+        loaded = {"encoder": embedded()} if encoder else {}
         return function(**loaded, **arguments, progress=silent)
-
-
-_encoder = encoder
 
 
 class Silent:
@@ -104,15 +102,26 @@ def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[st
 
 
 def main() -> None:
+    """Print each step's seconds, and how far from them a plan would be: by the machine's rate, and by a first study's."""
     torch.set_num_threads(1)
+    by_machine: dict[str, list[float]] = defaultdict(list)
+    by_store: dict[str, list[float]] = defaultdict(list)
+    first: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        shares: dict[str, list[float]] = defaultdict(list)
         for number, (corpus, rows, epochs) in enumerate(SETTINGS):
+            known = dict(first)
             for stage, flops, seconds, rate in measured(corpus, rows, epochs, Store(Path(folder) / str(number))):
-                share = f"core {rate / 1e9:.0f} GFLOP/s, share {flops / seconds / rate:.2f}"
-                print(f"{corpus} {rows} {epochs} {stage}: {seconds:.2f} s, {share}", flush=True)
-        for stage, found in shares.items():
-            print(stage, f"median {statistics.median(found):.2f}", [round(x, 2) for x in found])
+                share = flops / seconds / rate
+                by_machine[stage].append(share / SHARES[stage] - 1)
+                if (corpus, stage) in known:
+                    by_store[stage].append(share / known[corpus, stage] - 1)
+                first.setdefault((corpus, stage), share)
+                print(f"{corpus} {rows} × {epochs} {stage}: {seconds:.2f} s, {share:.2f} of a core's rate", flush=True)
+    for name, errors in (("this machine's rate", by_machine), ("a first study's rates", by_store)):
+        for stage, found in errors.items():
+            print(
+                f"{stage}, by {name}: off by {statistics.median(map(abs, found)):.0%}, {max(map(abs, found)):.0%} at most"
+            )
 
 
 if __name__ == "__main__":

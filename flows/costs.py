@@ -20,8 +20,8 @@ from tasks.store import Store
 
 CORE = 1e11
 """Floating point operations per second of one core in a matrix product, where nothing was measured."""
-SHARES = {"average": 0.55, "rank": 0.5, "probe": 0.7, "baseline": 0.7}
-"""The share of that rate which a stage reached per worker in ``make demo`` on two cores (docs/performance.md)."""
+SHARES = {"average": 0.63, "rank": 0.6, "probe": 0.63, "baseline": 0.3}
+"""The share of a core's rate in a matrix product that a worker reached in each stage (``python -m benchmarks.plans``)."""
 _TOKENISING = 5e-6
 """Seconds per token, on a core."""
 _AGGREGATING, _TRACKING = 0.005, 0.04
@@ -154,7 +154,8 @@ def _training_flops(layers: int, encoder: EncoderReference, size: Size, task: Ta
             inputs, probe = size.train * size.tokens, layers * width**2
         case "mlm":
             inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
-    return 6 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
+    # Features are frozen: forward, and backward to the weights alone.
+    return 4 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
 
 
 def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: TaskSpec) -> float:
