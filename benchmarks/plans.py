@@ -102,7 +102,7 @@ def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[st
 
 
 def main() -> None:
-    """Print each step's seconds, and how far from them a plan would be: by the machine's rate, and by a first study's."""
+    """Print each step's seconds, and how far off a plan would be: by the machine's rate, and by a first study's."""
     torch.set_num_threads(1)
     by_machine: dict[str, list[float]] = defaultdict(list)
     by_store: dict[str, list[float]] = defaultdict(list)
@@ -119,9 +119,8 @@ def main() -> None:
                 print(f"{corpus} {rows} × {epochs} {stage}: {seconds:.2f} s, {share:.2f} of a core's rate", flush=True)
     for name, errors in (("this machine's rate", by_machine), ("a first study's rates", by_store)):
         for stage, found in errors.items():
-            print(
-                f"{stage}, by {name}: off by {statistics.median(map(abs, found)):.0%}, {max(map(abs, found)):.0%} at most"
-            )
+            sizes = [abs(error) for error in found]
+            print(f"{stage}, by {name}: off by {statistics.median(sizes):.0%}, {max(sizes):.0%} at most")
 
 
 if __name__ == "__main__":

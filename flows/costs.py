@@ -21,7 +21,7 @@ from tasks.store import Store
 CORE = 1e11
 """Floating point operations per second of one core in a matrix product, where nothing was measured."""
 SHARES = {"average": 0.63, "rank": 0.6, "probe": 0.63, "baseline": 0.3}
-"""The share of a core's rate in a matrix product that a worker reached in each stage (``python -m benchmarks.plans``)."""
+"""The share of a core's rate in a matrix product that a worker reached (``python -m benchmarks.plans``)."""
 _TOKENISING = 5e-6
 """Seconds per token, on a core."""
 _AGGREGATING, _TRACKING = 0.005, 0.04
