@@ -63,7 +63,7 @@ def ranking(folder: Path) -> Comparison:
     def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
-        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, with_helpers=with_helpers)
+        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=int(with_helpers))
 
     return two_against_one(lambda pool: train(pool, True), lambda pool: train(pool, False), folder)
 

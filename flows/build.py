@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from flows.costs import averaging_flops, baseline_flops, probing_flops, ranking_flops, tokenising_flops
+from flows import costs
 from flows.graph import Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.encoders.reference import EncoderReference
@@ -26,8 +26,7 @@ from tasks.step import Step
 from tasks.tokenise import Tokenise
 from tasks.track import Track
 
-_ANY_ORDER: Order = "first_to_last"
-"""Where the order changes nothing."""
+_ANY_ORDER: Order = "first_to_last"  # where it changes nothing
 
 
 def build_graph(study: StudySpec, inputs: StudyInputs, tracking_address: str) -> Graph:
@@ -91,8 +90,9 @@ class _Builder:
         parts = [self._on_task(encoder, task) for encoder in self.inputs.encoders for task in self.study.tasks]
         cells = {cell: nodes for part in parts for cell, nodes in part.cells.items()}
         scored = tuple(node for nodes in cells.values() for node in nodes)
-        aggregate = self._aggregate(parts, scored)
-        self._track(parts, scored, aggregate, tracking_address)
+        rows = len(cells) * len(self.study.seeds)
+        aggregate = self._aggregate(parts, scored, rows)
+        self._track(parts, scored, aggregate, rows, tracking_address)
         return Graph(tuple(self.nodes.values()), cells)
 
     def _node(
@@ -103,10 +103,11 @@ class _Builder:
         make: Callable[..., Step],
         needs: tuple[Node, ...] = (),
         flops: float = 0.0,
+        parts: int = 1,
     ) -> Node:
         """The node under ``key``, made on first use."""
         if (stage, key) not in self.nodes:
-            self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make)
+            self.nodes[stage, key] = Node(stage, f"{stage} · {what}", flops, needs, make, parts)
         return self.nodes[stage, key]
 
     def _name(self, encoder: EncoderReference, task: TaskSpec) -> str:
@@ -135,7 +136,7 @@ class _Builder:
             "tokenise",
             self._name(encoder, task),
             lambda name, flops: Tokenise(name, flops, encoder, task, layout, fingerprint),
-            flops=tokenising_flops(self.inputs.size(task)),
+            flops=costs.tokenising_flops(self.inputs.size(task)),
         )
 
     def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Node:
@@ -156,7 +157,8 @@ class _Builder:
             self._name(encoder, text),
             lambda name, flops, corpus: Average(name, flops, encoder, corpus, slots),
             needs=(self._corpus(encoder, text),),
-            flops=averaging_flops(encoder, self.inputs.size(text)),
+            flops=costs.averaging_flops(encoder, self.inputs.size(text)),
+            parts=-(-self.inputs.size(text).train // self.study.execution.shard_rows),
         )
 
     def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
@@ -171,7 +173,8 @@ class _Builder:
             self._name(encoder, task),
             lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
             needs=(self._corpus(encoder, task), constants),
-            flops=ranking_flops(encoder, self.inputs.size(task), task, ranking),
+            flops=costs.ranking_flops(encoder, self.inputs.size(task), task, ranking),
+            parts=costs.training_parts(self.inputs.size(task), task),
         )
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Node:
@@ -183,7 +186,7 @@ class _Builder:
             self._name(encoder, task),
             lambda name, flops, corpus: Baseline(name, flops, encoder, corpus, task, seeds, features),
             needs=(self._corpus(encoder, task),),
-            flops=baseline_flops(encoder, self.inputs.size(task), task, self.study),
+            flops=costs.baseline_flops(encoder, self.inputs.size(task), task, self.study),
         )
 
     def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Node, ...]:
@@ -230,10 +233,10 @@ class _Builder:
 
         alone = f" · seed {seeds[0]}" if draw else ""
         what = f"{self._name(encoder, task)} · {_condition(result, encoder.layers * encoder.heads)}{alone}"
-        flops = probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
+        flops = costs.probing_flops(encoder, self.inputs.size(task), task, self.study, len(seeds))
         return self._node((result, seeds), "probe", what, make, needs, flops)
 
-    def _aggregate(self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node]) -> Node:
+    def _aggregate(self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], rows: int) -> Node:
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
         baselines = {part.place: part.baseline for part in parts}
         averages = {part.place: part.constants["average"] for part in parts if "average" in part.constants}
@@ -257,10 +260,10 @@ class _Builder:
                 {place: known[node] for place, node in rankings.items()},
             )
 
-        return self._node((), "aggregate", self.study.name, make, needs)
+        return self._node((), "aggregate", self.study.name, make, needs, costs.aggregating_flops(rows))
 
     def _track(
-        self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], aggregate: Node, tracking_address: str
+        self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], aggregate: Node, rows: int, tracking_address: str
     ) -> Node:
         kept = [node for part in parts for node in (*part.constants.values(), part.ranking) if node]
         needs = _once(aggregate, *scored, *kept)
@@ -270,7 +273,7 @@ class _Builder:
             parents = tuple(part.parent_run(known) for part in parts)
             return Track(name, flops, self.study, known[aggregate], parents, tracking_address)
 
-        return self._node((), "track", self.study.name, make, needs)
+        return self._node((), "track", self.study.name, make, needs, costs.tracking_flops(rows))
 
 
 def _once(*nodes: Node) -> tuple[Node, ...]:

@@ -24,6 +24,7 @@ from flows.inputs import (
     resolve_inputs,
     run_concurrently,
 )
+from papa.corpora.corpus import mean_tokens
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
 from papa.encoders.files import CONFIGURATION
@@ -107,6 +108,8 @@ def check_study(
                 previews[text] = one
                 unchecked += [f"{texts[text]}: {one.unchecked}"] if one.unchecked else []
     resolved.rows = {text: one.rows for text, one in previews.items() if one.rows}
+    if not problems:
+        resolved.tokens = _tokens(resolved, previews)
     here = not for_plan and cluster is None
     capacity = partial(_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
     if problems:
@@ -152,7 +155,20 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
         return None
     metadata = read_metadata(corpora[0].folder(store))
     names = metadata["label_names"]
-    return Preview((metadata["rows"]["train"], metadata["rows"]["validation"]), names and tuple(names))
+    rows, tokens = metadata["rows"], metadata["tokens"]["train"]
+    return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens / rows["train"])
+
+
+def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, float]:
+    """The tokens of a training row of each text, by the first encoder's tokenizer where it is not tokenised yet."""
+    encoder = next((one for one in resolved.encoders.values() if one.folder), None)
+    known = {text: one.tokens for text, one in previews.items() if one.tokens}
+    for text, one in previews.items():
+        if one.sample is not None and encoder:
+            # A task's own slots, which a corpus takes from the tasks it serves.
+            laid_out = text if text in resolved.study.tasks else laid_out_like(resolved.study.tasks[0], text)
+            known[text] = mean_tokens(laid_out, resolved.study.layout, load_tokenizer(encoder), one.sample)
+    return known
 
 
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
@@ -212,6 +228,7 @@ def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Prob
         resolved.encoders,
         resolved.sources,
         resolved.rows,
+        resolved.tokens,
     )
     if any(problem.where == "encoders" for problem in resolved.problems):
         return problems

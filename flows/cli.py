@@ -127,6 +127,7 @@ def plan(
     gpus: Annotated[
         int | None, typer.Option(min=1, help="Plan for so many GPUs instead of this machine.", show_default=False)
     ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")] = 1,
     tflops: Annotated[
         float | None,
         typer.Option(
@@ -140,13 +141,13 @@ def plan(
         from rich.console import Console
 
         from flows.check import check_study
-        from flows.plan import show_plan
+        from flows.plan import Cluster, show_plan
         from tasks.store import Store
 
         place = Store(store)
         place.check()
         checked = check_study(spec, place, for_plan=True, fetch_weights=False)
-        show_plan(checked, place, Console(), workers=workers, gpus=gpus, teraflops=tflops)
+        show_plan(checked, place, Console(), Cluster(nodes, workers, gpus, tflops))
 
 
 @app.command()

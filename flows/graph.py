@@ -27,6 +27,7 @@ class Node:
         flops: about how much work it is.
         needs: the nodes whose artifacts it builds on.
         make: its step, from name, flops and the references of ``needs``, in order.
+        parts: how many workers can share it.
     """
 
     stage: str
@@ -34,6 +35,7 @@ class Node:
     flops: float
     needs: tuple[Node, ...]
     make: Callable[..., Step]
+    parts: int = 1
 
     def step(self, references: Sequence[ArtifactReference]) -> Step:
         """The step, once the artifacts of ``needs`` are known."""
@@ -98,12 +100,3 @@ def plan_study(graph: Graph, store: Store, rates: Mapping[str, float]) -> list[P
         seconds = 0.0 if state == "cached" else seconds_of(node.stage, node.flops, rates)
         plan.append(PlannedStep(node.stage, node.name, state, seconds))
     return plan
-
-
-def longest_chain(graph: Graph, plan: Sequence[PlannedStep], workers: int) -> float:
-    """Seconds of the longest chain of steps that wait for each other; an average is shared by all workers."""
-    own = {step.name: step.seconds / (workers if step.stage == "average" else 1) for step in plan}
-    until: dict[Node, float] = {}
-    for node in graph.nodes:
-        until[node] = own.get(node.name, 0.0) + max((until[need] for need in node.needs), default=0.0)
-    return max(until.values(), default=0.0)

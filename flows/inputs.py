@@ -78,6 +78,7 @@ class ResolvedInputs:
         study: as it was asked for.
         encoders, sources: those that were resolved; a source's value is the source at its commit and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
+        tokens: of a training row of each, where they were counted.
         problems: what keeps the study from running.
         unreachable: the hub's failures that published shapes and sizes make up for.
         assumed: the sources that published sizes replace.
@@ -87,6 +88,7 @@ class ResolvedInputs:
     encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
+    tokens: dict[TaskSpec, float] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
     assumed: set[Source] = field(default_factory=set)
@@ -97,8 +99,9 @@ class ResolvedInputs:
         sizes: dict[TaskSpec, Size] = {}
         for task in self.study.tasks:
             for text in texts_of(self.study, task):
-                rows = next((rows for seen, rows in self.rows.items() if laid_out_like(text, seen) == text), None)
-                sizes[self.at_commit(text)] = size_of(text, rows)
+                seen = next((seen for seen in self.rows if laid_out_like(text, seen) == text), None)
+                counted = (self.rows[seen], self.tokens.get(seen)) if seen else ()
+                sizes[self.at_commit(text)] = size_of(text, *counted)
         return StudyInputs(
             study=study,
             encoders=encoders,

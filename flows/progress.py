@@ -143,32 +143,31 @@ class Remaining:
         self._planned = dict(planned)
         self._total = sum(planned.values())
         self._shares: dict[str, float] = {}
+        self._finished = 0.0
         self._cached = 0.0
         self._started = time.monotonic()
 
     def partial(self, name: str, share: float) -> None:
         """A step is so far done, 0 to 1."""
+        self._finished += self._planned.get(name, 0.0) * (share - self._shares.get(name, 0.0))
         self._shares[name] = share
 
     def finish(self, name: str, *, cached: bool) -> None:
         """A step is done."""
-        self._shares[name] = 1.0
+        self.partial(name, 1.0)
         self._cached += self._planned.get(name, 0.0) if cached else 0.0
 
     def share(self) -> float:
         """How much of the study is done, 0 to 1."""
-        return min(1.0, self._finished() / self._total) if self._total else 0.0
+        return min(1.0, self._finished / self._total) if self._total else 0.0
 
     def seconds(self) -> float | None:
         """Seconds left; None before there is enough to estimate from."""
-        worked = self._finished() - self._cached
+        worked = self._finished - self._cached
         elapsed = time.monotonic() - self._started
         if worked <= 0.01 * self._total or elapsed < 2:
             return None
-        return max(0.0, self._total - self._finished()) * elapsed / worked
-
-    def _finished(self) -> float:
-        return sum(self._planned.get(name, 0.0) * share for name, share in self._shares.items())
+        return max(0.0, self._total - self._finished) * elapsed / worked
 
 
 def duration(seconds: float) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import queue
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +20,9 @@ from uuid import UUID
 import httpx
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
+from prefect.states import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
@@ -139,10 +142,15 @@ class _Steps:
     def __init__(self, ready: ReadyStudy, alive: Callable[[], None]) -> None:
         self.session = Session(ready.store, ready.pool, ready.spec.execution, ready.progress)
         self.progress, self.alive = ready.progress, alive
-        self.waiting = list(ready.graph.nodes)
+        self.missing = {node: len(set(node.needs)) for node in ready.graph.nodes}
+        self.dependents: dict[Node, list[Node]] = defaultdict(list)
+        for node in ready.graph.nodes:
+            for need in dict.fromkeys(node.needs):
+                self.dependents[need].append(node)
         self.by_key: dict[str, PrefectFuture[Any]] = {}
-        self.futures: dict[Node, PrefectFuture[Any]] = {}
+        self.states: dict[Node, State[Any]] = {}
         self.running: dict[PrefectFuture[Any], list[Node]] = {}
+        self.ended: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
         self.done: dict[Node, ArtifactReference] = {}
         self.failures: dict[str, str] = {}
 
@@ -152,39 +160,53 @@ class _Steps:
         Raises:
             StudyError: something could not.
         """
-        self._submit_ready()
+        self._submit([node for node, missing in self.missing.items() if not missing])
         while self.running:
-            self._finish(next(as_completed(list(self.running))))
+            # Prefect's own as_completed looks at every running step each time.
+            finished = self._finish(self.ended.get())
             self.alive()
-            self._submit_ready()
+            self._submit(finished)
         if self.failures:
             raise StudyError(_failure_sentence(self.failures))
         return self.done
 
-    def _submit_ready(self) -> None:
-        for node in [node for node in self.waiting if self.done.keys() >= set(node.needs)]:
-            self.waiting.remove(node)
+    def _submit(self, nodes: Sequence[Node]) -> None:
+        """Submit steps all of whose inputs are done."""
+        for node in nodes:
             try:
                 step = node.step([self.done[need] for need in node.needs])
-                if step.key not in self.by_key:
-                    self.by_key[step.key] = submit(step, self.session, [self.futures[need] for need in node.needs])
+                future = self.by_key.get(step.key)
+                if future is None:
+                    future = submit(step, self.session, [self.states[need] for need in node.needs])
+                    self.by_key[step.key] = future
             except PapaError as error:
                 self._fail(node, str(error))
                 continue
-            future = self.futures[node] = self.by_key[step.key]
-            self.running.setdefault(future, []).append(node)
+            if future not in self.running:
+                self.running[future] = []
+                future.add_done_callback(self.ended.put)
+            self.running[future].append(node)
 
-    def _finish(self, future: PrefectFuture[Any]) -> None:
+    def _finish(self, future: PrefectFuture[Any]) -> list[Node]:
+        """Take in what a task run found; returns the nodes that can start by it."""
         result, state = future.result(raise_on_failure=False), future.state
+        ready = []
         for node in self.running.pop(future):
             if not state.is_completed():
                 self._fail(node, reason(result))
                 continue
             done = self.done[node] = self.session.store.reference(result["stage"], result["key"])
+            # With its result at hand: Prefect would read it from the disk again for every step that builds on it.
+            self.states[node] = state.model_copy(update={"data": result})
             self.progress.finished(node.name, cached=state.name == "Cached")
             if node.stage == "tokenise":
                 for sentence in read_metadata(done.path)["notes"].get("warnings", ()):
                     self.progress.warned(node.name, sentence)
+            for dependent in self.dependents[node]:
+                self.missing[dependent] -= 1
+                if not self.missing[dependent]:
+                    ready.append(dependent)
+        return ready
 
     def _fail(self, node: Node, reason: str) -> None:
         self.failures[node.name] = reason

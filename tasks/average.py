@@ -20,7 +20,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
 from papa.storage.artifacts import ArtifactReference, borrowed, complete_below, published, read_metadata, remove
-from tasks.step import Session, Step, identity
+from tasks.step import Session, Step, identity, worker_clock
 from tasks.store import Store
 from tasks.tokenise import open_corpus
 
@@ -88,14 +88,18 @@ class Average(Step):
             return
         shard = open_corpus(self.corpus.folder, self.corpus.digest).split("train").shard(index)
         tokens = encoder.tokens_per_batch(batch_tokens)
+        device = encoder.device.type
+        started = worker_clock(device)
         sums = average_split(encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress)
-        metadata = {"stage": "average-shards", "average": self.key, "shard": index}
+        work = {"worker_seconds": worker_clock(device) - started, "device": device}
+        metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
         with published(f"{self.shards(store)}/shard-{index}", metadata) as folder:
             sums.save(folder / SUMS)
 
     def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
         """Publish the constant matrices that the sums over all shards give; runs on a worker."""
-        _read_sums(sums).average().save(self.folder(store), self.encoder, metadata)
+        work = _work_in([sums])
+        _read_sums(sums).average().save(self.folder(store), self.encoder, {**metadata, **work})
 
 
 class _Shards:
@@ -199,8 +203,17 @@ def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], prog
     for number, part in enumerate(others, 1):
         total.merge(_read_sums(part))
         progress(number, len(others))
-    with published(folder, metadata) as scratch:
+    with published(folder, {**metadata, **_work_in(parts)}) as scratch:
         total.save(scratch / SUMS)
+
+
+def _work_in(parts: Iterable[str]) -> dict[str, Any]:
+    """The seconds of workers that parts of an average took, and the device."""
+    found = [read_metadata(part) for part in parts]
+    return {
+        "worker_seconds": sum(one.get("worker_seconds", 0.0) for one in found),
+        "device": found[-1].get("device"),
+    }
 
 
 def _read_sums(address: str) -> AttentionSums:

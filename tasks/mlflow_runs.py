@@ -16,10 +16,10 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
-from tasks.mlflow_client import settled, study_experiment
+from tasks.mlflow_client import database_of, settled, study_experiment
 from tasks.probe import ProbeScores, ScoredSeed, read_scores
 from tasks.rank import ORDERS
-from tasks.results import ScoredCell, worth_of
+from tasks.results import ScoredCell, in_threads, relative_drop, worth_of
 from tasks.step import identity
 from tasks.store import Store
 
@@ -35,6 +35,8 @@ BEATS_BASELINE = "papa.beats_baseline"
 """The tag that says whether drops tell anything: ``yes``, ``no``, or why nobody can tell."""
 FRACTION_STEPS = 10_000
 """A metric's step is the input-dependent fraction in 1/10,000, so that charts draw score over fraction."""
+_AT_ONCE = 8
+"""Cells logged to a server at a time; a SQLite file has one writer."""
 NOTE = (
     "A run is one encoder on one task; its child runs are cells. "
     "Charts: set the x-axis (gear) to the metric `fraction`, the share of heads that stay input-dependent."
@@ -142,6 +144,7 @@ class RunLogger:
         """Log what is not logged yet; returns the experiment and the parents' run ids."""
         ids: dict[str, str] = {}
         done, total = 0, sum(len(parent.cells) for parent in parents)
+        threads = 1 if database_of(self.client.tracking_uri) else _AT_ONCE
         progress(0, total)
         for parent in parents:
             run = ids[parent.name] = self._parent(parent)
@@ -152,8 +155,9 @@ class RunLogger:
             created: dict[str, Run] = {}
             original = next((scored for scored in parent.cells if scored.cell.fraction == 1), None)
             originals = {one.seed: one.score for *_, one in _seed_scores(original)} if original else {}
-            for cell in parent.cells:
-                created |= self._log_cell(run, parent, cell, originals)
+            log = partial(self._log_cell, run, parent, originals)
+            for new in in_threads(log, parent.cells, threads):
+                created |= new
                 done += 1
                 progress(done, total)
             if created:
@@ -207,15 +211,15 @@ class RunLogger:
         return {key: oldest[key] for key in created}
 
     def _log_cell(
-        self, parent_id: str, parent: ParentRun, scored: ScoredCell, originals: Mapping[int, float]
+        self, parent_id: str, parent: ParentRun, originals: Mapping[int, float], scored: ScoredCell
     ) -> dict[str, Run]:
         """One child run for each seed; returns those that were not there yet, by key.
 
         Args:
             parent_id: the run of ``parent``.
             parent: the cell's encoder on its task.
-            scored: the cell.
             originals: the score of each seed with every head input-dependent; empty where the study lacks them.
+            scored: the cell.
         """
         from mlflow.entities import Metric
 
@@ -245,7 +249,7 @@ class RunLogger:
                 "seconds": one.seconds,
                 "cell_seconds": document.seconds,
                 "coverage": document.unseen_share,
-                "relative_drop": _relative_drop(originals, one),
+                "relative_drop": relative_drop(originals, one),
             }
             # The run's own time: whoever logs the same once more adds nothing.
             started = run.info.start_time
@@ -289,11 +293,3 @@ def _seed_scores(scored: ScoredCell) -> Iterator[tuple[ArtifactReference, ProbeS
         document = read_scores(found.folder)
         for one in document.scores:
             yield found, document, one
-
-
-def _relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:
-    """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
-    if one.seed not in originals:
-        return None
-    size = abs(sum(originals.values()) / len(originals))
-    return (originals[one.seed] - one.score) / size if size else None

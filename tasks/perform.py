@@ -6,6 +6,7 @@ and the artifact is gone, the step runs again; where only the record is gone, no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from prefect import task
@@ -13,6 +14,7 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.context import TaskRunContext
 from prefect.futures import PrefectFuture
 from prefect.states import State
+from prefect.utilities.annotations import quote
 
 from papa.errors import PapaError, TransientError
 from tasks.locks import claimed
@@ -47,7 +49,7 @@ def perform(step: Step, session: Session) -> dict[str, str]:
     return {"stage": step.stage, "key": step.key, "digest": reference.digest}
 
 
-def submit(step: Step, session: Session, after: list[PrefectFuture[Any]]) -> PrefectFuture[dict[str, str]]:
+def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[dict[str, str]]:
     """Submit a step as a task run of its stage.
 
     It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a server that is
@@ -56,7 +58,7 @@ def submit(step: Step, session: Session, after: list[PrefectFuture[Any]]) -> Pre
     Args:
         step: what to run.
         session: where.
-        after: the finished futures it builds on, for Prefect's graph.
+        after: the states of the finished task runs it builds on, for Prefect's graph.
     """
 
     def retry(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
@@ -71,7 +73,8 @@ def submit(step: Step, session: Session, after: list[PrefectFuture[Any]]) -> Pre
         refresh_cache=not step.is_complete(session.store),
         retry_condition_fn=retry,
     )
-    return task_of_stage.submit(step, session, wait_for=after, return_state=False)
+    # Quoted: Prefect would look for futures in every cell that a step names, twice.
+    return task_of_stage.submit(quote(step), quote(session), wait_for=after, return_state=False)
 
 
 def worth_retrying(error: Any) -> bool:

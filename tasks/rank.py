@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -76,16 +77,17 @@ class Rank(WorkerStep):
         }
 
     def run(self, session: Session, progress: Progress) -> None:
-        with_helpers = self.feeds_helpers(session.pool.on_gpu)
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, with_helpers=with_helpers)
+        helpers = self.helpers(session.pool.on_gpu)
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers)
 
-    def feeds_helpers(self, on_gpu: bool) -> bool:
-        """Whether minibatches have work for more than one worker; others finish more with other steps."""
+    def helpers(self, on_gpu: bool) -> int:
+        """How many workers beside its own have a part of a minibatch to do; others finish more with other steps."""
         from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.path)
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
-        return tokens > _FEEDS_HELPERS * part_tokens(on_gpu)
+        parts = tokens / part_tokens(on_gpu)
+        return math.ceil(parts) - 1 if parts > _FEEDS_HELPERS else 0
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         from safetensors.torch import save_file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,11 @@ from papa.spec import Metric
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.baseline import read_baseline
-from tasks.probe import read_examples, read_scores
+from tasks.probe import ScoredSeed, read_examples, read_scores
 
 _FETCHED_AT_ONCE = 16
 _Document = TypeVar("_Document")
+_Of, _Found = TypeVar("_Of"), TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,16 @@ def _read(
 ) -> dict[ArtifactReference, _Document]:
     """What artifacts hold, each read once."""
     distinct = list(dict.fromkeys(references))
-    with ThreadPoolExecutor(_FETCHED_AT_ONCE) as threads:
-        return dict(zip(distinct, threads.map(lambda one: read(one.folder), distinct), strict=True))
+    return dict(zip(distinct, in_threads(lambda one: read(one.folder), distinct, _FETCHED_AT_ONCE), strict=True))
+
+
+def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int) -> Iterator[_Found]:
+    """``function`` of each value, in their order; after an error no further one is begun."""
+    executor = ThreadPoolExecutor(threads)
+    try:
+        yield from executor.map(function, values)
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -142,3 +151,11 @@ def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
         )
         for row in summary.to_dict("records")
     }
+
+
+def relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:
+    """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
+    if one.seed not in originals:
+        return None
+    size = abs(sum(originals.values()) / len(originals))
+    return (originals[one.seed] - one.score) / size if size else None

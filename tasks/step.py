@@ -118,7 +118,15 @@ def compute_step(
     group: WorkerGroup | None = None,
 ) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
-    step.compute(encoder, Context(step, store, execution, progress, group))
+    device = "cpu" if encoder is None else encoder.device.type
+    step.compute(encoder, Context(step, store, execution, progress, group, device))
+
+
+def worker_clock(device: str) -> float:
+    """A clock in seconds for a worker's work: on a CPU its own, which stands still while others have the processor; on
+    a GPU the wall's.
+    """
+    return time.process_time() if device == "cpu" else time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,7 @@ class Context:
         execution: settings that change speed and never results.
         progress: called with (done, total).
         group: the workers that may help; None where none were asked for.
+        device: what the encoder runs on.
     """
 
     step: Step
@@ -138,7 +147,12 @@ class Context:
     execution: ExecutionSpec
     progress: Progress
     group: WorkerGroup | None = None
+    device: str = "cpu"
     _started: float = field(default_factory=time.monotonic)
+    _worked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_worked", worker_clock(self.device))
 
     @cached_property
     def seconds(self) -> float:
@@ -152,7 +166,10 @@ class Context:
         Raises:
             ArtifactError: the disk is full.
         """
-        metadata = {**self.step.metadata(), **found, "seconds": self.seconds}
+        # The parts of a group's work are of like size.
+        worked = (worker_clock(self.device) - self._worked) * (self.group.size if self.group else 1)
+        times = {"seconds": self.seconds, "worker_seconds": worked, "device": self.device}
+        metadata = {**self.step.metadata(), **found, **times}
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
 

@@ -168,6 +168,18 @@ def tokenise_corpus(
     return folder
 
 
+def mean_tokens(task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table) -> float:
+    """How many tokens a row has on average once it is laid out, special ones included.
+
+    Args:
+        task, layout, tokenizer: as of ``tokenise_corpus``.
+        rows: some of the task's, as ``TaskRows`` has them; at least one.
+    """
+    writer = _Writer(task, layout, tokenizer, special_tokens_of(tokenizer))
+    arranged, _ = writer._arranged(rows, "train", 0)
+    return len(arranged.input_ids) / rows.num_rows
+
+
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 

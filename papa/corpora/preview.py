@@ -6,7 +6,9 @@ fetched: what they say of columns and classes is checked, single labels are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from papa.corpora.hub import HubSplit, split_of
 from papa.corpora.rows import labelled, rows_of
@@ -17,6 +19,7 @@ from papa.spec import HubSource, TaskSpec
 
 SMALL_BYTES = 8_000_000
 """What a look at a task downloads at most."""
+SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,15 @@ class Preview:
         rows: of the training and the validation split, as many as the task takes; None where nothing says how many.
         label_names: the classes; None for regression, masked language models, and where only the rows have them.
         unchecked: what was not read; None where all was.
+        sample: some training rows, as ``TaskRows`` has them; None where none were read.
+        tokens: of a training row on average; None before the text is tokenised.
     """
 
     rows: tuple[int, int] | None
     label_names: tuple[str, ...] | None
     unchecked: str | None = None
+    sample: pa.Table | None = field(default=None, compare=False, repr=False)
+    tokens: float | None = field(default=None, compare=False)
 
 
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
@@ -74,7 +81,9 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
         found_rows = rows_of(task, tables["train"], tables["validation"])
     except DataError as error:
         return None, [error]
-    return Preview((found_rows.train.num_rows, found_rows.validation.num_rows), found_rows.label_names), []
+    train, validation = found_rows.train, found_rows.validation
+    sample = train.slice(0, SAMPLE_ROWS)
+    return Preview((train.num_rows, validation.num_rows), found_rows.label_names, sample=sample), []
 
 
 def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from papa.errors import PapaError
@@ -17,6 +18,21 @@ from papa.workers.worker import WorkerError
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 1800.0
 """A cluster may have to bring up machines first, or another study may hold them."""
+
+
+@dataclass(order=True)
+class _Ticket:
+    """A place in the queue for a worker; the least is served first.
+
+    Attributes:
+        urgency: negated.
+        number: of arrival.
+        turn: notified when it may be served.
+    """
+
+    urgency: int
+    number: int
+    turn: threading.Condition = field(compare=False)
 
 
 @dataclass
@@ -41,60 +57,61 @@ class FreeWorkers:
 
     def __init__(self, ray: Any, workers: list[WorkerHandle]) -> None:
         self._ray = ray
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
         self._free: list[WorkerHandle] = []
         self._taken = 0
         self._coming: dict[Any, WorkerHandle] = {}
         self._nobody_since = time.monotonic()
         self._refusal: PapaError | None = None
-        self._waiting: set[tuple[int, int]] = set()
+        self._waiting: list[_Ticket] = []
         self._numbers = itertools.count()
         for worker in workers:
             self._expect(worker)
 
     @contextmanager
-    def taken(self, urgency: int, with_helpers: bool = False) -> Iterator[list[WorkerHandle]]:
-        """Take the next free worker; with helpers, all others that are idle at that moment as well.
+    def taken(self, urgency: int, helpers: int = 0) -> Iterator[list[WorkerHandle]]:
+        """Take the next free worker, and of the others that are idle at that moment so many helpers at most.
 
         Raises:
             MachineError: a worker's machine does not fit the driver's.
             WorkerError: no worker answered for half an hour.
         """
-        ticket = (-urgency, next(self._numbers))
-        with self._change:
-            self._waiting.add(ticket)
+        ticket = _Ticket(-urgency, next(self._numbers), threading.Condition(self._lock))
+        with self._lock:
+            heapq.heappush(self._waiting, ticket)
             try:
-                self._poll()
-                while not (self._free and min(self._waiting) == ticket):
-                    self._change.wait(_POLL_SECONDS if self._coming else None)
-                    self._poll()
+                # Only the first looks who answered: hundreds that did would keep the driver busy.
+                while self._waiting[0] is not ticket or not self._look():
+                    ticket.turn.wait(_POLL_SECONDS if self._waiting[0] is ticket and self._coming else None)
             finally:
                 self._waiting.remove(ticket)
-                self._change.notify_all()
-            taken = [self._free.pop()]
-            if with_helpers:
-                taken += self._free
-                self._free = []
+                heapq.heapify(self._waiting)
+                self._call_first()
+            taken = [self._free.pop() for _ in range(min(1 + helpers, len(self._free)))]
             self._taken += len(taken)
         try:
             yield taken
         finally:
-            with self._change:
+            with self._lock:
                 self._taken -= len(taken)
                 for worker in taken:
                     if worker.lost:
                         self._expect(worker)
                     else:
                         self._free.append(worker)
-                self._change.notify_all()
+                self._call_first()
+
+    def _call_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].turn.notify()
 
     def _expect(self, worker: WorkerHandle) -> None:
         """It is free once it answers."""
         worker.lost = False
         self._coming[worker.actor.ready.options(max_task_retries=-1).remote()] = worker
 
-    def _poll(self) -> None:
-        """Look which of the workers that are coming answered."""
+    def _look(self) -> bool:
+        """Take in the workers that answered; whether one is free."""
         if self._coming:
             answered, _ = self._ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)
             for answer in answered:
@@ -108,6 +125,7 @@ class FreeWorkers:
                 f"no worker answered for {_PATIENCE_SECONDS / 60:.0f} minutes: "
                 "check that the Ray cluster has free CPUs or GPUs, and run the same command again to go on"
             )
+        return bool(self._free)
 
     def _take_in(self, worker: WorkerHandle, answer: Any) -> None:
         errors = self._ray.exceptions
@@ -124,4 +142,3 @@ class FreeWorkers:
             self._refusal = type(error.cause)(str(error.cause))
         else:
             self._free.append(worker)
-            self._change.notify_all()

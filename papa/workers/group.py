@@ -30,6 +30,11 @@ class WorkerGroup:
         self._reference = reference
         self._helpers = helpers
 
+    @property
+    def size(self) -> int:
+        """How many workers it has."""
+        return 1 + len(self._helpers)
+
     @contextmanager
     def replicas(self, factory: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[Replicas]:
         """Inside the block every worker of the group makes and keeps an object ``factory(encoder=…, **arguments)``."""

@@ -25,7 +25,7 @@ from papa.progress import Progress, silent
 from papa.workers import ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.machine import Machine
-from papa.workers.worker import PROGRESS_BOARD, PROGRESS_SECONDS, ProgressBoard, Worker, WorkerError
+from papa.workers.worker import PROGRESS_BOARD, PROGRESS_SECONDS, BoardReader, ProgressBoard, Worker, WorkerError
 
 _GRACE_SECONDS = 0.7
 """How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
@@ -63,7 +63,7 @@ class WorkerPool:
         self._at_driver = threading.Semaphore(os.cpu_count() or 1)
         self._calls = itertools.count()
         self._ray: Any = None
-        self._board: Any = None
+        self._board: BoardReader
         self._beginning: Future[FreeWorkers] | None = None
         self._size = workers or os.cpu_count() or 1
         self._gpus = 0
@@ -119,7 +119,7 @@ class WorkerPool:
         arguments: dict[str, Any],
         progress: Progress = silent,
         urgency: int = 0,
-        with_helpers: bool = False,
+        helpers: int = 0,
         at_driver: bool = False,
     ) -> Any:
         """Call a module-level function on the next free worker and wait for its result.
@@ -130,7 +130,7 @@ class WorkerPool:
             arguments: plain values, addresses and specifications.
             progress: called from this thread with how far the call is.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
-            with_helpers: workers that are idle when the call begins help with it.
+            helpers: of the workers that are idle when the call begins, so many help with it at most.
             at_driver: what the function reads lies on this machine alone; on a cluster it runs here.
 
         Raises:
@@ -143,9 +143,9 @@ class WorkerPool:
         if urgency <= 0:
             time.sleep(_GRACE_SECONDS)
         for _ in range(_ATTEMPTS):
-            with free.taken(urgency, with_helpers) as (worker, *helpers):
+            with free.taken(urgency, helpers) as (worker, *others):
                 try:
-                    return self._call(worker, helpers if with_helpers else None, function, encoder, arguments, progress)
+                    return self._call(worker, others if helpers else None, function, encoder, arguments, progress)
                 except self._ray.exceptions.RayActorError:
                     worker.lost = True
         raise WorkerError(
@@ -182,10 +182,9 @@ class WorkerPool:
         progress(0, 1)
         pending = worker.actor.run.remote(function, encoder, arguments, call, names)
         try:
-            while not ray.wait([pending], timeout=PROGRESS_SECONDS)[0]:
-                known = ray.get(self._board.read.remote(call))
-                if known is not None:
-                    progress(*known)
+            with self._board.following(call) as how_far:
+                while not ray.wait([pending], timeout=PROGRESS_SECONDS)[0]:
+                    progress(*how_far())
             return ray.get(pending)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, PapaError):
@@ -213,7 +212,7 @@ class WorkerPool:
                 "give at most as many --workers, or add nodes"
             )
         board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
-        self._board = board.remote()
+        self._board = BoardReader(ray, board.remote())
         actor = ray.remote(Worker)
         share = _share(gpus, self._size)
         names = [f"papa-worker-{number}" for number in range(self._size)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from papa.encoders.reference import EncoderReference
@@ -124,13 +127,49 @@ class Worker:
 
 
 class ProgressBoard:
-    """How far each call is; an actor once Ray wraps it."""
+    """How far calls are; an actor once Ray wraps it."""
 
     def __init__(self) -> None:
-        self._progress: dict[int, tuple[int, int]] = {}
+        self._news: dict[int, tuple[int, int]] = {}
 
     def write(self, call: int, done: int, total: int) -> None:
-        self._progress[call] = (done, total)
+        self._news[call] = (done, total)
 
-    def read(self, call: int) -> tuple[int, int] | None:
-        return self._progress.get(call)
+    def read(self) -> dict[int, tuple[int, int]]:
+        """What was written since it was read last, by call."""
+        news, self._news = self._news, {}
+        return news
+
+
+class BoardReader:
+    """What the driver knows of the progress of its calls: one request for all of them, however many. Thread-safe.
+
+    Args:
+        ray: the module, connected.
+        board: the actor.
+    """
+
+    def __init__(self, ray: Any, board: Any) -> None:
+        self._ray, self._board = ray, board
+        self._lock = threading.Lock()
+        self._known: dict[int, tuple[int, int]] = {}
+        self._read_at = -math.inf
+
+    @contextmanager
+    def following(self, call: int) -> Iterator[Callable[[], tuple[int, int]]]:
+        """Yield what says how far the call is: (done, total)."""
+        with self._lock:
+            self._known[call] = (0, 1)
+        try:
+            yield lambda: self._read(call)
+        finally:
+            with self._lock:
+                del self._known[call]
+
+    def _read(self, call: int) -> tuple[int, int]:
+        with self._lock:
+            if time.monotonic() - self._read_at >= PROGRESS_SECONDS:
+                news = self._ray.get(self._board.read.remote())
+                self._known |= {other: news[other] for other in self._known.keys() & news.keys()}
+                self._read_at = time.monotonic()
+            return self._known[call]

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from flows.build import build_graph
+from flows.cli import app
 from flows.costs import expected_rates
-from flows.graph import longest_chain, plan_study
+from flows.graph import plan_study
 from flows.inputs import check_inputs
+from flows.makespan import makespan
 from papa.errors import CheckError
 from papa.spec.file import load_study
 from tasks.store import Store
@@ -28,7 +31,19 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert re.search(r"probe\s+│\s+180\b", finished.out)
     assert "on 16 GPUs" in finished.out
     assert "a GPU at 100 TFLOP/s, as stated" in finished.out
+    nodes = papa("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "8", "--nodes", "64", "--tflops", "100")
+    assert "on 512 GPUs of 64 nodes" in nodes.out
+    assert "more would not help" in nodes.out
+    workers = papa("plan", str(WHOLE), "--store", str(tmp_path), "--workers", "4", "--nodes", "2")
+    assert "on 8 workers of 2 nodes" in workers.out
+    assert re.search(r"they would be busy for \d+% of the time", workers.out)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_for_no_node_is_refused() -> None:
+    finished = CliRunner().invoke(app, ["plan", str(WHOLE), "--nodes", "0"])
+    assert finished.exit_code == 2
+    assert "'--nodes': Input should be greater than or equal to 1" in finished.output
 
 
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
@@ -36,13 +51,14 @@ def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
     inputs = check_inputs(study, shapes_suffice=True)
     graph = build_graph(inputs.study, inputs, "sqlite://")
     steps = plan_study(graph, Store(tmp_path), expected_rates(1e14))
-    total = sum(step.seconds for step in steps)
-    chains = [longest_chain(graph, steps, gpus) for gpus in (1, 16, 10_000)]
-    assert chains[0] > chains[1] > chains[2] > 0
-    assert chains[0] < total
+    seconds = {step.name: step.seconds for step in steps}
+    found = [makespan(graph, seconds, gpus, alone=("rank",)) for gpus in (1, 16, 64, 10_000)]
+    one, some, many, all_ = (each.seconds for each in found)
+    assert one > some > many > all_ > 0
+    assert one == pytest.approx(sum(seconds.values()))
     # One ranking and one cell of the largest encoder are left, however many GPUs there are.
     longest = max(step.seconds for step in steps if step.stage == "rank")
-    assert chains[2] > longest
+    assert all_ >= found[-1].chain > longest
 
 
 def test_an_encoder_that_nobody_knows_is_not_planned() -> None:

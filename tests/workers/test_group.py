@@ -39,7 +39,7 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
                 second.lost = True
             (coming_up,) = free._coming
         ray.get(coming_up)
-        with free.taken(1, with_helpers=True) as group:
+        with free.taken(1, helpers=1) as group:
             assert {worker.name for worker in group} == {first.name, second.name}
             assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None)) != lost
 
@@ -57,14 +57,14 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     with WorkerPool(2, "cpu", tmp_path) as pool:
         both_ready(pool)
-        shared, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_helpers=True)
+        shared, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
         for found in (shared, deadly, after):
             assert [value for value, _ in found] == EXPECTED
         assert len({process for _, process in shared}) == 2
         assert len({process for _, process in after}) == 1
         # The lost helper is started again: both workers take calls as before.
         both_ready(pool)
-        again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, with_helpers=True)
+        again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
         assert len({process for _, process in again}) == 2
 
 
@@ -91,6 +91,19 @@ def test_parts_are_spread_by_size(sizes: list[int], workers: int, chosen: list[i
 
 
 @pytest.mark.server
+def test_more_helpers_than_are_asked_for_stay_free(tmp_path: Path) -> None:
+    """On a cluster one λ would else keep every idle worker from the next."""
+    with WorkerPool(3, "cpu", tmp_path) as pool:
+        free = pool._started()
+        with free.taken(1), free.taken(1), free.taken(1):
+            pass
+        with free.taken(1, helpers=1) as group, free.taken(1, helpers=5) as left:
+            assert (len(group), len(left)) == (2, 1)
+        with free.taken(1, helpers=5) as group:
+            assert len(group) == 3
+
+
+@pytest.mark.server
 def test_one_worker_is_a_group_too(tmp_path: Path) -> None:
     with WorkerPool(1, "cpu", tmp_path) as pool:
-        assert pool.run(own_process, arguments={}, with_helpers=True) > 0
+        assert pool.run(own_process, arguments={}, helpers=1) > 0

@@ -1,0 +1,127 @@
+"""The cost model of ``papa plan`` against real steps on the embedded encoder, one after the other in this process.
+
+Seconds are those of this process's own clock, so that other processes count less, and the rate of a matrix product is
+measured beside each step.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.setting import DATA
+from benchmarks.setting import encoder as embedded
+from flows.check import check_study
+from flows.costs import SHARES, one_core
+from flows.graph import Graph
+from papa.encoders.reference import EMBEDDED
+from papa.progress import silent
+from papa.spec import ExecutionSpec
+from papa.spec.file import resolve_study
+from tasks.step import Session
+from tasks.store import Store
+
+STUDY: dict[str, Any] = {
+    "encoders": [EMBEDDED],
+    "orders": ["lambda"],
+    "fractions": [1, 0.5, 0],
+    "seeds": [0, 1],
+    "ranking": {"epochs": 1},
+}
+TASKS: dict[str, dict[str, Any]] = {
+    "cola": {"name": "cola", "labels": None},
+    "ud_ewt": {"name": "ud_pos", "columns": {"words": "tokens", "label": "pos_tags"}, "labels": None},
+    "rte": {"name": "rte", "labels": None},
+}
+SETTINGS = (("cola", 400, 2), ("ud_ewt", 240, 2), ("rte", 96, 2), ("cola", 1200, 6), ("ud_ewt", 120, 8))
+"""Corpus, training rows, epochs."""
+
+
+class ThisProcess:
+    """A pool of one worker, which is this process."""
+
+    size, on_gpu, closed = 1, False, False
+
+    def run(
+        self, function: Callable[..., Any], *, arguments: Mapping[str, Any], encoder: object = None, **_: object
+    ) -> Any:
+        """As of ``WorkerPool``."""
+        loaded = {"encoder": embedded()} if encoder else {}
+        return function(**loaded, **arguments, progress=silent)
+
+
+class Silent:
+    """A reporter that tells nobody."""
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Any:
+        yield silent
+
+    def waits(self, name: str) -> None:
+        """Nothing."""
+
+    def again(self, name: str, reason: str) -> None:
+        """Nothing."""
+
+
+def planned(corpus: str, rows: int, epochs: int, store: Store) -> Graph:
+    """The graph of a study of some rows of a corpus."""
+    source = {"kind": "files", **{split: str(DATA / corpus / f"{split}.jsonl") for split in ("train", "validation")}}
+    sized = {"train_rows": rows, "validation_rows": rows // 4, "source": source}
+    probe = {"epochs": epochs, "learning_rate": 5e-4, "batch_size": 16}
+    document = {"name": "measured", **STUDY, "tasks": [{**TASKS[corpus], **sized, "probe": probe}]}
+    return check_study(resolve_study(document, folder=store.root, origin="benchmarks"), store, workers=1).graph
+
+
+def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[str, float, float, float]]:
+    """Run its steps: of each the stage, the planned operations, its seconds, and a core's rate beside it."""
+    store.make()
+    graph, found, done = planned(corpus, rows, epochs, store), [], {}
+    session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
+    rate = one_core(384).flops
+    for node in graph.nodes:
+        if node.stage in ("aggregate", "track"):
+            continue
+        step = node.step([done[need] for need in node.needs])
+        step.run(session, silent)
+        done[node] = store.reference(step.stage, step.key)
+        after = one_core(384).flops
+        if node.stage in SHARES:
+            metadata = store.metadata(node.stage)
+            own = next(one for one in metadata if one["key"] == step.key)
+            found.append((node.stage, node.flops, own["worker_seconds"], (rate + after) / 2))
+        rate = after
+    return found
+
+
+def main() -> None:
+    """Print each step's seconds, and how far off a plan would be: by the machine's rate, and by a first study's."""
+    torch.set_num_threads(1)
+    by_machine: dict[str, list[float]] = defaultdict(list)
+    by_store: dict[str, list[float]] = defaultdict(list)
+    first: dict[tuple[str, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (corpus, rows, epochs) in enumerate(SETTINGS):
+            known = dict(first)
+            for stage, flops, seconds, rate in measured(corpus, rows, epochs, Store(Path(folder) / str(number))):
+                share = flops / seconds / rate
+                by_machine[stage].append(share / SHARES[stage] - 1)
+                if (corpus, stage) in known:
+                    by_store[stage].append(share / known[corpus, stage] - 1)
+                first.setdefault((corpus, stage), share)
+                print(f"{corpus} {rows} × {epochs} {stage}: {seconds:.2f} s, {share:.2f} of a core's rate", flush=True)
+    for name, errors in (("this machine's rate", by_machine), ("a first study's rates", by_store)):
+        for stage, found in errors.items():
+            sizes = [abs(error) for error in found]
+            print(f"{stage}, by {name}: off by {statistics.median(sizes):.0%}, {max(sizes):.0%} at most")
+
+
+if __name__ == "__main__":
+    main()

