@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError
@@ -24,7 +25,8 @@ class Encoder:
     """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
 
     Args:
-        model: a model of a supported family, loaded with ``attn_implementation="papa"`` where the family asks for it.
+        model: a model of a supported family. It stays as it is: what runs is a copy of its modules that shares the
+            memory of its weights.
         device: where it runs.
         precision: what it computes in: float32 is the precision of its weights; half precision is autocast, and hidden
             states are float32 all the same.
@@ -47,13 +49,14 @@ class Encoder:
         reason = family.refuse(config)
         if reason is not None:
             raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
+        model = sharing_weights(model)
         if hasattr(model, "pooler"):
             model.pooler = None  # type: ignore[assignment]
         if family.attention_implementation == "papa":
             model.set_attn_implementation("papa")  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
         self.family = family
-        self.config = config
+        self.config: Any = model.config
         self.device = torch.device(device)
         self.precision = precision
         self.layers: int = config.num_hidden_layers
