@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
-    from papa.exporting import ExportedEncoder, load_exported
+    from papa.exporting import ExportedEncoder, SentenceModule, load_exported
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.measuring import Measurement, measure
     from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
-    "papa.exporting": ("ExportedEncoder", "load_exported"),
+    "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.measuring": ("Measurement", "measure"),
     "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
@@ -37,6 +37,7 @@ __all__ = [
     "Measurement",
     "PapaError",
     "SeedScore",
+    "SentenceModule",
     "Task",
     "TextEncoder",
     "average",
