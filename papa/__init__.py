@@ -1,19 +1,62 @@
-"""PAPA: how much does a pretrained Transformer encoder really use its attention?"""
+"""PAPA: how much does a pretrained Transformer encoder really use its attention?
+
+The names below are the library; the modules that they live in are private. Each is loaded on first use, as reading a
+specification needs no torch.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from papa.exporting import load_exported
+    from papa.attention.constants import ConstantMatrices
+    from papa.errors import PapaError
+    from papa.exporting import ExportedEncoder, SentenceModule, load_exported
+    from papa.library.encoder import TextEncoder, load_encoder
+    from papa.library.measuring import Measurement, measure
+    from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
+    from papa.library.tasks import Task
+    from papa.probes.training import SeedScore
 
-__all__ = ["load_exported"]
+_PLACES = {
+    "papa.attention.constants": ("ConstantMatrices",),
+    "papa.errors": ("PapaError",),
+    "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
+    "papa.library.encoder": ("TextEncoder", "load_encoder"),
+    "papa.library.measuring": ("Measurement", "measure"),
+    "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
+    "papa.library.tasks": ("Task",),
+    "papa.probes.training": ("SeedScore",),
+}
+_HOMES = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "ConstantMatrices",
+    "ExportedEncoder",
+    "Measurement",
+    "PapaError",
+    "SeedScore",
+    "SentenceModule",
+    "Task",
+    "TextEncoder",
+    "average",
+    "constant_heads",
+    "features",
+    "fit_probe",
+    "load_encoder",
+    "load_exported",
+    "measure",
+    "replaced",
+    "train_lambda",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: reading a specification needs no torch.
-    if name == "load_exported":
-        from papa.exporting import load_exported
+    if name not in _HOMES:
+        raise AttributeError(f"module 'papa' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
 
-        return load_exported
-    raise AttributeError(f"module 'papa' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

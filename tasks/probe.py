@@ -117,41 +117,34 @@ class Probe(ScoringStep):
         import numpy as np
         from safetensors.numpy import save_file
 
-        from papa.attention.replacement import replaced
-        from papa.probes.evaluate import evaluate_trained_cell
-        from papa.scores.metrics import positive_name
+        from papa.probes.cell import score_cell
 
-        corpus = open_corpus(self.corpus.folder, self.corpus.digest)
-        heads, unseen_share = sorted(self.heads), None
-        if not heads:
-            scores = self.scores(encoder, corpus, context)
-        elif self.trained:
-            scores = evaluate_trained_cell(
+        with context.scratch() as scratch:
+            cell = score_cell(
                 encoder,
-                self._matrices(),
-                heads,
-                corpus,
+                self._matrices() if self.heads else None,
+                self.heads,
+                open_corpus(self.corpus.folder, self.corpus.digest),
                 self.task,
                 self.seeds,
+                trained=self.trained,
+                features=self.features,
                 execution=context.execution,
+                scratch=scratch,
                 progress=context.progress,
             )
-        else:
-            with replaced(encoder, self._matrices(), heads) as entries:
-                scores = self.scores(encoder, corpus, context)
-            unseen_share = entries.unseen_share
         found = ProbeScores(
-            scores=ScoredSeed.of(scores),
-            positive=positive_name(self.task, corpus.label_names),
-            unseen_share=unseen_share,
-            constant_heads=tuple(heads),
-            heads=encoder.layers * encoder.heads,
+            scores=ScoredSeed.of(cell.scores),
+            positive=cell.positive,
+            unseen_share=cell.unseen_share,
+            constant_heads=cell.constant_heads,
+            heads=cell.heads,
             seconds=context.seconds,
             device=str(encoder.device),
         )
         with context.published() as folder:
             found.save(folder)
-            save_file({"examples": np.stack([one.examples for one in scores])}, folder / EXAMPLES)
+            save_file({"examples": np.stack([one.examples for one in cell.scores])}, folder / EXAMPLES)
 
     def _matrices(self) -> ConstantMatrices:
         from papa.attention.constants import ConstantMatrices

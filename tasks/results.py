@@ -54,40 +54,27 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
     """
     import pandas
 
+    from papa.reporting.results import result_rows
+
     documents = _read(read_scores, (found for one in cells for found in one.scores))
     references = _read(read_baseline, baselines.values())
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (encoder, task), found in baselines.items():
         reference = references[found]
-        constant = reference.always_one_answer
         embeddings = {one.seed: one.score for one in reference.word_embeddings}
         own = [one for one in cells if (one.cell.encoder, one.cell.task) == (encoder, task)]
         over = _over_examples(own)
         for scored in own:
             intervals = over[scored.scores]
             for document in (documents[found] for found in scored.scores):
-                unseen = document.unseen_share
-                for one in document.scores:
-                    rows.append(
-                        {
-                            **scored.cell.columns(),
-                            "constant_heads": len(document.constant_heads),
-                            "seed": one.seed,
-                            "metric": scored.metric,
-                            "score": one.score,
-                            "seconds": one.seconds,
-                            "coverage": math.nan if unseen is None else unseen,
-                            "heads": document.heads,
-                            "positive": document.positive or "",
-                            "always_one_answer": constant.score,
-                            "one_answer": constant.answer or "",
-                            "word_embeddings": embeddings[one.seed],
-                            "score_examples_low": intervals.score[0],
-                            "score_examples_high": intervals.score[1],
-                            "drop_examples_low": intervals.drop[0],
-                            "drop_examples_high": intervals.drop[1],
-                        }
-                    )
+                rows += result_rows(
+                    scored.cell,
+                    scored.metric,
+                    document,
+                    intervals=intervals,
+                    one_answer=reference.always_one_answer,
+                    word_embeddings=embeddings,
+                )
     return pandas.DataFrame(rows)
 
 

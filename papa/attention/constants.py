@@ -32,12 +32,14 @@ class ConstantMatrices:
         kind: as the specification names it.
         counts: in how many inputs of the average both slots held a token, whole numbers; None where there was no
             average, and for matrices that are only to replace attention.
+        encoder_digest: of the encoder whose attention was averaged; None where it is not known, or does not matter.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
     seen: Bool[Tensor, "slots slots"]
     kind: ConstantsKind
     counts: Float[Tensor, "slots slots"] | None = None
+    encoder_digest: str | None = None
 
     @property
     def slots(self) -> int:

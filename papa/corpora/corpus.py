@@ -105,6 +105,7 @@ def tokenise_corpus(
     folder: Address,
     *,
     shard_rows: int,
+    rows: TaskRows | None = None,
     progress: Progress = silent,
 ) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
@@ -116,6 +117,7 @@ def tokenise_corpus(
         encoder: whose tokenizer it is, and how many slots it can take.
         folder: where the artifact goes.
         shard_rows: rows per shard.
+        rows: those of the task's source, where they were read before.
         progress: called with rows done and rows in all.
 
     Returns:
@@ -132,7 +134,7 @@ def tokenise_corpus(
         )
     special_tokens = special_tokens_of(tokenizer)
     source = fingerprint(task.source)
-    rows = read_rows(task)
+    rows = rows or read_rows(task)
     writer = _Writer(task, layout, tokenizer, special_tokens)
     total = rows.train.num_rows + rows.validation.num_rows
     # The counts fill up while shards are written; both documents are stored after the last.

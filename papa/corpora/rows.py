@@ -98,7 +98,7 @@ def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> 
     """Running text: blank rows are dropped, headings stay."""
     tables, dropped = [], {}
     for name, source in (("train", train), ("validation", validation)):
-        text = pc.utf8_trim_whitespace(_text(source, task.columns.text))
+        text = pc.utf8_trim_whitespace(text_column(source, task.columns.text))
         kept = text.filter(pc.not_equal(pc.binary_length(text), 0))
         if len(text) and not len(kept):
             raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
@@ -121,9 +121,9 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
         labels = found[0], found[1]
     tables = []
     for source, label in zip((train, validation), labels, strict=True):
-        texts = {"text": _text(source, columns.text)}
+        texts = {"text": text_column(source, columns.text)}
         if task.kind == "pair":
-            texts["text_pair"] = _text(source, columns.text_pair)
+            texts["text_pair"] = text_column(source, columns.text_pair)
         tables.append(pa.table({**texts, "label": pa.array(label)}))
     return (tables[0], tables[1]), names, {}
 
@@ -196,7 +196,12 @@ def _as_iob2(tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, 
     return pa.array([number[tag] for tag in flat], pa.int64()), changed
 
 
-def _text(source: SourceTable, name: str | None) -> pa.ChunkedArray:
+def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
+    """The column of that name, which holds text.
+
+    Raises:
+        DataError: there is none, it holds something else, or a row has no text.
+    """
     assert name is not None
     column = source.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

@@ -16,6 +16,7 @@ from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projec
 from papa.encoders.linear import FrozenLinear, FrozenLinears
 from papa.encoders.precision import check_precision
 from papa.encoders.reference import EncoderReference, supported
+from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError
@@ -26,7 +27,8 @@ class Encoder:
     """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
 
     Args:
-        model: a model of a supported family, loaded with ``attn_implementation="papa"`` where the family asks for it.
+        model: a model of a supported family. It stays as it is: what runs is a copy of its modules that shares the
+            memory of its weights.
         device: where it runs.
         precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a CPU its layers' linear
             maps and attention take and give bfloat16 (``papa.encoders.linear``); other half precision is autocast.
@@ -51,13 +53,14 @@ class Encoder:
         reason = family.refuse(config)
         if reason is not None:
             raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
+        model = sharing_weights(model)
         if hasattr(model, "pooler"):
             model.pooler = None  # type: ignore[assignment]
         if family.attention_implementation == "papa":
             model.set_attn_implementation("papa")  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
         self.family = family
-        self.config = config
+        self.config: Any = model.config
         self.device = torch.device(device)
         self.precision = precision
         self.layers: int = config.num_hidden_layers

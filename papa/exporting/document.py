@@ -11,10 +11,15 @@ from typing import Any
 from papa.errors import ArtifactError
 from papa.storage.artifacts import sha256_of_file
 
-FORMAT = 1
+FORMAT = 2
 DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"
+CONFIGURATION = "encoder_config.json"
+"""The encoder's own configuration. It is not called config.json, as no other library may load the weights: rows are
+left out of them, and the heads would not be constant."""
+FOR_OTHERS = {"model_type": "papa.load_exported"}
+"""What config.json says instead, so that transformers' refusal names what does load the folder."""
 CARD = "README.md"
 
 
@@ -79,7 +84,7 @@ def read_document(folder: Path) -> ExportDocument:
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
-    for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, "config.json")), **files}.items():
+    for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():
         if expected is None or not (folder / name).is_file():
             raise ArtifactError(f"{folder / name} is missing: copy the whole folder again, or export again")
         digest = sha256_of_file(folder / name)

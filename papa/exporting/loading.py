@@ -15,7 +15,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError
-from papa.exporting.document import CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
+from papa.exporting.document import CONFIGURATION, CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.trimming import with_all_rows
@@ -45,14 +45,14 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
         _constants(folder, document, encoder, layout.slots),
         document.heads,
         layout,
-        _tokenizer(folder, layout),
+        _tokenizer(folder, layout, encoder),
         document,
     )
 
 
 def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
     """The model with its weights; rows that were left out are 0."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = AutoConfig.from_pretrained(folder / CONFIGURATION, local_files_only=True)
     with torch.device("meta"):
         architecture = AutoModel.from_config(config)
     family = family_of(config.model_type)
@@ -95,8 +95,8 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
     return ConstantMatrices(matrices, tensors["seen"], document.constants)
 
 
-def _tokenizer(folder: Path, layout: InputLayout) -> PreTrainedTokenizerBase:
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+def _tokenizer(folder: Path, layout: InputLayout, encoder: Encoder) -> PreTrainedTokenizerBase:
+    tokenizer = AutoTokenizer.from_pretrained(folder, config=encoder.config, local_files_only=True, use_fast=True)
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     tokenizer.model_max_length = layout.longest_input
     # As in the study: a separator spelled in a text is text.

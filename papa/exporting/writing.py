@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
-from papa.exporting.document import CARD, CONSTANTS, WEIGHTS, ExportDocument
+from papa.exporting.document import CARD, CONFIGURATION, CONSTANTS, FOR_OTHERS, WEIGHTS, ExportDocument
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
@@ -160,13 +161,15 @@ def _save(
     layers, numbers = (list(part) for part in zip(*heads, strict=True))
     matrices = constants.matrices[layers, numbers].float().contiguous()
     save_file({"matrices": matrices, "seen": constants.seen.contiguous()}, folder / CONSTANTS)
-    for name in ("config.json", *TOKENIZER_FILES):
+    shutil.copyfile(Path(reference.folder) / "config.json", folder / CONFIGURATION)
+    (folder / "config.json").write_text(json.dumps(FOR_OTHERS) + "\n")
+    for name in TOKENIZER_FILES:
         source = Path(reference.folder) / name
         if source.is_file():
             shutil.copyfile(source, folder / name)
     for name in (WEIGHTS, CONSTANTS):
         # safetensors makes files that their owner alone may read.
-        shutil.copymode(folder / "config.json", folder / name)
+        shutil.copymode(folder / CONFIGURATION, folder / name)
 
 
 @torch.inference_mode()

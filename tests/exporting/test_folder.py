@@ -65,7 +65,9 @@ def test_transformers_alone_does_not_take_it_for_the_original(written: Path) -> 
         AutoModel.from_pretrained(written, local_files_only=True)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "constants.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "constants.safetensors", "encoder_config.json", "tokenizer.json"]
+)
 def test_a_damaged_or_missing_file_is_named(written: Path, name: str) -> None:
     content = bytearray((written / name).read_bytes())
     content[-3] ^= 1

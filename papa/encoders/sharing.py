@@ -1,0 +1,43 @@
+"""A model's modules copied, its weights shared: what PAPA does to the copy never reaches the model."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from copy import deepcopy
+from typing import Any
+
+from torch import nn
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+_CAPTURING = "_output_capturing_hooks_installed"
+"""Where transformers notes that hooks of its own are in place; without them it must put in new ones."""
+
+
+def sharing_weights(model: nn.Module) -> nn.Module:
+    """A copy of the modules and configuration of ``model`` whose parameters lie in the same memory.
+
+    Parameters are objects of their own, so that gradient flags and moves to a device are the copy's alone, while an
+    optimiser's steps on the model are seen by both. Hooks are not copied: they expect inputs as the model gets them.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+        for buffer in module._buffers.values():
+            if buffer is not None:
+                memo[id(buffer)] = buffer.detach()
+        for hooks in _HOOKS:
+            memo[id(getattr(module, hooks))] = OrderedDict()
+    copied = deepcopy(model, memo)
+    for module in copied.modules():
+        vars(module).pop(_CAPTURING, None)
+    return copied

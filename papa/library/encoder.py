@@ -1,0 +1,209 @@
+"""An encoder ready for text: a frozen model, its tokenizer and the layout of its inputs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.tokens import SpecialTokens, special_tokens_of
+from papa.encoders import encoder as encoders
+from papa.encoders.encoder import Encoder
+from papa.encoders.reference import (
+    EncoderReference,
+    check_precision,
+    load_tokenizer,
+    resolve_encoder,
+    supported,
+)
+from papa.encoders.supported import family_of
+from papa.errors import ArtifactError, EncoderError
+from papa.spec import EncoderSpec, Precision
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DEFAULT_SLOTS = 128
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A frozen encoder with its tokenizer; ``load_encoder`` makes it.
+
+    Attributes:
+        encoder: what runs.
+        tokenizer: of the transformers library.
+        reference: its name, shape and digests.
+        slots: S, the length of the layout that its inputs get.
+        special_tokens: what the layout needs of the tokenizer.
+    """
+
+    encoder: Encoder
+    tokenizer: PreTrainedTokenizerBase
+    reference: EncoderReference
+    slots: int
+    special_tokens: SpecialTokens
+
+    @property
+    def layers(self) -> int:
+        """L, the number of layers."""
+        return self.encoder.layers
+
+    @property
+    def heads(self) -> int:
+        """H, the number of heads in each layer."""
+        return self.encoder.heads
+
+    @property
+    def width(self) -> int:
+        """d, the width of the hidden states."""
+        return self.encoder.width
+
+    def __repr__(self) -> str:
+        shape = f"{self.layers} layers of {self.heads} heads, width {self.width}"
+        return f"<{self.reference.display}: {shape}, {self.slots} slots, on {self.encoder.device}>"
+
+    def check_constants(self, constants: ConstantMatrices) -> None:
+        """Refuse constant matrices of another encoder or for another number of slots.
+
+        Raises:
+            ArtifactError: they are.
+        """
+        if constants.slots != self.slots:
+            raise ArtifactError(
+                f"the constant matrices are for {constants.slots} slots and the encoder was loaded with {self.slots}: "
+                f"load it with slots={constants.slots}, or average again"
+            )
+        if constants.encoder_digest not in (None, self.reference.digest):
+            raise ArtifactError(
+                "the constant matrices were averaged over the attention of another encoder than "
+                f"{self.reference.display}: average over this one's"
+            )
+
+
+def load_encoder(
+    model: str | Path | PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    slots: int | None = None,
+    revision: str | None = None,
+    device: str | None = None,
+    precision: Precision = "float32",
+) -> TextEncoder:
+    """An encoder by its name, or from a model that is loaded already and stays as it is.
+
+    >>> import papa
+    >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")
+    <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
+
+    Args:
+        model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or a model of transformers. The
+            encoder shares the memory of such a model's weights and changes nothing of it; of a model with a task's
+            head, its base model is taken. Weights in half precision are copied to float32.
+        tokenizer: for a model that is loaded already: its fast tokenizer.
+        slots: S, the length of the layout: up to S-2 tokens of a text fit (paper, App. A). None takes 128, or as many
+            as the encoder has positions for.
+        revision: a branch, tag or commit on the hub.
+        device: None takes a GPU where there is one; a loaded model's own device.
+        precision: what it computes in; half precision needs a GPU.
+
+    Raises:
+        EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights are damaged or absent,
+            or the tokenizer does not fit it.
+        HubUnreachableError: it is not on this machine and the hub does not answer.
+        SpecError: half precision is asked for on a CPU.
+    """
+    if isinstance(model, str | Path):
+        if tokenizer is not None:
+            raise EncoderError(f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out")
+        return _by_name(str(model), slots, revision, device, precision)
+    if not isinstance(model, nn.Module) or not hasattr(model, "base_model"):
+        raise EncoderError(
+            f"expected the name of an encoder or a model of transformers, found a {type(model).__name__}: of a model "
+            "of sentence-transformers, give model[0].auto_model and model.tokenizer"
+        )
+    return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
+
+
+def _by_name(
+    name: str, slots: int | None, revision: str | None, device: str | None, precision: Precision
+) -> TextEncoder:
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_precision(precision, device)
+    folder = Path(name).expanduser()
+    if name.startswith((".", "/", "~")) or folder.is_dir():
+        name = str(folder.resolve())
+    reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
+    return _with_layout(encoders.load_encoder(reference, device), load_tokenizer(reference), reference, slots)
+
+
+def _held(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    slots: int | None,
+    device: str | None,
+    precision: Precision,
+) -> TextEncoder:
+    config, name = model.config, model.name_or_path or type(model).__name__
+    family = family_of(config.model_type)
+    if family is None:
+        raise EncoderError(f"architecture '{config.model_type}' is not supported: use one of {supported()}")
+    if tokenizer is None:
+        raise EncoderError(f"the model {name} has no tokenizer with it: give its own as the second argument")
+    absent = [key for key, tensor in model.state_dict(keep_vars=True).items() if tensor.is_meta]
+    if absent:
+        raise EncoderError(
+            f"the model {name} has no weights in memory ({absent[0]} is on the meta device): load it with its weights"
+        )
+    device = device or str(model.device)
+    check_precision(precision, torch.device(device).type)
+    encoder = Encoder(model, device, precision)
+    if model.dtype in (torch.float16, torch.bfloat16):
+        encoder.model.float()
+    reference = EncoderReference(
+        name=name,
+        revision=None,
+        folder="",
+        digest=_digest(model),
+        tokenizer_digest=f"of {name}, in memory",
+        model_type=config.model_type,
+        layers=encoder.layers,
+        heads=encoder.heads,
+        width=encoder.width,
+        positions=family.positions(config),
+        precision=precision,
+    )
+    return _with_layout(encoder, tokenizer, reference, slots)
+
+
+def _with_layout(
+    encoder: Encoder, tokenizer: PreTrainedTokenizerBase, reference: EncoderReference, slots: int | None
+) -> TextEncoder:
+    slots = slots or min(DEFAULT_SLOTS, reference.positions)
+    if slots % 2 or not 4 <= slots <= reference.positions:
+        raise EncoderError(
+            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the positions that "
+            f"{reference.display} has"
+        )
+    special_tokens = special_tokens_of(tokenizer)
+    rows = len(encoder.word_embeddings)
+    if special_tokens.vocabulary > rows:
+        raise EncoderError(
+            f"the tokenizer knows {special_tokens.vocabulary} tokens and {reference.display} has embeddings for "
+            f"{rows}: give the model's own tokenizer"
+        )
+    return TextEncoder(encoder, tokenizer, reference, slots, special_tokens)
+
+
+def _digest(model: nn.Module) -> str:
+    """SHA-256 over the names and values of a model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,247 @@
+"""The steps of the method, one call each: average, replace, train λ, features, probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from papa.attention import replacement
+from papa.attention.average import averaging
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import EntryCounts
+from papa.errors import SpecError
+from papa.library.bars import bar
+from papa.library.encoder import TextEncoder
+from papa.library.inputs import Texts, laid_out
+from papa.library.tasks import LabelledData, Task, prepared
+from papa.probes.evaluate import evaluate_cell
+from papa.probes.training import SeedScore
+from papa.ranking import Head, head_order, learned
+from papa.spec.cells import constant_heads as first_heads
+
+
+@torch.inference_mode()
+def average(
+    encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
+) -> ConstantMatrices:
+    """The average of the encoder's attention over unlabelled texts, head by head (paper, Section 3.1).
+
+    >>> import papa
+    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+    >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
+    >>> constants.matrices.shape  # layers, heads, slots, slots
+    torch.Size([6, 12, 32, 32])
+
+    Args:
+        encoder: whose attention.
+        texts: strings, pairs of strings, or a data set or data frame with a column of strings.
+        text, text_pair: the columns with the texts, where they are a table; ``text_pair`` for two texts per input.
+        progress: whether to show a bar.
+
+    Raises:
+        DataError: there is no text, or what was given is something else.
+    """
+    inputs, done = laid_out(encoder, texts, text, text_pair), 0
+    with bar("averaging", progress) as report, averaging(encoder.encoder, encoder.slots) as averager:
+        for batch in inputs.batches():
+            encoder.encoder.observe(batch)
+            done += len(batch.rows)
+            report(done, len(inputs))
+    return replace(averager.result().average(), encoder_digest=encoder.reference.digest)
+
+
+@contextmanager
+def replaced(encoder: TextEncoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
+    """Inside the block these heads use constant matrices; the encoder is as before after it (paper, Section 3.1).
+
+    >>> import papa
+    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+    >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
+    >>> with papa.replaced(encoder, constants, heads=[(0, 3), (5, 7)]) as entries:
+    ...     features = papa.features(encoder, ["A third text."], progress=False)
+    >>> entries.unseen_share  # of the entries read, how many the average had never seen
+    0.0
+
+    Args:
+        encoder: changed inside the block.
+        constants: what ``average`` gave for this encoder.
+        heads: (layer, head) of the constant heads, both from 0.
+
+    Yields:
+        What inputs read of the constants, and how much of it the average had never seen.
+
+    Raises:
+        ArtifactError: the matrices are those of another encoder, or for another number of slots.
+        SpecError: there is no such head.
+    """
+    encoder.check_constants(constants)
+    chosen = list(dict.fromkeys(_head(encoder, head) for head in heads))
+    with replacement.replaced(encoder.encoder, constants, chosen) as entries:
+        yield entries
+
+
+def _head(encoder: TextEncoder, head: Head) -> Head:
+    layer, number = map(int, head) if isinstance(head, Sequence) and len(head) == 2 else (-1, -1)
+    if not (0 <= layer < encoder.layers and 0 <= number < encoder.heads):
+        raise SpecError(
+            f"there is no head {head!r}: heads are (layer, head), from (0, 0) to "
+            f"({encoder.layers - 1}, {encoder.heads - 1})"
+        )
+    return layer, number
+
+
+@torch.inference_mode()
+def features(
+    encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
+) -> list[Float[Tensor, "tokens layers width"]]:
+    """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
+
+    >>> import papa
+    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+    >>> states = papa.features(encoder, ["A first text.", "Another, longer one."], progress=False)
+    >>> [tuple(one.shape) for one in states]  # tokens, with [CLS] and [SEP]; layers, embeddings first; width
+    [(6, 7, 384), (7, 7, 384)]
+
+    Args:
+        encoder: inside ``replaced`` with constant heads.
+        texts: as for ``average``.
+        text, text_pair: as for ``average``.
+        progress: whether to show a bar.
+
+    Returns:
+        A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states, width d.
+
+    Raises:
+        DataError: there is no text, or what was given is something else.
+    """
+    inputs, done = laid_out(encoder, texts, text, text_pair), 0
+    found: dict[int, Tensor] = {}
+    with bar("features", progress) as report:
+        for batch in inputs.batches():
+            states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
+            lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
+            # Clones: a text that is kept would keep the whole batch in memory.
+            found |= dict(zip(batch.rows.tolist(), [one.clone() for one in states.split(lengths)], strict=True))
+            done += len(batch.rows)
+            report(done, len(inputs))
+    return [found[number] for number in range(len(inputs))]
+
+
+def train_lambda(
+    encoder: TextEncoder,
+    constants: ConstantMatrices,
+    dataset: LabelledData,
+    task: Task | None = None,
+    *,
+    rows: int | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Float[Tensor, "layers heads"]:
+    """λ of every head: how much of its input-dependent attention it keeps, next to a probe (paper, Section 3.2).
+
+    >>> import papa
+    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+    >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+    >>> constants = papa.average(encoder, data["text"], progress=False)
+    >>> lambdas = papa.train_lambda(encoder, constants, {"train": data, "validation": data}, progress=False)
+    >>> lambdas.shape  # layers, heads
+    torch.Size([6, 12])
+
+    Args:
+        encoder: frozen.
+        constants: what attention is mixed with.
+        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and ``validation``.
+        task: which columns hold what; None takes ``text`` and ``label``.
+        rows: λ is trained on a sample of this many training rows; None takes all.
+        epochs: None takes the task's.
+        seed: of the probe's start and of the sample.
+        progress: whether to show a bar.
+
+    Raises:
+        ArtifactError: the matrices are those of another encoder, or for another number of slots.
+        DataError: a split or a column is missing, or a row does not fit the task.
+        SpecError: a value is impossible, or training diverged.
+    """
+    encoder.check_constants(constants)
+    ranking = {"rows": rows, "epochs": epochs, "seed": seed}
+    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one, bar("λ", progress) as report:
+        return learned.train_lambda(
+            encoder.encoder, constants, one.corpus, one.study.tasks[0], one.study.ranking, progress=report
+        )[-1].clone()
+
+
+def constant_heads(lambdas: Float[Tensor, "layers heads"], fraction: float) -> tuple[Head, ...]:
+    """The heads that are constant where this fraction stays input-dependent, λ ascending (paper, Section 3.2).
+
+    >>> import papa, torch
+    >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), fraction=0.5)
+    ((0, 1), (1, 0))
+
+    Args:
+        lambdas: as ``train_lambda`` gives them.
+        fraction: the share of heads that keep their own attention, 0..1.
+
+    Raises:
+        SpecError: the fraction is not between 0 and 1.
+    """
+    if not 0 <= fraction <= 1:
+        raise SpecError(f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1")
+    return first_heads(head_order("lambda", lambdas, *lambdas.shape), fraction)
+
+
+def fit_probe(
+    encoder: TextEncoder,
+    dataset: LabelledData,
+    task: Task | None = None,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    train_rows: int | None = None,
+    validation_rows: int | None = None,
+    progress: bool = True,
+) -> list[SeedScore]:
+    """Train the task's probe on frozen features and score it on the validation split (paper, Section 3.3).
+
+    >>> import papa
+    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+    >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+    >>> scores = papa.fit_probe(encoder, {"train": data, "validation": data}, seeds=[0, 1], progress=False)
+    >>> [one.seed for one in scores], all(0 <= one.score <= 1 for one in scores)
+    ([0, 1], True)
+
+    Args:
+        encoder: frozen; inside ``replaced`` with constant heads.
+        dataset: as for ``train_lambda``.
+        task: which columns hold what; None takes ``text`` and ``label``.
+        seeds: a probe for each.
+        train_rows, validation_rows: samples of that many rows; None takes all.
+        progress: whether to show a bar.
+
+    Returns:
+        A score for each seed, with what each validation row adds to it.
+
+    Raises:
+        DataError: a split or a column is missing, or a row does not fit the task.
+        SpecError: a value is impossible, or training diverged.
+    """
+    sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
+    with (
+        prepared(encoder, dataset, task, sampled=sampled, seeds=list(seeds)) as one,
+        bar("probing", progress) as report,
+    ):
+        study = one.study
+        return evaluate_cell(
+            encoder.encoder,
+            one.corpus,
+            study.tasks[0],
+            study.seeds,
+            features=study.features,
+            execution=study.execution,
+            scratch=one.folder,
+            progress=report,
+        )

@@ -1,0 +1,175 @@
+"""Labelled data as a task of a study: resolved by the same rules, tokenised into a corpus of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.rows import rows_of
+from papa.corpora.sources import SPLITS
+from papa.corpora.table import SourceTable
+from papa.errors import DataError, SpecError, nearest_first
+from papa.library.encoder import TextEncoder
+from papa.library.inputs import Table, is_tabular, require_columns, table_of
+from papa.spec import Metric, StudySpec, TaskKind
+from papa.spec.file import registry, resolve_study
+
+LabelledData: TypeAlias = str | Mapping[str, Table]
+"""A task's name (``papa tasks``), or tables under ``train`` and ``validation``, such as a ``datasets.DatasetDict``."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted from which columns of one's own data, and how the probe is trained (paper, Section 3.3).
+
+    Attributes:
+        text: the column with the texts.
+        text_pair: the column with second texts, where inputs are pairs.
+        words: the column with lists of words, where each word has a label; ``text`` is not read then.
+        label: the column with labels: classes as numbers or names, or numbers for metric ``spearman``; for ``words`` a
+            list of labels in each row. None restores masked words of the text: metric ``negative_log_perplexity``.
+        metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words`` ``entity_f1``,
+            ``token_f1`` or ``accuracy``.
+        labels: names of the classes 0, 1, …; None takes them from the data.
+        positive: the name of the class that ``f1`` is of.
+        learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks).
+        name: in tables and figures.
+    """
+
+    text: str = "text"
+    text_pair: str | None = None
+    words: str | None = None
+    label: str | None = "label"
+    metric: Metric = "accuracy"
+    labels: tuple[str, ...] | None = None
+    positive: str | None = None
+    learning_rate: float = 1e-4
+    batch_size: int = 16
+    epochs: int = 4
+    name: str = "data"
+
+    @property
+    def kind(self) -> TaskKind:
+        """The kind that a study's file gives such a task."""
+        if self.words is not None:
+            return "words"
+        if self.label is None:
+            return "mlm"
+        return "pair" if self.text_pair is not None else "text"
+
+    def columns(self) -> dict[str, str]:
+        """The columns that are read, by the attribute that names them."""
+        read = ("words", "label") if self.words is not None else ("text", "text_pair", "label")
+        return {name: getattr(self, name) for name in read if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class PreparedStudy:
+    """A study of one encoder on one task, and the task's tokenised text.
+
+    Attributes:
+        study: the resolved specification.
+        corpus: both splits.
+        folder: for files that are gone with it.
+    """
+
+    study: StudySpec
+    corpus: TokenisedCorpus
+    folder: Path
+
+
+@contextmanager
+def prepared(
+    encoder: TextEncoder, dataset: LabelledData, task: Task | None, *, sampled: Mapping[str, int | None], **parts: Any
+) -> Iterator[PreparedStudy]:
+    """Inside the block, a study of this encoder on this data; its files are temporary.
+
+    Args:
+        encoder: whose tokenizer and slots.
+        dataset: see ``LabelledData``.
+        task: how to read one's own data; None takes ``Task()``, and the registry's task where ``dataset`` is a name.
+        sampled: ``train_rows`` and ``validation_rows``, None for all.
+        parts: further keys of a study.
+
+    Raises:
+        DataError: a split or a column is missing, or a row does not fit the task.
+        SpecError: a value is impossible.
+    """
+    with TemporaryDirectory(prefix="papa-") as temporary:
+        folder = Path(temporary)
+        if isinstance(dataset, str):
+            tables, described = {}, _named(dataset, task)
+        else:
+            tables = _tables(dataset, task or Task())
+            described = _described(task or Task(), tables, folder)
+        document = {
+            "name": "library",
+            "encoders": [{"name": encoder.reference.name}],
+            "tasks": [{**described, "slots": encoder.slots, **sampled}],
+            "precision": encoder.encoder.precision,
+            **parts,
+        }
+        study = resolve_study(document, folder=Path.cwd(), origin="papa")
+        place = folder / "corpus"
+        tokenise_corpus(
+            study.tasks[0],
+            study.layout,
+            encoder.tokenizer,
+            encoder.reference,
+            place,
+            shard_rows=study.execution.shard_rows,
+            rows=rows_of(study.tasks[0], tables["train"], tables["validation"]) if tables else None,
+        )
+        yield PreparedStudy(study, load_corpus(place), folder)
+
+
+def _named(name: str, task: Task | None) -> dict[str, Any]:
+    known = registry()
+    if name not in known:
+        raise SpecError(
+            f"there is no task '{name}' (known: {nearest_first(name, known)}): give one of them, or your own data as "
+            "{'train': …, 'validation': …}"
+        )
+    if task is not None:
+        raise SpecError(f"the task '{name}' is described already: leave the description out, or give data of your own")
+    return {"name": name}
+
+
+def _tables(dataset: Mapping[str, Table], task: Task) -> dict[str, SourceTable]:
+    if not isinstance(dataset, Mapping) or any(split not in dataset for split in SPLITS):
+        found = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else f"a {type(dataset).__name__}"
+        raise DataError(
+            f"expected data for training and for validation, found {found or 'nothing'}: give {{'train': …, "
+            "'validation': …}, each a data set, a data frame or a mapping of columns"
+        )
+    tables: dict[str, SourceTable] = {}
+    for split in SPLITS:
+        if not is_tabular(dataset[split]):
+            raise DataError(
+                f"the {split} split is a {type(dataset[split]).__name__}: give a data set, a data frame or a mapping "
+                "of columns, with texts and their labels"
+            )
+        tables[split] = table_of(dataset[split], f"the {split} split")
+        require_columns(tables[split], task.columns())
+    return tables
+
+
+def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> dict[str, Any]:
+    """The task as a study's file has it; its rows lie in Parquet files, as a source's would."""
+    paths: dict[str, Path] = {split: folder / f"{split}.parquet" for split in SPLITS}
+    for split, table in tables.items():
+        pa.parquet.write_table(table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split])
+    values = asdict(task)
+    probe = {name: values[name] for name in ("learning_rate", "batch_size", "epochs")}
+    kept = {name: values[name] for name in ("name", "metric", "labels", "positive") if values[name] is not None}
+    source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
+    # Nothing of a task in the registry that happens to have the same name.
+    return {**kept, "base": None, "kind": task.kind, "columns": task.columns(), "probe": probe, "source": source}

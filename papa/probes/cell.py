@@ -1,0 +1,96 @@
+"""A cell of a study, scored: whatever of its heads is constant, frozen or trained (paper, Sections 3.3 and 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import replaced
+from papa.corpora.corpus import TokenisedCorpus
+from papa.encoders.encoder import Encoder
+from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
+from papa.probes.training import SeedScore
+from papa.progress import Progress, silent
+from papa.ranking import Head
+from papa.scores.metrics import positive_name
+from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+
+
+@dataclass(frozen=True, eq=False)
+class CellScores:
+    """What scoring a cell found; equal to itself alone.
+
+    Attributes:
+        scores: one per seed.
+        positive: the class that F1 is of; None for other metrics.
+        unseen_share: the share of the entries of C asked for that the average never saw; None without replacement.
+        constant_heads: as (layer, head), sorted.
+        heads: the encoder's number of heads.
+    """
+
+    scores: tuple[SeedScore, ...]
+    positive: str | None
+    unseen_share: float | None
+    constant_heads: tuple[Head, ...]
+    heads: int
+
+
+def score_cell(
+    encoder: Encoder,
+    constants: ConstantMatrices | None,
+    heads: Sequence[Head],
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seeds: Sequence[int],
+    *,
+    trained: bool,
+    features: FeaturesSpec,
+    execution: ExecutionSpec,
+    scratch: Path,
+    progress: Progress = silent,
+) -> CellScores:
+    """Train and score the task's probe for every seed while ``heads`` are constant.
+
+    Args:
+        encoder: frozen; as before after the call.
+        constants: C; None where no head is constant.
+        heads: (layer, head) of the constant heads.
+        corpus: both splits of the task.
+        task: its metric and probe.
+        seeds: a probe each.
+        trained: whether the constant matrices are trained with the probe, from ``constants`` on.
+        features, execution, scratch, progress: see ``papa.probes.evaluate.evaluate_cell``.
+    """
+    heads, unseen_share = sorted(heads), None
+
+    def evaluated() -> list[SeedScore]:
+        return evaluate_cell(
+            encoder,
+            corpus,
+            task,
+            seeds,
+            features=features,
+            execution=execution,
+            scratch=scratch,
+            progress=progress,
+        )
+
+    if constants is None or not heads:
+        scores = evaluated()
+    elif trained:
+        scores = evaluate_trained_cell(
+            encoder, constants, heads, corpus, task, seeds, execution=execution, progress=progress
+        )
+    else:
+        with replaced(encoder, constants, heads) as entries:
+            scores = evaluated()
+        unseen_share = entries.unseen_share
+    return CellScores(
+        scores=tuple(scores),
+        positive=positive_name(task, corpus.label_names),
+        unseen_share=unseen_share,
+        constant_heads=tuple(heads),
+        heads=encoder.layers * encoder.heads,
+    )

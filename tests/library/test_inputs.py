@@ -1,0 +1,112 @@
+"""Lists, pairs, data sets and data frames are the same text; a model that is held is the same encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import datasets
+import pandas
+import pyarrow
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+
+import papa
+from papa.encoders.reference import embedded_folder
+from tests.library.conftest import SLOTS, columns
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(embedded_folder())
+
+
+def test_texts_are_the_same_in_every_container(encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]) -> None:
+    frame = reviews["validation"].head(9)
+    texts = frame["review"].tolist()
+    expected = papa.average(encoder, texts, progress=False)
+    data = datasets.Dataset.from_pandas(frame)
+    kinds: list[Any] = [
+        (one for one in texts),
+        frame["review"],
+        data["review"],
+        frame.sample(frac=1, random_state=0).sort_index(),
+        data,
+        data.filter(lambda row: True),
+        pyarrow.Table.from_pandas(frame),
+        columns(frame),
+    ]
+    for kind in kinds:
+        found = papa.average(encoder, kind, text="review", progress=False)
+        assert torch.equal(found.matrices, expected.matrices), type(kind)
+    other = papa.average(encoder, texts[:-1], progress=False)
+    assert not torch.equal(other.matrices, expected.matrices), "negative control"
+
+
+def test_labelled_data_is_the_same_in_every_container(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
+    kinds: list[Any] = [
+        reviews,
+        datasets.DatasetDict({split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}),
+        {split: columns(frame) for split, frame in reviews.items()},
+    ]
+    scores = [papa.fit_probe(encoder, kind, task, seeds=[0], progress=False)[0].score for kind in kinds]
+    assert len(set(scores)) == 1
+
+
+def test_features_are_the_models_own_hidden_states(
+    encoder: papa.TextEncoder, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """A text that fills the layout has no gap before [SEP], so the stock model sees the same input."""
+    text = " ".join(["film"] * (SLOTS - 2))
+    inputs = tokenizer([text], return_tensors="pt")
+    assert inputs["input_ids"].shape == (1, SLOTS)
+    model = AutoModel.from_pretrained(embedded_folder()).eval()
+    with torch.inference_mode():
+        expected = torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=2)[0]
+    short, full = papa.features(encoder, ["short", text], progress=False)
+    torch.testing.assert_close(full, expected, atol=1e-5, rtol=1e-4)
+    assert short.shape == (3, 7, 384)
+
+
+def test_pairs_are_tuples_or_two_columns(encoder: papa.TextEncoder) -> None:
+    pairs = [("one text", "its other"), ("a second", "and its own, longer")]
+    frame = pandas.DataFrame(pairs, columns=["a", "b"])
+    listed = papa.features(encoder, pairs, progress=False)
+    tabled = papa.features(encoder, frame, text="a", text_pair="b", progress=False)
+    assert all(torch.equal(one, other) for one, other in zip(listed, tabled, strict=True))
+    assert [len(one) for one in listed] == [2 + 2 + 3, 2 + 5 + 3]
+
+
+def test_a_model_in_memory_is_the_same_encoder(encoder: papa.TextEncoder, tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = ["A text about nothing.", "Another."]
+    expected = papa.features(encoder, texts, progress=False)
+    for kind in (AutoModel, AutoModelForSequenceClassification):
+        model = kind.from_pretrained(embedded_folder(), dtype=torch.float32).train()
+        held = papa.load_encoder(model, tokenizer, slots=SLOTS)
+        found = papa.features(held, texts, progress=False)
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        assert model.training
+        assert model(**tokenizer(texts, padding=True, return_tensors="pt")) is not None
+    assert papa.load_encoder(model.to(torch.bfloat16), tokenizer).encoder.word_embeddings.dtype == torch.float32
+    assert model.dtype == torch.bfloat16
+
+
+def test_words_and_running_text_are_probed_too(encoder: papa.TextEncoder) -> None:
+    words = {"tokens": [["Ann", "saw", "Bo"], ["Bo", "ran"]] * 4, "tags": [["N", "V", "N"], ["N", "V"]] * 4}
+    task = papa.Task(words="tokens", label="tags", metric="token_f1", epochs=1)
+    scores = papa.fit_probe(encoder, {"train": words, "validation": words}, task, seeds=[0], progress=False)
+    assert len(scores[0].examples) == 8
+    text = {"text": ["Ann saw Bo in the park.", "Bo ran home."] * 4}
+    restored = papa.Task(label=None, metric="negative_log_perplexity", epochs=1)
+    scores = papa.fit_probe(encoder, {"train": text, "validation": text}, restored, seeds=[0], progress=False)
+    assert scores[0].score < 0
+
+
+def test_bars_are_shown_unless_switched_off(encoder: papa.TextEncoder, capsys: pytest.CaptureFixture[str]) -> None:
+    papa.average(encoder, ["a text"])
+    assert "averaging: 100%" in capsys.readouterr().err
+    papa.average(encoder, ["a text"], progress=False)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,96 @@
+"""``papa.measure`` gives the scores of the same study through ``papa run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import papa
+from tests.flows.conftest import papa as command
+from tests.flows.conftest import words, write_study
+from tests.library.conftest import SLOTS
+
+TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
+DESIGN: dict[str, Any] = {
+    "constants": ["average", "zeros", "trained"],
+    "orders": ["lambda", "random"],
+    "fractions": [1, 0.5, 0],
+    "seeds": [0, 1],
+}
+
+
+@pytest.mark.server
+def test_a_study_in_memory_has_the_scores_of_papa_run(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+) -> None:
+    found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
+    for split, frame in reviews.items():
+        frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
+    task = {
+        "name": "mine",
+        "kind": "text",
+        "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+        "columns": {"text": "review", "label": "verdict"},
+        "metric": "accuracy",
+        "slots": SLOTS,
+        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+    }
+    study = {
+        "name": "same",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [task],
+        **DESIGN,
+        "ranking": {"rows": 32},
+        "execution": {"workers": 1, "device": "cpu"},
+    }
+    finished = command("run", write_study(tmp_path, study), "--store", str(tmp_path / "store"))
+    assert finished.code == 0, words(finished)
+    expected = pandas.read_parquet(tmp_path / "store" / "studies" / "same" / "results.parquet")
+    ours = found.to_pandas()
+    assert list(ours) == list(expected)
+    compared = [name for name in ours if name != "seconds"]
+    pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
+    assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() > 3, "negative control: cells differ"
+
+
+def test_a_measurement_is_a_table_a_figure_and_sentences(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    found = papa.measure(encoder, reviews, TASK, fractions=[1, 0.5, 0], seeds=[0, 1], ranking_rows=16, progress=False)
+    assert found.table.count("\n") == 2 + 3 + 2  # a heading and a rule, a row for each fraction, two baselines
+    assert "Input-dependent" in found.table
+    assert [axes.get_title(loc="left") for axes in found.plot().axes] == ["mine"]
+    assert len(found.answers) == 1
+    assert found.answers[0] in str(found)
+    assert list(found.summary["constant_heads"]) == [0, 36, 72]
+    assert found.lambdas is not None
+    assert found.lambdas.shape == (6, 12)
+    # What was averaged serves the other calls: the same heads, the same scores.
+    heads = papa.constant_heads(found.lambdas, 0.5)
+    with papa.replaced(encoder, found.constants["average"], heads):
+        half = papa.fit_probe(encoder, reviews, TASK, seeds=[0, 1], progress=False)
+    own = papa.fit_probe(encoder, reviews, TASK, seeds=[0, 1], progress=False)
+    frame = found.to_pandas()
+    assert [one.score for one in half] == frame[frame["fraction"] == 0.5]["score"].tolist()
+    assert [one.score for one in own] == frame[frame["fraction"] == 1]["score"].tolist()
+    lambdas = papa.train_lambda(encoder, found.constants["average"], reviews, TASK, rows=16, progress=False)
+    assert lambdas.equal(found.lambdas)
+
+
+def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:
+    found = papa.measure(
+        encoder,
+        "reviews",
+        constants=["zeros"],
+        orders=["first_to_last"],
+        fractions=[1, 0],
+        seeds=[0],
+        train_rows=40,
+        validation_rows=30,
+        progress=False,
+    )
+    assert list(found.summary["task"].unique()) == ["reviews"]
+    assert found.lambdas is None
