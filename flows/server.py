@@ -47,12 +47,14 @@ class OwnServer:
         port: where it listens.
         log: what it prints.
         starting: held until it answers, as two servers would both create the tables of a new database.
+        unmade: there until it answers for the first time: its database lacks tables.
     """
 
     process: subprocess.Popen[bytes]
     port: int
     log: Path
     starting: FileLock
+    unmade: Path
 
     def wait(self) -> None:
         """Return once it answers.
@@ -64,6 +66,7 @@ class OwnServer:
         try:
             connection.request("GET", "/api/health")
             connection.getresponse().read()
+            self.unmade.unlink(missing_ok=True)
         except (OSError, http.client.HTTPException):
             raise PapaError(f"Prefect's server did not start: {self.log} says why") from None
         finally:
@@ -91,6 +94,7 @@ def start_own_server(store: Store) -> OwnServer:
     starting = FileLock(store.locks / "prefect-server.lock")
     starting.acquire()
     log = store.prefect / "server.log"
+    unmade = _mark_unmade(store.prefect / "prefect.db")
     unused = {f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES}
     database = {"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{store.prefect / 'prefect.db'}"}
     with socket.socket() as door, log.open("wb") as output:
@@ -105,10 +109,22 @@ def start_own_server(store: Store) -> OwnServer:
             stderr=output,
             start_new_session=True,
         )
-        server = OwnServer(process, door.getsockname()[1], log, starting)
+        server = OwnServer(process, door.getsockname()[1], log, starting, unmade)
     atexit.register(server.end)
     os.environ["PREFECT_API_URL"] = f"http://{_HOST}:{server.port}/api"
     return server
+
+
+def _mark_unmade(database: Path) -> Path:
+    """A mark beside a database that has yet to be made; what a killed server left unmade is removed, as none could use
+    it."""
+    mark = database.with_name(f"{database.name}.unmade")
+    if mark.exists():
+        for file in (database, *database.parent.glob(f"{database.name}-*")):
+            file.unlink(missing_ok=True)
+    if not database.exists():
+        mark.touch()
+    return mark
 
 
 def _serve(door: int, parent: int) -> None:
