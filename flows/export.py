@@ -14,7 +14,7 @@ from flows.build import build_graph
 from flows.graph import Graph, Node
 from flows.inputs import check_inputs
 from flows.stored import StoredSteps
-from papa.errors import SpecError
+from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from tasks.mlflow_client import tracking_address
@@ -98,10 +98,20 @@ def _find(
             f"study '{study}' has {len(matching)} such cells: give --encoder and --task: {_options(matching)}"
         )
     if not matching:
-        raise SpecError(f"study '{study}' has no such cell: it has {_options(done)}")
+        unknown = _unknown(graph, request, full_names)
+        raise SpecError(f"study '{study}' has no such cell{unknown}: it has {_options(done)}")
     if matching[0] not in done:
         raise SpecError(f"this cell of '{study}' has not been run: run 'papa run' again, or give {_options(done)}")
     return matching[0]
+
+
+def _unknown(graph: Graph, request: ExportRequest, full_names: Mapping[str, str]) -> str:
+    """Which of the names asked for the study does not have, and which of its own is near."""
+    for what in ("encoder", "task", "constants", "order"):
+        asked, known = getattr(request, what), {getattr(cell, what) for cell in graph.cells}
+        if asked is not None and asked not in known | set(full_names.values() if what == "encoder" else ()):
+            return f", as it has no {what} '{asked}'{meant(asked, known)}"
+    return ""
 
 
 def _options(cells: Sequence[Cell]) -> str:

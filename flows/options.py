@@ -61,10 +61,9 @@ def load(study: Path, overrides: list[str] | None) -> StudySpec:
 
 def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
     """The study in a file, or the one that ran last in a store under a name."""
-    from flows.studies import saved_study
+    from flows.studies import study_file
 
-    saved = saved_study(store, study)
-    return load(saved if saved.is_file() and not Path(study).exists() else Path(study), overrides)
+    return load(study_file(store, study), overrides)
 
 
 @contextmanager

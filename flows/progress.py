@@ -101,7 +101,7 @@ class StudyProgress:
                 if self._bars and bar is not None:
                     self._bars.update(bar, completed=share, left=_left(left))
                 elif time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
-                    self._line(f"{name}: {share:.0%} {_left(left)}")
+                    self._line(f"{name}: {share:.0%} {_left(left)}".rstrip())
                 self._show_study()
 
         try:

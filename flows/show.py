@@ -14,7 +14,6 @@ from flows.check import Checked
 from flows.inputs import StudyInputs, named_texts
 from papa.corpora.preview import Preview
 from papa.errors import SpecError
-from papa.reporting.wording import METRICS
 from papa.spec import HubSource
 from papa.spec.file import registry
 
@@ -37,11 +36,13 @@ def models_table() -> Table:
 
 def show_tasks(console: Console) -> None:
     """Print the tasks known by name: a table in a terminal, elsewhere lines of values parted by tabs."""
+    from papa.reporting.wording import METRICS
+
     headings = ("Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source")
     known = sorted(registry().items())
     if not console.is_terminal:
         for row in (headings, *(_task_row(name, task, task["metric"], owner=True) for name, task in known)):
-            console.print("\t".join(row), soft_wrap=True, highlight=False, markup=False)
+            print("\t".join(row), file=console.file)
         return
     table = Table(*headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0))
     for name, task in known:
@@ -78,11 +79,17 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     """
     # Matplotlib is here; the other commands do not draw.
     from papa.reporting.comparison import compared, write_comparison
-    from papa.reporting.tables import summary_table
+    from papa.reporting.tables import markdown_table, score_tables, summary_table
     from tasks.track import logged_results
 
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
-    console.print(summary_table(comparison))
+    if console.is_terminal:
+        console.print(summary_table(comparison))
+    else:
+        # A line for each row: a file or another program has no width.
+        for table in score_tables(comparison):
+            rows = markdown_table(table.headings, table.rows)
+            console.print(f"{table.heading}\n\n{rows}", soft_wrap=True, highlight=False, markup=False)
     if to is None:
         return
     try:

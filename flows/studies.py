@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import is_complete, read_metadata
@@ -68,11 +68,28 @@ def stored_studies(store: Store) -> list[StoredStudy]:
         raise ArtifactError(
             f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, or run a study first"
         )
+    return sorted((_stored(store, name) for name in names_in(store)), key=lambda one: (-one.date, one.name))
+
+
+def names_in(store: Store) -> set[str]:
+    """The names of the studies that were started in a store."""
     folder = store.root / "studies"
-    names = {path.stem for path in folder.glob("*.yaml")} | {
-        path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")
-    }
-    return sorted((_stored(store, name) for name in names), key=lambda one: (-one.date, one.name))
+    finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
+    return {path.stem for path in folder.glob("[!.]*.yaml")} | finished
+
+
+def study_file(store: Store, study: str) -> Path:
+    """The file of a study that is given by its path, or by its name in a store.
+
+    Raises:
+        SpecError: there is neither.
+    """
+    named = [saved_study(store, study), store.study(study) / SPECIFICATION]
+    found = next((path for path in (Path(study), *named) if path.is_file()), None)
+    if found is not None:
+        return found
+    names = nearest_first(study, names_in(store))
+    raise SpecError(f"there is no study at {study}, and none of that name in {store.address}: it has {names}")
 
 
 def _stored(store: Store, name: str) -> StoredStudy:
@@ -124,7 +141,7 @@ def show_studies(store: Store, console: Console) -> None:
     if not studies:
         console.print(f"{store.address} holds no study yet", highlight=False, soft_wrap=True)
         return
-    table = Table("Study", "Date", "Encoders", "Tasks", "State")
+    table = Table(*(Column(heading, overflow="fold") for heading in ("Study", "Date", "Encoders", "Tasks", "State")))
     for one in studies:
         date = datetime.fromtimestamp(one.date).strftime("%Y-%m-%d %H:%M")
         table.add_row(*map(Text, (one.name, date, _few(one.encoders), _few(one.tasks), one.state)))
