@@ -13,7 +13,7 @@ from flows.inputs import check_inputs
 from flows.interrupt import Interruption
 from flows.run import run_study
 from flows.stored import StoredSteps
-from papa.errors import SpecError
+from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from tasks.mlflow_client import tracking_address
@@ -43,11 +43,11 @@ def run_and_choose(
         SpecError: no such encoder or task, or no number of heads is known to stay within the drop.
         PapaError: a cell that was lacking could not be run.
     """
-    study = needed_part(study, request)
-    answer = _answer(study, store, max_drop)
+    part = needed_part(study, request)
+    answer = _answer(part, store, max_drop)
     if answer is None:
-        run_study(study, store, interruption, verbose=verbose)
-        answer = _answer(study, store, max_drop)
+        run_study(part, store, interruption, verbose=verbose)
+        answer = _answer(part, store, max_drop)
         assert answer is not None
     if answer.most is None:
         why = answer.reason or "the interval of every drop reaches beyond it"
@@ -56,7 +56,10 @@ def run_and_choose(
             f"({answer.encoder} on {answer.task}: {why}): "
             "allow more, give the study more fractions or seeds, or choose yourself with --fraction"
         )
-    return study, replace(request, encoder=None, task=None, fraction=answer.most.fraction)
+    request = replace(request, fraction=answer.most.fraction)
+    labels = {one.label for one in study.constants}
+    own = 1.0 in study.fractions and request.order in study.orders and request.constants in labels
+    return (study, request) if own else (part, replace(request, encoder=None, task=None))
 
 
 def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer | None:
@@ -94,5 +97,6 @@ def _only(what: str, asked: str | None, known: dict[str, Any]) -> Any:
     """The one asked for, by its name in full or without its owner; the only one where none is."""
     found = [one for name, one in known.items() if asked in (None, name, name.rstrip("/").rsplit("/", 1)[-1])]
     if len(found) != 1:
-        raise SpecError(f"--{what} {asked or 'is missing'}: give one of {', '.join(known)}")
+        unknown = f"{asked} is none of the study's{meant(asked, known)}" if asked else "is missing"
+        raise SpecError(f"--{what} {unknown}: give one of {', '.join(known)}")
     return found[0]
