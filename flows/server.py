@@ -94,7 +94,7 @@ def start_own_server(store: Store) -> OwnServer:
     starting = FileLock(store.locks / "prefect-server.lock")
     starting.acquire()
     log = store.prefect / "server.log"
-    unmade = _mark_unmade(store.prefect / "prefect.db")
+    unmade = mark_unmade(store.prefect / "prefect.db")
     unused = {f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES}
     database = {"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{store.prefect / 'prefect.db'}"}
     with socket.socket() as door, log.open("wb") as output:
@@ -115,7 +115,7 @@ def start_own_server(store: Store) -> OwnServer:
     return server
 
 
-def _mark_unmade(database: Path) -> Path:
+def mark_unmade(database: Path) -> Path:
     """A mark beside a database that has yet to be made; what a killed server left unmade is removed, as none could use
     it."""
     mark = database.with_name(f"{database.name}.unmade")
