@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from papa.errors import PapaError
-
-if TYPE_CHECKING:
-    from papa.spec import StudySpec
-
-DEFAULT_STORE = "papa-store"
+from flows import stored_commands
+from flows.options import (
+    DEFAULT_STORE,
+    Overrides,
+    RayAddress,
+    StoreAddress,
+    Study,
+    Verbose,
+    Workers,
+    errors_in_one_sentence,
+    load,
+    one_sentence,
+)
 
 app = typer.Typer(
     name="papa",
     help="How much does a pretrained encoder use the input dependence of its attention?",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Study = Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False),
-]
-StoreAddress = Annotated[
-    str,
-    typer.Option(
-        "--store",
-        metavar="DIR|URI",
-        envvar="PAPA_STORE",
-        help="Where artifacts are kept: a folder, or s3://bucket/prefix.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="A Ray cluster: host:port on one of its nodes, or ray://host:10001.",
-        show_default=False,
-    ),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -67,31 +41,47 @@ def main(
 
 @app.command()
 def run(
-    study: Study,
+    study: Annotated[Path | None, typer.Argument(metavar="[STUDY.yaml]", help="The study.", show_default=False)] = None,
+    encoders: Annotated[
+        list[str] | None,
+        typer.Option("--encoder", metavar="NAME", help="Without a file: an encoder; may be repeated."),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option("--task", metavar="NAME", help="Without a file: a task; may be repeated.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="ROWS", help="Without a file: rows of each split at most.")
+    ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     ray_address: RayAddress = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a study; what is cached is not computed again."""
-    with _one_sentence(verbose):
-        spec = _load(study, overrides)
-        from flows.check import check_study
-        from flows.environment import prepare_environment
-        from flows.server import use_server
+    """Run a study; what is cached is not computed again.
+
+    A study is a file, or some encoders on some tasks: papa run --encoder google-bert/bert-base-uncased --task cola
+    """
+    with one_sentence(verbose) as interruption:
+        interruption.kept = lambda: f"finished steps are kept in {store}"
+        if study is not None and not (encoders or tasks or limit):
+            spec = load(study, overrides)
+        else:
+            from flows.one_line import one_line_study
+
+            spec = one_line_study(study, encoders or [], tasks or [], limit, overrides or [])
+        from flows.run import run_study
         from tasks.store import Store
 
-        place = Store(store)
-        place.make()
-        prepare_environment(place, verbose=verbose)
-        # It comes up while the study is looked at.
-        server = use_server(place)
-        checked = check_study(spec, place, workers=workers, ray_address=ray_address)
-        from flows.run import run_checked
-
-        run_checked(
-            checked, place, server, study=study, overrides=overrides or [], workers=workers, ray_address=ray_address
+        run_study(
+            spec,
+            Store(store),
+            interruption,
+            study=study,
+            overrides=overrides or [],
+            workers=workers,
+            ray_address=ray_address,
+            verbose=verbose,
         )
 
 
@@ -104,8 +94,8 @@ def check(
     ray_address: RayAddress = None,
 ) -> None:
     """Look at everything that a study names, and tell all that is wrong with it; compute nothing."""
-    with _one_sentence(verbose=False):
-        spec = _load(study, overrides)
+    with one_sentence():
+        spec = load(study, overrides)
         from rich.console import Console
 
         from flows.check import check_study
@@ -136,8 +126,8 @@ def plan(
     ] = None,
 ) -> None:
     """Show what would run, what is cached and about what it costs; compute nothing."""
-    with _one_sentence(verbose=False):
-        spec = _load(study, overrides)
+    with one_sentence():
+        spec = load(study, overrides)
         from rich.console import Console
 
         from flows.check import check_study
@@ -151,74 +141,21 @@ def plan(
 
 
 @app.command()
-def export(
-    study: Study,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False)],
-    fraction: Annotated[float, typer.Option(help="Share of heads that stay input-dependent.", show_default=False)],
-    encoder: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
-    task: Annotated[str | None, typer.Option(help="The study's only one without it.", show_default=False)] = None,
-    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
-    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
-    overrides: Overrides = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
+def init(
+    to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
 ) -> None:
-    """Write an encoder with constant heads, from a finished study, as a folder that loads without it."""
-    with _one_sentence(verbose):
-        spec = _load(study, overrides)
-        from rich.console import Console
+    """Write a study that explains itself, to start from."""
+    with one_sentence():
+        from flows.init import write_example
 
-        from flows.export import ExportRequest, export_cell
-        from tasks.store import Store
-
-        place = Store(store)
-        place.check()
-        export_cell(spec, place, ExportRequest(encoder, task, constants, order, fraction), to, Console())
-
-
-@app.command()
-def compare(
-    studies: Annotated[
-        list[str], typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False)
-    ],
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False),
-    ] = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
-) -> None:
-    """Show studies side by side, from what MLflow knows of them."""
-    with _one_sentence(verbose):
-        from rich.console import Console
-
-        from flows.show import compare_studies
-        from tasks.mlflow_client import tracking_address
-        from tasks.store import Store
-
-        compare_studies(studies, tracking_address(Store(store)), to, Console())
-
-
-@app.command()
-def prune(
-    store: StoreAddress = DEFAULT_STORE,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete it; without this it is shown only.")] = False,
-    verbose: Verbose = False,
-) -> None:
-    """Show what nothing in a store refers to, with size and age; with --delete remove it."""
-    with _one_sentence(verbose):
-        from rich.console import Console
-
-        from flows import prune as pruning
-        from tasks.store import Store
-
-        pruning.prune(Store(store), Console(), really=delete)
+        write_example(to)
+        typer.echo(f"Written to {to}; edit it, then: papa check {to}")
 
 
 @app.command()
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server meanwhile."""
-    with _one_sentence(verbose):
+    with errors_in_one_sentence(verbose):
         from rich.console import Console
 
         from flows.environment import prepare_environment
@@ -234,43 +171,28 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 @app.command()
 def models() -> None:
     """List the supported encoder architectures."""
-    with _one_sentence(verbose=False):
+    with one_sentence():
+        from rich.console import Console
+
         from flows.show import models_table
 
-        _print(models_table())
+        Console().print(models_table())
 
 
 @app.command()
 def tasks() -> None:
     """List the tasks that a study can name."""
-    with _one_sentence(verbose=False):
-        from flows.show import tasks_table
+    with one_sentence():
+        from rich.console import Console
 
-        _print(tasks_table())
+        from flows.show import show_tasks
 
-
-def _load(study: Path, overrides: list[str] | None) -> StudySpec:
-    from papa.spec.file import load_study
-
-    return load_study(study, overrides or ())
+        show_tasks(Console())
 
 
-def _print(table: object) -> None:
-    from rich.console import Console
-
-    Console().print(table)
-
-
-@contextmanager
-def _one_sentence(verbose: bool) -> Iterator[None]:
-    """Errors that a user can mend become one sentence and exit code 1."""
-    try:
-        yield
-    except PapaError as error:
-        if verbose:
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("error: interrupted: run the same command again to go on", err=True)
-        sys.exit(130)
+app.command()(stored_commands.heads)
+app.command()(stored_commands.export)
+app.command()(stored_commands.report)
+app.command("list")(stored_commands.list_studies)
+app.command()(stored_commands.compare)
+app.command()(stored_commands.prune)

@@ -13,10 +13,10 @@ from rich.table import Table
 from flows.build import build_graph
 from flows.graph import Graph, Node
 from flows.inputs import check_inputs
-from papa.errors import SpecError
+from flows.stored import StoredSteps
+from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference
 from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, read_scores
 from tasks.store import Store
@@ -28,14 +28,15 @@ class ExportRequest:
 
     Attributes:
         encoder: a name as in the study's tables, or in full.
-        task, constants, order, fraction: as in the study.
+        task, constants, order: as in the study.
+        fraction: as in the study; None where it is chosen by its drop.
     """
 
     encoder: str | None
     task: str | None
     constants: str
     order: str
-    fraction: float
+    fraction: float | None
 
 
 def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: Path, console: Console) -> None:
@@ -51,7 +52,10 @@ def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: 
     inputs = check_inputs(study)
     study = inputs.study
     graph = build_graph(study, inputs, tracking_address(store))
-    finished = _finished(graph, store)
+    stored = StoredSteps(graph, store)
+    finished = {
+        node: step for node, step in stored.steps.items() if isinstance(step, Probe) and node in stored.references
+    }
     full_names = {inputs.encoder_label(encoder): encoder.name for encoder in inputs.encoders}
     cell = _find(graph, finished, request, full_names, study.name)
     original = _original(graph, finished, cell)
@@ -72,21 +76,6 @@ def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: 
     _print(document, folder, console)
 
 
-def _finished(graph: Graph, store: Store) -> dict[Node, Probe]:
-    """The probings of a study that the store holds."""
-    known: dict[Node, ArtifactReference] = {}
-    probes = {}
-    for node in graph.nodes:
-        if not all(need in known for need in node.needs):
-            continue
-        step = node.step([known[need] for need in node.needs])
-        if store.holds(step.stage, step.key):
-            known[node] = store.reference(step.stage, step.key)
-            if isinstance(step, Probe):
-                probes[node] = step
-    return probes
-
-
 def _find(
     graph: Graph, finished: Mapping[Node, Probe], request: ExportRequest, full_names: Mapping[str, str], study: str
 ) -> Cell:
@@ -101,6 +90,7 @@ def _find(
         if request.encoder in (None, cell.encoder, full_names[cell.encoder])
         and request.task in (None, cell.task)
         and (cell.constants, cell.order) == (request.constants, request.order)
+        and request.fraction is not None
         and abs(cell.fraction - request.fraction) < 1e-9
     ]
     if len(matching) > 1:
@@ -108,10 +98,20 @@ def _find(
             f"study '{study}' has {len(matching)} such cells: give --encoder and --task: {_options(matching)}"
         )
     if not matching:
-        raise SpecError(f"study '{study}' has no such cell: it has {_options(done)}")
+        unknown = _unknown(graph, request, full_names)
+        raise SpecError(f"study '{study}' has no such cell{unknown}: it has {_options(done)}")
     if matching[0] not in done:
         raise SpecError(f"this cell of '{study}' has not been run: run 'papa run' again, or give {_options(done)}")
     return matching[0]
+
+
+def _unknown(graph: Graph, request: ExportRequest, full_names: Mapping[str, str]) -> str:
+    """Which of the names asked for the study does not have, and which of its own is near."""
+    for what in ("encoder", "task", "constants", "order"):
+        asked, known = getattr(request, what), {getattr(cell, what) for cell in graph.cells}
+        if asked is not None and asked not in known | set(full_names.values() if what == "encoder" else ()):
+            return f", as it has no {what} '{asked}'{meant(asked, known)}"
+    return ""
 
 
 def _options(cells: Sequence[Cell]) -> str:

@@ -86,6 +86,18 @@ def describe_run(run: UUID, name: str, tags: Iterable[str]) -> None:
         client.update_flow_run(run, name=name, tags=[*tags, f"{TAG}{Process.this()}"])
 
 
+def mark_interrupted_run() -> None:
+    """Set this process's flow run to Crashed; its task runs follow when the next study starts."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+    from prefect.states import Crashed
+
+    own = FlowRunFilter(tags=FlowRunFilterTags(all_=[f"{TAG}{Process.this()}"]))
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=own):
+            client.set_flow_run_state(run.id, Crashed(message="It was interrupted."), force=True)
+
+
 def mark_crashed_runs() -> int:
     """Set runs of studies whose process died on this machine to Crashed, with their task runs; returns how many.
 

@@ -8,14 +8,29 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 from papa.progress import Progress as ReportProgress
 
 _LINE_SECONDS = 15.0
 _STUDY = "study"
+_ALMOST = 0.99
+"""What is shown while steps remain that were planned to take no time."""
+_BAR_WIDTH = 12
 
 
 class StudyProgress:
@@ -31,6 +46,8 @@ class StudyProgress:
         self._bars = _bars(output) if isinstance(output, Console) and output.is_terminal else None
         self._study: TaskID | None = None
         self._remaining = Remaining({})
+        self._steps = 0
+        self._kept: set[str] = set()
         self._done: dict[str, float] = {}
         self._last_line = 0.0
 
@@ -45,10 +62,23 @@ class StudyProgress:
         if self._bars:
             self._bars.stop()
 
+    def hush(self) -> None:
+        """Show nothing any more, as the process ends."""
+        self._print = lambda _: None
+        if self._bars:
+            self._bars.stop()
+            self._bars.console.quiet = True
+
+    @property
+    def kept(self) -> str:
+        """How many steps are finished, in words."""
+        which = f"{len(self._kept)} of {self._steps}" if self._steps else "finished"
+        return f"{which} steps are kept"
+
     def plan(self, seconds: Mapping[str, float]) -> None:
         """The study has these steps, each estimated to take so many seconds."""
         with self._lock:
-            self._remaining = Remaining(seconds)
+            self._remaining, self._steps = Remaining(seconds), len(seconds)
             if self._bars:
                 self._study = self._bars.add_task(_STUDY, total=1.0, left="")
 
@@ -71,7 +101,7 @@ class StudyProgress:
                 if self._bars and bar is not None:
                     self._bars.update(bar, completed=share, left=_left(left))
                 elif time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
-                    self._line(f"{name}: {share:.0%} {_left(left)}")
+                    self._line(f"{name}: {share:.0%} {_left(left)}".rstrip())
                 self._show_study()
 
         try:
@@ -86,6 +116,7 @@ class StudyProgress:
         """A step is done, or was there already."""
         with self._lock:
             self._remaining.finish(name, cached=cached)
+            self._kept.add(name)
             seconds = self._done.pop(name, None)
             text = f"{name}: already there" if cached or seconds is None else f"{name}: done in {duration(seconds)}"
             self._say("[green]✓[/]", text)
@@ -141,6 +172,7 @@ class Remaining:
 
     def __init__(self, planned: Mapping[str, float]) -> None:
         self._planned = dict(planned)
+        self._unfinished = set(planned)
         self._total = sum(planned.values())
         self._shares: dict[str, float] = {}
         self._finished = 0.0
@@ -155,11 +187,14 @@ class Remaining:
     def finish(self, name: str, *, cached: bool) -> None:
         """A step is done."""
         self.partial(name, 1.0)
+        self._unfinished.discard(name)
         self._cached += self._planned.get(name, 0.0) if cached else 0.0
 
     def share(self) -> float:
-        """How much of the study is done, 0 to 1."""
-        return min(1.0, self._finished / self._total) if self._total else 0.0
+        """How much of the study is done, 0 to 1; 1 once every step is, however short the last are."""
+        if not self._unfinished:
+            return 1.0 if self._planned else 0.0
+        return min(_ALMOST, self._finished / self._total) if self._total else 0.0
 
     def seconds(self) -> float | None:
         """Seconds left; None before there is enough to estimate from."""
@@ -167,7 +202,8 @@ class Remaining:
         elapsed = time.monotonic() - self._started
         if worked <= 0.01 * self._total or elapsed < 2:
             return None
-        return max(0.0, self._total - self._finished) * elapsed / worked
+        left = max(0.0, self._total - self._finished) * elapsed / worked
+        return left if left >= 1 else None
 
 
 def duration(seconds: float) -> str:
@@ -180,7 +216,7 @@ def duration(seconds: float) -> str:
 
 
 def _left(seconds: float | None) -> str:
-    return "" if seconds is None else f"about {duration(seconds)} left"
+    return "" if seconds is None or seconds < 1 else f"about {duration(seconds)} left"
 
 
 def _lines(console: Console) -> Callable[[str], object]:
@@ -189,11 +225,39 @@ def _lines(console: Console) -> Callable[[str], object]:
 
 def _bars(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        _StepColumn(table_column=Column(ratio=1)),
+        BarColumn(bar_width=_BAR_WIDTH),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
+        TextColumn("{task.fields[left]}", markup=False, table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
+        expand=True,
     )
+
+
+class _StepColumn(ProgressColumn):
+    """A step's name; where there is no room its middle goes, as its beginning and end tell steps from one another."""
+
+    def render(self, task: Task) -> RenderableType:
+        return _Middle(task.description)
+
+
+class _Middle:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), 20), len(self.text)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="crop")
+
+
+def shortened(name: str, width: int) -> str:
+    """A step's name in at most ``width`` characters: its stage, and as much of its end as there is room for."""
+    if len(name) <= width:
+        return name
+    stage = f"{name.partition(' · ')[0]} · …"
+    room = width - len(stage)
+    return f"{stage}{name[-room:]}" if room > 0 else name[:width]

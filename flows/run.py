@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.check import Checked
+from flows.check import check_study
+from flows.environment import prepare_environment
+from flows.interrupt import Interruption
+from flows.processes import Process, mark_interrupted_run
 from flows.progress import StudyProgress
-from flows.server import OwnServer, check_server
+from flows.server import check_server, use_server
 from flows.startup import ready_study
+from flows.studies import save_study
+from papa.spec import StudySpec
+from tasks.locks import no_longer_announced
 from tasks.mlflow_client import tracking_address, without_password
 from tasks.store import Store
 
 
-def run_checked(
-    checked: Checked,
+def run_study(
+    spec: StudySpec,
     store: Store,
-    server: OwnServer | None,
+    interruption: Interruption,
     *,
-    study: Path,
-    overrides: list[str],
-    workers: int | None,
-    ray_address: str | None,
+    study: Path | None = None,
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    ray_address: str | None = None,
+    verbose: bool = False,
 ) -> None:
-    """Run a study from the command line and print its table and where things lie.
+    """Check a study and run it from the command line; print its table and where things lie.
 
     Args:
-        checked: the study, looked at.
-        store: prepared by ``prepare_environment``.
-        server: the one that was started for the study; None where ``PREFECT_API_URL`` names another.
-        study, overrides, workers, ray_address: as on the command line; Prefect records them.
+        spec: its specification; it is saved beside the results.
+        store: its store, made here.
+        interruption: what Ctrl-C does.
+        study, overrides, workers, ray_address: as on the command line, for Prefect's record; without a file of its own
+            the study is the saved one.
+        verbose: show what engines log.
 
     Raises:
         PapaError: the study could not start, or a cell failed.
     """
+    store.make()
+    prepare_environment(store, verbose=verbose)
+    # It comes up while the study is looked at.
+    server = use_server(store)
+    checked = check_study(spec, store, workers=workers, ray_address=ray_address)
+    saved = save_study(store, spec)
     errors = Console(stderr=True)
     with ExitStack() as stack:
         with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
@@ -43,17 +60,22 @@ def run_checked(
                 check_server()
             try:
                 progress = StudyProgress(errors)
+                interruption.hush, interruption.kept = progress.hush, lambda: f"{progress.kept} in {store.address}"
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
                 )
+                interruption.endings += [ready.pool.abandon, partial(no_longer_announced, store, str(Process.this()))]
+                interruption.last.append(ready.pool.remove_session)
                 from flows.study import study_flow
+
+                interruption.endings.append(mark_interrupted_run)
             finally:
                 # A server that ends while it makes its tables leaves a database that none can use.
                 if server:
                     server.wait()
         study_flow(ready)(
-            study=str(study.absolute()),
-            overrides=overrides,
+            study=str((study or saved).absolute()),
+            overrides=list(overrides) if study else [],
             store=store.address,
             workers=workers,
             ray_address=ray_address,

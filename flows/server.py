@@ -44,11 +44,13 @@ class OwnServer:
         served: its process, where it listens, what it prints.
         starting: held until it answers, as two servers would both create the tables of a new database.
         database: its own.
+        unmade: there until it answers for the first time: its database lacks tables.
     """
 
     served: Served
     starting: FileLock
     database: Path
+    unmade: Path
 
     @property
     def port(self) -> int:
@@ -63,6 +65,7 @@ class OwnServer:
         try:
             if not self.served.answers("/api/health"):
                 raise PapaError(f"Prefect's server did not start: {self.served.log} says why")
+            self.unmade.unlink(missing_ok=True)
             keep_as_template(self.database)
         finally:
             self.starting.release()
@@ -109,6 +112,7 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     starting = FileLock(store.locks / "prefect-server.lock")
     starting.acquire()
     database = store.prefect / "prefect.db"
+    unmade = mark_unmade(database)
     start_from_template(database)
     environment = {
         **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
@@ -119,10 +123,22 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     }
     app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
     served = serve(app, store.prefect / "server.log", environment, port)
-    server = OwnServer(served, starting, database)
+    server = OwnServer(served, starting, database, unmade)
     atexit.register(server.end)
     os.environ["PREFECT_API_URL"] = f"http://{HOST}:{served.port}/api"
     return server
+
+
+def mark_unmade(database: Path) -> Path:
+    """A mark beside a database that has yet to be made; what a killed server left unmade is removed, as none could use
+    it."""
+    mark = database.with_name(f"{database.name}.unmade")
+    if mark.exists():
+        for file in (database, *database.parent.glob(f"{database.name}-*")):
+            file.unlink(missing_ok=True)
+    if not database.exists():
+        mark.touch()
+    return mark
 
 
 def _api(address: str) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.check import Checked
 from flows.inputs import StudyInputs, named_texts
@@ -13,6 +16,9 @@ from papa.corpora.preview import Preview
 from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
+
+_WIDE = 110
+"""Columns from which on data sets are shown with their owners."""
 
 
 def models_table() -> Table:
@@ -28,23 +34,35 @@ def models_table() -> Table:
     return table
 
 
-def tasks_table() -> Table:
-    """The tasks known by name."""
-    table = Table("Task", "Kind", "Metric", "Slots", "Source", "Learning rate", "Batch", "Epochs")
-    for name, task in sorted(registry().items()):
-        source, probe = task["source"], task["probe"]
-        where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
-        table.add_row(
-            name,
-            task["kind"],
-            task["metric"],
-            str(task["slots"]),
-            where or source["kind"],
-            f"{probe['learning_rate']:g}",
-            str(probe["batch_size"]),
-            str(probe["epochs"]),
-        )
-    return table
+def show_tasks(console: Console) -> None:
+    """Print the tasks known by name: a table in a terminal, elsewhere lines of values parted by tabs."""
+    from papa.reporting.wording import METRICS
+
+    headings = ("Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source")
+    known = sorted(registry().items())
+    if not console.is_terminal:
+        for row in (headings, *(_task_row(name, task, task["metric"], owner=True) for name, task in known)):
+            print("\t".join(row), file=console.file)
+        return
+    table = Table(*headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0))
+    for name, task in known:
+        table.add_row(*_task_row(name, task, METRICS[task["metric"]], owner=console.width >= _WIDE))
+    console.print(table)
+
+
+def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -> tuple[str, ...]:
+    source, probe = task["source"], task["probe"]
+    where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key)) or source["kind"]
+    return (
+        name,
+        task["kind"],
+        metric,
+        str(task["slots"]),
+        f"{probe['learning_rate']:g}",
+        str(probe["batch_size"]),
+        str(probe["epochs"]),
+        where if owner else where.partition("/")[2] or where,
+    )
 
 
 def compare_studies(studies: list[str], address: str, to: Path | None, console: Console) -> None:
@@ -61,11 +79,17 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     """
     # Matplotlib is here; the other commands do not draw.
     from papa.reporting.comparison import compared, write_comparison
-    from papa.reporting.tables import summary_table
+    from papa.reporting.tables import markdown_table, score_tables, summary_table
     from tasks.track import logged_results
 
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
-    console.print(summary_table(comparison))
+    if console.is_terminal:
+        console.print(summary_table(comparison))
+    else:
+        # A line for each row: a file or another program has no width.
+        for table in score_tables(comparison):
+            rows = markdown_table(table.headings, table.rows)
+            console.print(f"{table.heading}\n\n{rows}", soft_wrap=True, highlight=False, markup=False)
     if to is None:
         return
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 
 
 class PapaError(Exception):
@@ -66,6 +66,13 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
     names = sorted(existing, key=likeness, reverse=True)
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return (", ".join(names[:_MOST]) or "none") + more
+
+
+def meant(wanted: object, existing: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` where a name is near to an existing one, else nothing."""
+    names = {name.lower(): name for name in existing}
+    near = get_close_matches(str(wanted).lower(), names, n=1)
+    return f" (did you mean '{names[near[0]]}'?)" if near else ""
 
 
 @dataclass(frozen=True)

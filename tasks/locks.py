@@ -70,9 +70,13 @@ def announced(store: Store, process: str) -> Iterator[Callable[[], None]]:
     try:
         yield again
     finally:
-        # A store that does not answer is left as it is.
-        with suppress(PapaError):
-            remove(f"{store.runs}/{process}")
+        no_longer_announced(store, process)
+
+
+def no_longer_announced(store: Store, process: str) -> None:
+    """Take back that ``process`` uses the store; a store that does not answer is left as it is."""
+    with suppress(PapaError):
+        remove(f"{store.runs}/{process}")
 
 
 def running(store: Store) -> dict[str, float]:

@@ -11,26 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from papa.errors import SpecError
-from papa.spec import (
-    Columns,
-    ConstantsSpec,
-    EncoderSpec,
-    ExecutionSpec,
-    FeaturesSpec,
-    LayoutSpec,
-    ProbeSpec,
-    RankingSpec,
-    StudySpec,
-    TaskSpec,
-    listed,
-)
+from papa.errors import SpecError, meant
+from papa.spec import StudySpec, listed
+from papa.spec.messages import AS_THE_AUTHORS_RAN, first_problem
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
-AS_THE_AUTHORS_RAN = "as_the_authors_ran"
-"""The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 _AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
 _AUTHORS_PROBE = {"encoder_dropout": True}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
@@ -61,7 +48,8 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise SpecError(
-            f"there is no study at {path}: give the path of a YAML file, such as studies/demo.yaml"
+            f"there is no study at {path}{meant(path.stem, _studies_in(path.parent))}: "
+            "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} cannot be read ({error}): give the path of a YAML file") from None
@@ -69,11 +57,16 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}"
+            f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}; "
+            "'papa init' writes an example"
         )
-    for override in overrides:
-        _override(document, override)
+    for one in overrides:
+        override(document, one)
     return resolve_study(document, folder=path.parent, origin=str(path))
+
+
+def _studies_in(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("*.y*ml")] if folder.is_dir() else []
 
 
 def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> StudySpec:
@@ -102,7 +95,7 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
-        raise SpecError(_first_problem(error, origin)) from None
+        raise SpecError(first_problem(error, origin)) from None
 
 
 def _resolve_encoder(entry: Any, folder: Path) -> Any:
@@ -128,8 +121,8 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
-            f"{origin}: task '{base}' is unknown: use one of {listed(sorted(known))}, or describe it in full "
-            "(kind, source, columns, metric, slots, probe)"
+            f"{origin}: task '{base}' is unknown{meant(base, known)}: use one of {listed(sorted(known))}, or describe "
+            "it in full (kind, source, columns, metric, slots, probe; 'papa init' writes an example)"
         )
     if authors and isinstance(entry.get("probe"), dict):
         entry["probe"] = {**_AUTHORS_PROBE, **entry["probe"]}
@@ -163,19 +156,24 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _override(document: dict[str, Any], override: str) -> None:
-    path, equals, text = override.partition("=")
+def override(document: dict[str, Any], setting: str) -> None:
+    """Lay one ``a.b=value`` over a study's mapping.
+
+    Raises:
+        SpecError: it is no such setting, or fits nothing in the mapping.
+    """
+    path, equals, text = setting.partition("=")
     if not equals or not path:
-        raise SpecError(f"--set {override}: expected KEY=VALUE, such as execution.workers=2")
+        raise SpecError(f"--set {setting}: expected KEY=VALUE, such as execution.workers=2")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise SpecError(f"--set {override}: the value is not YAML") from None
+        raise SpecError(f"--set {setting}: the value is not YAML") from None
     *parents, last = path.split(".")
     node: Any = document
     for step, key in enumerate(parents):
         if isinstance(node, list):
-            node = node[_index(node, key, override)]
+            node = node[_index(node, key, setting)]
         elif isinstance(node, dict):
             node = node.setdefault(key, {})
         # A task, encoder or constants entry given by its bare name becomes a mapping that can take overrides.
@@ -184,11 +182,11 @@ def _override(document: dict[str, Any], override: str) -> None:
             node = {"kind" if parents[0] == "constants" else "name": node}
             container[position] = node
     if isinstance(node, list):
-        node[_index(node, last, override)] = value
+        node[_index(node, last, setting)] = value
     elif isinstance(node, dict):
         node[last] = value
     else:
-        raise SpecError(f"--set {override}: '{'.'.join(parents)}' holds {_kind(node)}, which has no key '{last}'")
+        raise SpecError(f"--set {setting}: '{'.'.join(parents)}' holds {_kind(node)}, which has no key '{last}'")
 
 
 def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
@@ -198,50 +196,16 @@ def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
     return node, int(path[-1]) if isinstance(node, list) else path[-1]
 
 
-def _index(values: list[Any], key: str, override: str) -> int:
+def _index(values: list[Any], key: str, setting: str) -> int:
     if not key.isdecimal() or int(key) >= len(values):
-        raise SpecError(
-            f"--set {override}: '{key}' is not an index of a list of {len(values)}: use 0 to {len(values) - 1}"
-        )
+        entries = listed(f"{place} ({_entry(value)})" for place, value in enumerate(values)) or "nothing, it is empty"
+        raise SpecError(f"--set {setting}: '{key}' is not an index of a list of {len(values)}: use {entries}")
     return int(key)
 
 
-def _first_problem(error: ValidationError, origin: str) -> str:
-    problem = error.errors(include_url=False)[0]
-    steps = [str(step) for step in problem["loc"] if step not in ("files", "hub", "embedded", "function-after")]
-    where = ".".join(steps) or "the study"
-    allowed = problem.get("ctx", {}).get("expected")
-    value = problem.get("input")
-    match problem["type"]:
-        case "extra_forbidden":
-            model = _model_at(steps[:-1])
-            extra = (AS_THE_AUTHORS_RAN,) if model is StudySpec else ()
-            known = f": use one of {listed((*model.model_fields, *extra))}" if model else ""
-            return f"{origin}: unknown key '{where}'{known}"
-        case "missing":
-            return f"{origin}: '{where}' is missing: add it"
-        case "literal_error":
-            return f"{origin}: '{where}' is {value!r}: use {allowed}"
-        case _:
-            found = "" if isinstance(value, dict) else f" (found {value!r})"
-            return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
-
-
-def _model_at(steps: Sequence[str]) -> type[BaseModel] | None:
-    models: dict[str, type[BaseModel]] = {
-        "encoders": EncoderSpec,
-        "tasks": TaskSpec,
-        "constants": ConstantsSpec,
-        "corpus": TaskSpec,
-        "columns": Columns,
-        "probe": ProbeSpec,
-        "ranking": RankingSpec,
-        "layout": LayoutSpec,
-        "features": FeaturesSpec,
-        "execution": ExecutionSpec,
-    }
-    named = [step for step in steps if not step.isdecimal()]
-    return models.get(named[-1]) if named else StudySpec
+def _entry(value: Any) -> str:
+    """What a person calls an entry of a list."""
+    return str(value.get("name", value.get("kind", "…")) if isinstance(value, dict) else value)
 
 
 def _kind(value: Any) -> str:

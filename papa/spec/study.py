@@ -230,6 +230,7 @@ class RankingSpec(Frozen):
     rows: Positive | None = None
     """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
     seed: int = 0
+    """What the probe's start, the sample and random head orders are drawn from."""
 
     def epochs_on(self, task: TaskSpec) -> int:
         """Epochs on a task's training text, at most."""
@@ -250,6 +251,7 @@ class ExecutionSpec(Frozen):
     ray_address: str | None = None
     """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is this machine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes the GPU where there is one."""
     batch_tokens: Positive | None = None
     """Tokens in a micro-batch, padding included; None takes the fastest for the device."""
     shard_rows: Positive = 1024
@@ -262,12 +264,19 @@ class StudySpec(Frozen):
     """A study: encoders × tasks × constants × head orders × fractions × seeds."""
 
     name: Name
+    """The name of its results; letters, digits, dots, dashes and underscores."""
     encoders: Annotated[tuple[EncoderSpec, ...], Field(min_length=1)]
+    """Frozen pretrained encoders: hub names such as google-bert/bert-base-uncased, folders, or the embedded one."""
     tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
+    """What the encoders are measured on: names of known tasks, changed key by key where need be, or your own."""
     constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (ConstantsSpec(kind="average"),)
+    """What replaces attention: average, identity, toeplitz, zeros or trained."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
+    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first or random."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
+    """Shares of heads that stay input-dependent; 1 is the original, against which every drop is measured."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2)
+    """One probe each; intervals need two or more."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: PrecisionChoice = "float32"

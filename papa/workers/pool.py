@@ -64,6 +64,7 @@ class WorkerPool:
         self._calls = itertools.count()
         self._ray: Any = None
         self._board: BoardReader
+        self._actors: list[Any] = []
         self._beginning: Future[FreeWorkers] | None = None
         self._size = workers or os.cpu_count() or 1
         self._gpus = 0
@@ -163,10 +164,24 @@ class WorkerPool:
                 self._keeper.submit(self._ray.shutdown).result()
                 self._ray = None
             self._keeper.shutdown()
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
-            if self._marker is not None:
-                self._marker.unlink(missing_ok=True)
+            self.remove_session()
+
+    def abandon(self) -> None:
+        """End what it has on a cluster at once, whatever its workers compute; this process ends next.
+
+        A session on this machine ends with the processes below this one.
+        """
+        if self._address and self._ray is not None:
+            for actor in self._actors:
+                self._ray.kill(actor)
+            self._ray.shutdown()
+
+    def remove_session(self) -> None:
+        """Remove the files of a session that has ended."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._marker is not None:
+            self._marker.unlink(missing_ok=True)
 
     def _call(
         self,
@@ -212,7 +227,8 @@ class WorkerPool:
                 "give at most as many --workers, or add nodes"
             )
         board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
-        self._board = BoardReader(ray, board.remote())
+        keeper = board.remote()
+        self._board = BoardReader(ray, keeper)
         actor = ray.remote(Worker)
         share = _share(gpus, self._size)
         names = [f"papa-worker-{number}" for number in range(self._size)]
@@ -220,6 +236,7 @@ class WorkerPool:
             actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, machine)
             for name in names
         ]
+        self._actors = [keeper, *workers]
         return FreeWorkers(ray, [WorkerHandle(name, worker) for name, worker in zip(names, workers, strict=True)])
 
     def _machine(self) -> Machine:

@@ -82,7 +82,10 @@ def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, expo
     [
         ({"fraction": 0.25}, [], "new", "store", "--constants average --order lambda --fraction 1 or 0.5"),
         ({"encoder": "other"}, [], "new", "store", "has no such cell"),
-        ({"order": "random"}, [], "new", "store", "has no such cell"),
+        ({"order": "random"}, [], "new", "store", "has no such cell, as it has no order 'random': it has"),
+        ({"order": "lamda"}, [], "new", "store", "it has no order 'lamda' (did you mean 'lambda'?): it has --encoder"),
+        ({"constants": "avarage"}, [], "new", "store", "no constants 'avarage' (did you mean 'average'?)"),
+        ({"task": "revews"}, [], "new", "store", "no task 'revews' (did you mean 'reviews'?)"),
         ({"fraction": 1.0}, [], "new", "store", "no head is constant"),
         ({}, [], "half", "store", "is not empty"),
         ({}, [], "new", "elsewhere", "has not been run in this store"),

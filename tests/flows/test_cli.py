@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tests.flows.conftest import SMALL, papa, words, write_study
+from flows.show import show_tasks
+from tests.flows.conftest import SMALL, environment, papa, words, write_study
 
 pytestmark = pytest.mark.server
 
@@ -79,7 +84,60 @@ def test_models_and_tasks_are_listed() -> None:
     models, tasks = papa("models"), papa("tasks")
     assert models.code == tasks.code == 0
     assert all(kind in models.out for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"))
-    assert all(name in tasks.out for name in ("cola", "mnli", "reviews"))
+    rows = [line.split("\t") for line in tasks.out.splitlines()]
+    assert rows[0] == ["Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"]
+    assert ["cola", "text", "matthews", "64", "2e-05", "16", "15", "nyu-mll/glue/cola"] in rows
+    assert {"mnli", "reviews"} <= {row[0] for row in rows}
+
+
+def test_the_tasks_fit_a_terminal_of_eighty_columns() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    with console.capture() as shown:
+        show_tasks(console)
+    lines = shown.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    (cola,) = [line.split() for line in lines if line.split()[:1] == ["cola"]]
+    assert cola == ["cola", "text", "Matthews", "64", "2e-05", "16", "15", "glue/cola"]
+    assert not any("…" in line for line in lines), "nothing is cut off"
+
+
+def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "store"))
+    refused = papa("run", "--encoder", "embedded/all-MiniLM-L6-v2", "--task", "revews", *store)
+    assert refused.code == 1
+    (line,) = words(refused)
+    assert "task 'revews' is unknown (did you mean 'reviews'?)" in line
+    assert not (tmp_path / "store").exists()
+    written = papa("init", str(tmp_path / "mine.yaml"))
+    assert written.code == 0
+    assert papa("plan", str(tmp_path / "mine.yaml"), *store).code == 0
+    again = papa("init", str(tmp_path / "mine.yaml"))
+    assert again.code == 1
+    assert "is there already" in words(again)[0]
+
+
+def test_a_store_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    finished = papa("list", "--store", str(tmp_path / "none"))
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert "is no store of PAPA" in line
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--fraction", "0.5", "--max-drop", "1%"]])
+def test_a_cell_to_export_is_chosen_in_one_way(tmp_path: Path, options: list[str]) -> None:
+    finished = papa("export", write_study(tmp_path, SMALL), "--to", str(tmp_path / "to"), *options)
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert "give either --fraction, such as 0.125, or --max-drop, such as 1%" in line
+
+
+def test_shells_complete_commands() -> None:
+    asked = {"_PAPA_COMPLETE": "complete_bash", "COMP_WORDS": "papa he", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("papa"))], env=environment() | asked, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["heads"]
 
 
 def test_a_plan_computes_nothing(tmp_path: Path) -> None:

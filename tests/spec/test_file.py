@@ -113,6 +113,26 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"colour": 1}, "unknown key 'colour': use one of name, encoders, .*, as_the_authors_ran"),
+        ({"enocders": []}, r"unknown key 'enocders' \(did you mean 'encoders'\?\): use one of name"),
+        ({"as_the_author_ran": 1}, r"unknown key 'as_the_author_ran' \(did you mean 'as_the_authors_ran'\?\)"),
+        (
+            {"tasks": [OWN | {"probe": {"learning_rat": 1}}]},
+            "'tasks.0.probe.learning_rate' is missing: add it, such as",
+        ),
+        ({"tasks": ["colla"]}, r"task 'colla' is unknown \(did you mean 'cola'\?\): .* 'papa init' writes an example"),
+        ({"constants": ["avarage"]}, r"'constants.0.kind' is 'avarage' \(did you mean 'average'\?\): use 'average', "),
+        ({"orders": ["lamda"]}, r"'orders.0' is 'lamda' \(did you mean 'lambda'\?\)"),
+        ({"constants": [{}]}, "'constants.0.kind' is missing: add it, such as: kind: average"),
+        (
+            {"tasks": [OWN | {"source": {"train": "t"}}]},
+            "'tasks.0.source.kind' is None: use one of 'files', 'hub', 'emb",
+        ),
+        (
+            {"tasks": [OWN | {"source": {"kind": "file"}}]},
+            r"'tasks.0.source.kind' is 'file' \(did you mean 'files'\?\)",
+        ),
+        ({"precision": "bfloat61"}, r"'precision' is 'bfloat61' \(did you mean 'bfloat16'\?\)"),
+        ({"name": "my study!"}, r"'name' is 'my study!': use letters, .*, such as 'my-study'"),
         ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
         ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
         ({"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]}, "'tasks.0.probe.max_grad_norm'"),
@@ -144,13 +164,16 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, change: dict[str
     ("override", "message"),
     [
         ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        ("tasks.4.slots=8", "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 to 0"),
+        ("tasks.4.slots=8", "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 (reviews)"),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
         ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' holds a int, which has no key 'x'"),
         ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
+        ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?): use one of workers, "),
+        ("tasks.reviews.slots=8", "'reviews' is not an index of a list of 1: use 0 (reviews)"),
+        ("encoder.0=x", "unknown key 'encoder' (did you mean 'encoders'?)"),
         (
             "seed.x=1",
-            "study.yaml: unknown key 'seed': use one of name, encoders, tasks, constants, orders, fractions, ",
+            "study.yaml: unknown key 'seed' (did you mean 'seeds'?): use one of name, encoders, tasks, ",
         ),
     ],
 )
@@ -165,7 +188,8 @@ def test_overrides_that_fit_nothing_are_refused(tmp_path: Path, override: str, m
         ("a: [", "is not YAML"),
         ("- 1", "found a list"),
         ("", "found nothing"),
-        ("name: s", "'encoders' is missing: add it"),
+        ("name: s", r"'encoders' is missing: add it, such as: encoders: \[google-bert/bert-base-uncased\]$"),
+        ("name: s\nencoders: [e]", r"'tasks' is missing: add it, such as: tasks: \[cola\]$"),
     ],
 )
 def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -176,5 +200,18 @@ def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) 
 
 
 def test_a_missing_study_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no study at"):
-        load_study(tmp_path / "none.yaml")
+    (tmp_path / "demo.yaml").touch()
+    with pytest.raises(SpecError, match=r"there is no study at .*other.yaml: give the path of a YAML file"):
+        load_study(tmp_path / "other.yaml")
+    with pytest.raises(SpecError, match=r"there is no study at .*deom\.yaml \(did you mean 'demo'\?\)"):
+        load_study(tmp_path / "deom.yaml")
+
+
+@pytest.mark.parametrize("key", ["source", "columns", "metric", "slots", "probe"])
+def test_what_a_message_shows_to_paste_mends_the_study(tmp_path: Path, key: str) -> None:
+    lacking = {name: value for name, value in OWN.items() if name != key}
+    with pytest.raises(SpecError, match=f"'tasks.0.{key}' is missing: add it, such as: ") as raised:
+        study(tmp_path, SMALLEST | {"tasks": [lacking]})
+    example = yaml.safe_load(str(raised.value).rpartition("such as: ")[2])
+    assert [*example] == [key]
+    study(tmp_path, SMALLEST | {"tasks": [lacking | example]})

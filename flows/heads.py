@@ -1,0 +1,272 @@
+"""What ``papa heads`` does: how many and which heads may become constant within a drop of the score.
+
+A number of constant heads is within the drop where the whole interval of its drop is: the 95 % interval of differences
+paired by seed (paper, Sections 3.4 and 4.2). Where only the mean is, the study cannot tell.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import typer
+from rich.console import Console
+
+from flows.build import build_graph
+from flows.inputs import StudyInputs, check_inputs
+from flows.stored import StoredSteps
+from papa.errors import SpecError
+from papa.ranking import Head
+from papa.scores.intervals import Interval, interval, paired_drop
+from papa.spec import StudySpec
+from papa.spec.cells import Cell, constant_count
+from papa.storage.artifacts import ArtifactReference
+from tasks.baseline import Baseline, read_baseline
+from tasks.mlflow_client import tracking_address
+from tasks.probe import Probe, ProbeScores, read_scores
+from tasks.store import Store
+
+Verdict = Literal["within", "undecided", "beyond"]
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of constant heads and what it costs.
+
+    Attributes:
+        constant_heads: how many.
+        fraction: the share of heads that stay input-dependent, as the study has it.
+        drop: relative drop of the score with its interval; nan ends for one seed.
+        verdict: whether the interval is within the drop asked for.
+        heads: which, as (layer, head) from 0; None where each seed has others.
+    """
+
+    constant_heads: int
+    fraction: float
+    drop: Interval
+    verdict: Verdict
+    heads: tuple[Head, ...] | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study says of one encoder on one task, with one kind of constants and one head order.
+
+    Attributes:
+        encoder, task, constants, order: which, as in tables.
+        heads_in_all: L·H.
+        counts: every number of constant heads that is finished, ascending.
+        missing: how many cells are not finished.
+        reason: why nothing can be told; "" where something can.
+    """
+
+    encoder: str
+    task: str
+    constants: str
+    order: str
+    heads_in_all: int
+    counts: tuple[Count, ...]
+    missing: int
+    reason: str
+
+    @property
+    def most(self) -> Count | None:
+        """The largest number of heads that is surely within the drop."""
+        return next((one for one in reversed(self.counts) if one.verdict == "within"), None)
+
+    @property
+    def undecided(self) -> list[Count]:
+        """Larger numbers of which the study cannot tell; none where it can tell of no number."""
+        most = self.most.constant_heads if self.most else 0
+        return [
+            one for one in self.counts if one.verdict == "undecided" and one.constant_heads > most and not self.reason
+        ]
+
+
+def parse_share(text: str) -> float:
+    """A share such as ``1%`` or ``0.01``.
+
+    Raises:
+        SpecError: it is no share between 0 and 100 %.
+    """
+    number = text.strip().removesuffix("%").strip()
+    try:
+        share = float(number) / (100 if "%" in text else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise SpecError(f"--max-drop {text}: give a percentage such as 1%, or a share below 1 such as 0.01")
+    return share
+
+
+def answers(stored: StoredSteps, inputs: StudyInputs, max_drop: float) -> list[Answer]:
+    """What the finished cells of a study say, for every encoder, task, kind of constants and head order.
+
+    Args:
+        stored: what of the study is finished.
+        inputs: its encoders and sources.
+        max_drop: the relative drop that is acceptable, as a share.
+    """
+    baselines = {
+        (inputs.encoder_label(step.encoder), step.task.name): stored.references[node]
+        for node, step in stored.steps.items()
+        if isinstance(step, Baseline) and node in stored.references
+    }
+    heads_in_all = {inputs.encoder_label(one): one.layers * one.heads for one in inputs.encoders}
+    lines: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for cell in stored.graph.cells:
+        lines.setdefault((cell.encoder, cell.task, cell.constants, cell.order), []).append(cell)
+    return [
+        _answer(stored, cells, baselines.get((line[0], line[1])), heads_in_all[line[0]], max_drop)
+        for line, cells in lines.items()
+    ]
+
+
+def _answer(
+    stored: StoredSteps, cells: Sequence[Cell], baseline: ArtifactReference | None, heads_in_all: int, max_drop: float
+) -> Answer:
+    first, finished = cells[0], [cell for cell in cells if stored.has(cell)]
+    original = next((_scores(stored, cell) for cell in finished if cell.fraction == 1), {})
+    reason = _reason(original, baseline, has_original=any(cell.fraction == 1 for cell in cells))
+    counts = {}
+    for cell in finished if original else ():
+        count = constant_count(cell.fraction, heads_in_all)
+        if count:
+            drop = paired_drop(original, _scores(stored, cell))
+            verdict = "undecided" if reason else _verdict(drop, max_drop)
+            counts[count] = Count(count, cell.fraction, drop, verdict, _heads(stored, cell))
+    return Answer(
+        first.encoder,
+        first.task,
+        first.constants,
+        first.order,
+        heads_in_all,
+        tuple(counts[count] for count in sorted(counts)),
+        len(cells) - len(finished),
+        reason,
+    )
+
+
+def _scores(stored: StoredSteps, cell: Cell) -> dict[int, float]:
+    documents: list[ProbeScores] = [read_scores(stored.references[node].folder) for node in stored.graph.cells[cell]]
+    return {one.seed: one.score for document in documents for one in document.scores}
+
+
+def _heads(stored: StoredSteps, cell: Cell) -> tuple[Head, ...] | None:
+    (node, *others) = stored.graph.cells[cell]
+    step = stored.steps[node]
+    assert isinstance(step, Probe)
+    return None if others else tuple(sorted(step.heads))
+
+
+def _reason(original: Mapping[int, float], baseline: ArtifactReference | None, *, has_original: bool) -> str:
+    from papa.reporting.verdicts import not_beaten, reason_sentence
+
+    if not original:
+        return "the cell with every head input-dependent is not finished" if has_original else "it has no fraction 1"
+    if len(original) == 1:
+        return "one seed has no interval: give the study more seeds"
+    if baseline is None:
+        return "its baselines are not finished"
+    found = read_baseline(baseline.folder)
+    words = interval([one.score for one in found.word_embeddings])
+    why = not_beaten(interval(list(original.values())), found.always_one_answer.score, words.mean)
+    return reason_sentence({"reason": why}) if why else ""
+
+
+def _verdict(drop: Interval, max_drop: float) -> Verdict:
+    if drop.high <= max_drop:
+        return "within"
+    return "beyond" if drop.low > max_drop else "undecided"
+
+
+def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool) -> None:
+    """Print what a study's finished cells say of a drop.
+
+    Raises:
+        SpecError: none of its cells is finished.
+    """
+    inputs = check_inputs(study)
+    stored = StoredSteps(build_graph(inputs.study, inputs, tracking_address(store)), store)
+    if not stored.cells:
+        raise SpecError(
+            f"study '{study.name}' has no finished cell in this store: run 'papa run' on it first, or give its --store"
+        )
+    found = answers(stored, inputs, max_drop)
+    if as_json:
+        document = {"study": study.name, "max_drop": max_drop, "answers": [_json(one) for one in found]}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    for one in found:
+        console.print(_text(one, max_drop), highlight=False, markup=False)
+
+
+def _json(answer: Answer) -> dict[str, Any]:
+    most = answer.most
+    return {
+        **{name: getattr(answer, name) for name in ("encoder", "task", "constants", "order", "heads_in_all")},
+        "constant_heads": most and most.constant_heads,
+        "heads": most and most.heads,
+        "reason": answer.reason,
+        "missing_cells": answer.missing,
+        "counts": [
+            {
+                **{name: value for name, value in asdict(one).items() if name != "drop"},
+                "drop": _number(one.drop.mean),
+                "drop_low": _number(one.drop.low),
+                "drop_high": _number(one.drop.high),
+            }
+            for one in answer.counts
+        ],
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _text(answer: Answer, max_drop: float) -> str:
+    from papa.reporting.wording import order_label
+
+    most, title = answer.most, (answer.encoder, answer.task, answer.constants, order_label(answer.order))
+    lines = [f"{' · '.join(title)}, within a drop of {100 * max_drop:g} %:"]
+    if most is not None:
+        lines.append(f"{_of(most, answer)} heads may become constant: {_drop(most)}")
+        lines += _listed(most)
+    elif answer.reason:
+        lines.append(f"  the study cannot tell: {answer.reason}")
+    elif not answer.counts:
+        lines.append("  the study cannot tell: no cell with constant heads is finished")
+    else:
+        lines.append("  no number of heads in the study is known to stay within it")
+    lines += [f"{_of(one, answer)}: cannot tell: {_drop(one)}; more seeds narrow it" for one in answer.undecided]
+    lines += [f"{_of(one, answer)}: too many: {_drop(one)}" for one in answer.counts if one.verdict == "beyond"]
+    if answer.missing:
+        lines.append(f"  {answer.missing} of its cells are not finished: 'papa run' on the study goes on")
+    return "\n".join(lines)
+
+
+def _of(count: Count, answer: Answer) -> str:
+    return f"  {count.constant_heads} of {answer.heads_in_all}"
+
+
+def _drop(count: Count) -> str:
+    from papa.reporting.wording import percent_label, range_label
+
+    return f"drop {percent_label(count.drop.mean)} ({range_label(count.drop.low, count.drop.high, percent=True)})"
+
+
+def _listed(count: Count) -> list[str]:
+    if count.heads is None:
+        return ["  which ones differs from seed to seed in this head order"]
+    layers: dict[int, list[str]] = {}
+    for layer, head in count.heads:
+        layers.setdefault(layer, []).append(str(head))
+    return [
+        "  which, layers and heads counted from 0:",
+        *(f"    layer {layer}: {', '.join(heads)}" for layer, heads in layers.items()),
+    ]

@@ -1,0 +1,122 @@
+"""What ``papa init`` writes: a study that explains itself, made from the specification's own fields."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from papa.errors import SpecError
+from papa.spec import StudySpec
+from papa.spec.file import registry
+
+_WIDTH = 100
+_HEAD = (
+    "A study of PAPA, to be edited. Lines that begin with '#' and a key say what holds without them: take the '#' away "
+    "to change a value. 'papa check' says what is wrong, 'papa plan' what it costs, 'papa run' runs it."
+)
+_STARTS: dict[str, Any] = {
+    "name": "my-study",
+    "encoders": ["embedded/all-MiniLM-L6-v2"],
+    "tasks": ["reviews"],
+}
+"""What a study must say; it runs without a hub."""
+
+
+OWN_TASK: dict[str, Any] = {
+    "name": "tickets",
+    "kind": "text",
+    "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+    "columns": {"text": "body", "label": "queue"},
+    "metric": "accuracy",
+    "slots": 128,
+    "probe": {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4},
+}
+
+
+def write_example(path: Path) -> None:
+    """Write the study to a new file.
+
+    Raises:
+        SpecError: there is a file already, or it cannot be written.
+    """
+    try:
+        with path.open("x") as file:
+            file.write(example_study())
+    except FileExistsError:
+        raise SpecError(f"{path} is there already: give the path of a new file") from None
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written ({error.strerror}): give another path") from None
+
+
+def example_study() -> str:
+    """The study as YAML with comments: every key of the specification, its meaning and its default."""
+    return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "")]) + "\n"
+
+
+def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
+    meanings = attribute_docstrings(model)
+    for name, field in model.model_fields.items():
+        inner = field.annotation if isinstance(field.annotation, type) else None
+        nested = inner is not None and issubclass(inner, BaseModel)
+        meaning = meanings.get(name) or (inspect.getdoc(inner) if nested else "") or ""
+        if not indent:
+            yield ""
+        yield from _comment(meaning, indent)
+        if name in _STARTS:
+            yield _line(name, _STARTS[name])
+            yield from _known(name)
+        elif nested and inner is not None:
+            yield f"# {indent}{name}:"
+            yield from _fields(inner, f"{indent}  ")
+        else:
+            yield f"# {indent}{_line(name, _plain(field.get_default()))}"
+
+
+def _known(name: str) -> Iterator[str]:
+    """What else may stand under a key that every study has."""
+    if name == "tasks":
+        yield from _comment(f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:", "")
+        text = yaml.safe_dump([OWN_TASK], default_flow_style=None, sort_keys=False, width=_WIDTH)
+        yield from (f"#   {line}" for line in text.splitlines())
+
+
+def _line(name: str, value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return f"{name}: {text.strip().removesuffix('...').strip()}"
+
+
+def _plain(value: Any) -> Any:
+    """A default as a study file says it."""
+    if isinstance(value, BaseModel):
+        set_there = value.model_dump(mode="json", exclude_defaults=True)
+        return next(iter(set_there.values())) if len(set_there) == 1 else set_there
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    prefix = f"# {indent}# " if indent else "# "
+    plain = " ".join(text.replace("``", "").replace("None", "null").split())
+    return textwrap.wrap(plain, _WIDTH, initial_indent=prefix, subsequent_indent=prefix)
+
+
+def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The strings below the fields of a model, by field."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for statement, following in zip(definition.body, definition.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            found[statement.target.id] = inspect.cleandoc(str(following.value.value))
+    return found

@@ -1,0 +1,87 @@
+"""Options that several commands share, and how a command ends: in one sentence where something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from papa.errors import PapaError
+
+if TYPE_CHECKING:
+    from flows.interrupt import Interruption
+    from papa.spec import StudySpec
+    from tasks.store import Store
+
+DEFAULT_STORE = "papa-store"
+
+Study = Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False),
+]
+StoreAddress = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="DIR|URI",
+        envvar="PAPA_STORE",
+        help="Where artifacts are kept: a folder, or s3://bucket/prefix.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="A Ray cluster: host:port on one of its nodes, or ray://host:10001.",
+        show_default=False,
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")]
+StudyOrName = Annotated[
+    str, typer.Argument(metavar="STUDY", help="Its YAML file, or its name in the store.", show_default=False)
+]
+
+
+def load(study: Path, overrides: list[str] | None) -> StudySpec:
+    """The study in a file."""
+    from papa.spec.file import load_study
+
+    return load_study(study, overrides or ())
+
+
+def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
+    """The study in a file, or the one that ran last in a store under a name."""
+    from flows.studies import study_file
+
+    return load(study_file(store, study), overrides)
+
+
+@contextmanager
+def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
+    """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
+    from flows.interrupt import Interruption
+
+    with errors_in_one_sentence(verbose), Interruption() as interruption:
+        yield interruption
+
+
+@contextmanager
+def errors_in_one_sentence(verbose: bool) -> Iterator[None]:
+    """Errors that a user can mend become one sentence and exit code 1."""
+    try:
+        yield
+    except PapaError as error:
+        if verbose:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

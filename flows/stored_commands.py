@@ -1,0 +1,160 @@
+"""The commands that read what a store holds: its studies, their reports, and the encoders to be made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.options import DEFAULT_STORE, Overrides, StoreAddress, StudyOrName, Verbose, load_stored, one_sentence
+from papa.errors import SpecError
+
+EncoderName = Annotated[
+    str | None, typer.Option("--encoder", help="The study's only one without it.", show_default=False)
+]
+TaskName = Annotated[str | None, typer.Option("--task", help="The study's only one without it.", show_default=False)]
+
+
+def heads(
+    study: StudyOrName,
+    max_drop: Annotated[
+        str, typer.Option("--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%.")
+    ] = "1%",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Show how many and which heads may become constant within a drop of the score."""
+    with one_sentence(verbose):
+        from flows.heads import parse_share, show_heads
+        from tasks.store import Store
+
+        share, place = parse_share(max_drop), Store(store)
+        spec = load_stored(study, overrides, place)
+        place.check()
+        show_heads(spec, place, share, as_json=as_json)
+
+
+def export(
+    study: StudyOrName,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False)],
+    fraction: Annotated[
+        float | None, typer.Option(help="Share of heads that stay input-dependent.", show_default=False)
+    ] = None,
+    max_drop: Annotated[
+        str | None,
+        typer.Option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.", show_default=False),
+    ] = None,
+    encoder: EncoderName = None,
+    task: TaskName = None,
+    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
+    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Write an encoder with constant heads, from a study, as a folder that loads without it.
+
+    Give --fraction, or --max-drop for the most constant heads whose drop stays within it; what the study lacks for
+    that is run first.
+    """
+    with one_sentence(verbose) as interruption:
+        from rich.console import Console
+
+        from flows.export import ExportRequest, export_cell
+        from tasks.store import Store
+
+        share = _max_drop(fraction, max_drop)
+        place = Store(store)
+        spec = load_stored(study, overrides, place)
+        request = ExportRequest(encoder, task, constants, order, fraction)
+        if share is not None:
+            from flows.within import run_and_choose
+            from papa.exporting.writing import check_free
+
+            check_free(to)
+            spec, request = run_and_choose(spec, place, request, share, interruption, verbose=verbose)
+        place.check()
+        export_cell(spec, place, request, to, Console())
+
+
+def _max_drop(fraction: float | None, max_drop: str | None) -> float | None:
+    """The drop asked for; None where a fraction is."""
+    if (fraction is None) == (max_drop is None):
+        raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
+    if max_drop is None:
+        return None
+    from flows.heads import parse_share
+
+    return parse_share(max_drop)
+
+
+def report(
+    study: StudyOrName,
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Build a finished study's report again, from stored results."""
+    with one_sentence(verbose):
+        from rich.console import Console
+
+        from flows.report import rebuild_report
+        from tasks.store import Store
+
+        place = Store(store)
+        spec = load_stored(study, overrides, place)
+        place.check()
+        rebuild_report(spec, place, Console())
+
+
+def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """List the studies of a store, how far they are, and where their reports are."""
+    with one_sentence(verbose):
+        from rich.console import Console
+
+        from flows.studies import show_studies
+        from tasks.store import Store
+
+        place = Store(store)
+        place.check()
+        show_studies(place, Console())
+
+
+def compare(
+    studies: Annotated[
+        list[str], typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False)
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False),
+    ] = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Show studies side by side, from what MLflow knows of them."""
+    with one_sentence(verbose):
+        from rich.console import Console
+
+        from flows.show import compare_studies
+        from tasks.mlflow_client import tracking_address
+        from tasks.store import Store
+
+        compare_studies(studies, tracking_address(Store(store)), to, Console())
+
+
+def prune(
+    store: StoreAddress = DEFAULT_STORE,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete it; without this it is shown only.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what nothing in a store refers to, with size and age; with --delete remove it."""
+    with one_sentence(verbose):
+        from rich.console import Console
+
+        from flows import prune as pruning
+        from tasks.store import Store
+
+        pruning.prune(Store(store), Console(), really=delete)

@@ -1,0 +1,170 @@
+"""The studies of a store: the file of what ran under each name, and ``papa list``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first
+from papa.spec import StudySpec
+from papa.spec.file import load_study
+from papa.storage.artifacts import is_complete, read_metadata
+from papa.storage.atomic import write_atomically
+from papa.storage.metadata import METADATA
+from tasks.aggregate import SPECIFICATION, Aggregate, specification
+from tasks.locks import running
+from tasks.store import Store, is_marked
+
+NOT_FINISHED = "not finished"
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study that was started in a store.
+
+    Attributes:
+        name: its name.
+        date: when it was finished, or started where it never was; in seconds since 1970.
+        encoders, tasks: their names; empty where its specification cannot be read.
+        state: ``finished``, or what it lacks, in words.
+        report: its report; None where there is none.
+    """
+
+    name: str
+    date: float
+    encoders: tuple[str, ...]
+    tasks: tuple[str, ...]
+    state: str
+    report: Path | None
+
+
+def saved_study(store: Store, name: str) -> Path:
+    """The file of the study that ran last under a name; beside its results, and there before they are."""
+    return store.study(f"{name}.yaml")
+
+
+def save_study(store: Store, study: StudySpec) -> Path:
+    """Write a study's specification beside its results, so that it can be run again."""
+    path = saved_study(store, study.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, specification(study))
+    return path
+
+
+def stored_studies(store: Store) -> list[StoredStudy]:
+    """The studies that were started in a store, the latest first.
+
+    Raises:
+        ArtifactError: it is no store, or one of another format.
+    """
+    if not is_marked(store.address):
+        raise ArtifactError(
+            f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, or run a study first"
+        )
+    return sorted((_stored(store, name) for name in names_in(store)), key=lambda one: (-one.date, one.name))
+
+
+def names_in(store: Store) -> set[str]:
+    """The names of the studies that were started in a store."""
+    folder = store.root / "studies"
+    finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
+    return {path.stem for path in folder.glob("[!.]*.yaml")} | finished
+
+
+def study_file(store: Store, study: str) -> Path:
+    """The file of a study that is given by its path, or by its name in a store.
+
+    Raises:
+        SpecError: there is neither.
+    """
+    named = [saved_study(store, study), store.study(study) / SPECIFICATION]
+    found = next((path for path in (Path(study), *named) if path.is_file()), None)
+    if found is not None:
+        return found
+    names = nearest_first(study, names_in(store))
+    raise SpecError(f"there is no study at {study}, and none of that name in {store.address}: it has {names}")
+
+
+def _stored(store: Store, name: str) -> StoredStudy:
+    results, saved = store.study(name), saved_study(store, name)
+    finished = is_complete(results)
+    spec = _read((results / SPECIFICATION) if finished else saved)
+    report = results / "report.html"
+    return StoredStudy(
+        name,
+        ((results / METADATA) if finished else saved).stat().st_mtime,
+        tuple(encoder.name for encoder in spec.encoders) if spec else (),
+        tuple(task.name for task in spec.tasks) if spec else (),
+        _state(results, spec, _read(saved) if saved.exists() else None) if finished else NOT_FINISHED,
+        report if finished and report.exists() else None,
+    )
+
+
+def _state(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> str:
+    try:
+        version = read_metadata(results).get("stage_version")
+    except ArtifactError:
+        return "damaged results"
+    if finished is None or version != Aggregate.version:
+        return "finished by another version of PAPA"
+    same = saved is None or _results_of(saved) == _results_of(finished)
+    return "finished" if same else "finished; changed since, and not finished again"
+
+
+def _results_of(study: StudySpec) -> object:
+    """What of a specification results depend on; branches of the hub are replaced by commits when it runs."""
+    document = study.model_dump(mode="json", exclude={"execution", "encoders"})
+    return document, [encoder.name for encoder in study.encoders]
+
+
+def _read(path: Path) -> StudySpec | None:
+    try:
+        return load_study(path)
+    except PapaError:
+        return None
+
+
+def show_studies(store: Store, console: Console) -> None:
+    """Print the studies of a store.
+
+    Raises:
+        ArtifactError: it is no store, or one of another format.
+    """
+    studies = stored_studies(store)
+    if not studies:
+        console.print(f"{store.address} holds no study yet", highlight=False, soft_wrap=True)
+        return
+    table = Table(*(Column(heading, overflow="fold") for heading in ("Study", "Date", "Encoders", "Tasks", "State")))
+    for one in studies:
+        date = datetime.fromtimestamp(one.date).strftime("%Y-%m-%d %H:%M")
+        table.add_row(*map(Text, (one.name, date, _few(one.encoders), _few(one.tasks), one.state)))
+    console.print(table)
+    for one in studies:
+        if one.report:
+            console.print(f"{one.name}: {one.report}", highlight=False, soft_wrap=True, markup=False)
+        if one.state != "finished":
+            console.print(_advice(store, one), highlight=False, soft_wrap=True, markup=False)
+
+
+def _advice(store: Store, one: StoredStudy) -> str:
+    path = saved_study(store, one.name)
+    again = f"run 'papa run {path}'" if path.exists() else "run it again from its file"
+    if one.state != NOT_FINISHED:
+        return f"{one.name}: {one.state}: {again}"
+    busy = min(running(store).values(), default=None)
+    runs = "; a study runs in this store just now" if busy is not None else ""
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.date))
+    return f"{one.name}: started {since} and never finished{runs}: {again} to go on"
+
+
+def _few(names: Iterable[str]) -> str:
+    """Names without their owners, the first of them where there are many."""
+    short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    return ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"

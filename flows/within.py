@@ -1,0 +1,102 @@
+"""What ``papa export --max-drop`` does first: run what a study lacks, and choose the cell by its drop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flows.build import build_graph
+from flows.export import ExportRequest
+from flows.heads import Answer, answers
+from flows.inputs import check_inputs
+from flows.interrupt import Interruption
+from flows.run import run_study
+from flows.stored import StoredSteps
+from papa.errors import SpecError, meant
+from papa.spec import StudySpec
+from papa.spec.file import resolve_study
+from tasks.mlflow_client import tracking_address
+from tasks.store import Store
+
+
+def run_and_choose(
+    study: StudySpec,
+    store: Store,
+    request: ExportRequest,
+    max_drop: float,
+    interruption: Interruption,
+    *,
+    verbose: bool,
+) -> tuple[StudySpec, ExportRequest]:
+    """The study and the cell to export: the most constant heads whose drop is surely within ``max_drop``.
+
+    Args:
+        study: the one asked for; of it, what the request needs is run where it is not finished.
+        store: its store.
+        request: which encoder, task, constants and order.
+        max_drop: the acceptable relative drop, as a share.
+        interruption: what Ctrl-C does.
+        verbose: show what engines log.
+
+    Raises:
+        SpecError: no such encoder or task, or no number of heads is known to stay within the drop.
+        PapaError: a cell that was lacking could not be run.
+    """
+    part = needed_part(study, request)
+    answer = _answer(part, store, max_drop)
+    if answer is None:
+        run_study(part, store, interruption, verbose=verbose)
+        answer = _answer(part, store, max_drop)
+        assert answer is not None
+    if answer.most is None:
+        why = answer.reason or "the interval of every drop reaches beyond it"
+        raise SpecError(
+            f"no number of heads is known to stay within a drop of {100 * max_drop:g} % "
+            f"({answer.encoder} on {answer.task}: {why}): "
+            "allow more, give the study more fractions or seeds, or choose yourself with --fraction"
+        )
+    request = replace(request, fraction=answer.most.fraction)
+    labels = {one.label for one in study.constants}
+    own = 1.0 in study.fractions and request.order in study.orders and request.constants in labels
+    return (study, request) if own else (part, replace(request, encoder=None, task=None))
+
+
+def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer | None:
+    """What the study says; None where a cell of it is not finished."""
+    inputs = check_inputs(study)
+    stored = StoredSteps(build_graph(inputs.study, inputs, tracking_address(store)), store)
+    (answer,) = answers(stored, inputs, max_drop)
+    return None if answer.missing or answer.reason == "its baselines are not finished" else answer
+
+
+def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
+    """The part of a study that a request needs, with what the study lacks for it; the study itself where that is all.
+
+    Raises:
+        SpecError: the study has several encoders or tasks and the request names none, or one that it does not have.
+    """
+    encoder = _only("encoder", request.encoder, {one.name: one for one in study.encoders})
+    task = _only("task", request.task, {one.name: one for one in study.tasks})
+    constants: Any = next((one for one in study.constants if one.label == request.constants), None)
+    document = study.model_dump(mode="json") | {
+        "encoders": [encoder.model_dump(mode="json")],
+        "tasks": [task.model_dump(mode="json")],
+        "constants": [constants.model_dump(mode="json") if constants else request.constants],
+        "orders": [request.order],
+        "fractions": sorted({1.0, *study.fractions}, reverse=True),
+    }
+    part = resolve_study(document, folder=Path.cwd(), origin="papa export")
+    if part.model_copy(update={"fractions": study.fractions}) == study and 1.0 in study.fractions:
+        return study
+    name = f"{study.name}-{task.name}-{encoder.name.rstrip('/').rsplit('/', 1)[-1]}-within"
+    return part.model_copy(update={"name": name})
+
+
+def _only(what: str, asked: str | None, known: dict[str, Any]) -> Any:
+    """The one asked for, by its name in full or without its owner; the only one where none is."""
+    found = [one for name, one in known.items() if asked in (None, name, name.rstrip("/").rsplit("/", 1)[-1])]
+    if len(found) != 1:
+        unknown = f"{asked} is none of the study's{meant(asked, known)}" if asked else "is missing"
+        raise SpecError(f"--{what} {unknown}: give one of {', '.join(known)}")
+    return found[0]

@@ -1,0 +1,28 @@
+"""The database of a study's own Prefect server: one that a killed server left without its tables is made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.server import mark_unmade
+
+
+def test_a_new_database_is_marked_until_it_is_made(tmp_path: Path) -> None:
+    mark = mark_unmade(tmp_path / "prefect.db")
+    assert mark.exists()
+
+
+def test_what_a_killed_server_left_unmade_is_removed(tmp_path: Path) -> None:
+    database = tmp_path / "prefect.db"
+    mark = mark_unmade(database)
+    for name in ("prefect.db", "prefect.db-wal", "prefect.db-shm"):
+        (tmp_path / name).write_bytes(b"half of the tables")
+    assert mark_unmade(database) == mark
+    assert [path.name for path in tmp_path.iterdir()] == [mark.name]
+
+
+def test_a_database_that_was_made_stays(tmp_path: Path) -> None:
+    database = tmp_path / "prefect.db"
+    database.write_bytes(b"all tables")
+    assert not mark_unmade(database).exists()
+    assert database.read_bytes() == b"all tables"

@@ -1,0 +1,81 @@
+"""How many heads may become constant: what an interval says, and how it is told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from flows.heads import Answer, Count, Verdict, _json, _text, _verdict, parse_share
+from papa.errors import SpecError
+from papa.scores.intervals import Interval
+
+
+def count(constant_heads: int, low: float, high: float, max_drop: float = 0.01) -> Count:
+    drop = Interval((low + high) / 2, low, high, 3)
+    verdict = _verdict(drop, max_drop)
+    heads = tuple(divmod(number, 12) for number in range(constant_heads))
+    return Count(constant_heads, 1 - constant_heads / 72, drop, verdict, heads)
+
+
+def answer(*counts: Count, reason: str = "", missing: int = 0) -> Answer:
+    return Answer("minilm", "reviews", "average", "lambda", 72, counts, missing, reason)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.002, 0.009, "within"),
+        (-0.01, 0.01, "within"),
+        (-0.002, 0.011, "undecided"),
+        (0.011, 0.02, "beyond"),
+        (0.01, 0.02, "undecided"),
+        (math.nan, math.nan, "undecided"),
+    ],
+)
+def test_the_whole_interval_must_be_within_the_drop(low: float, high: float, verdict: Verdict) -> None:
+    assert _verdict(Interval(0.0, low, high, 3), 0.01) == verdict
+
+
+def test_the_most_is_the_largest_number_that_is_surely_within() -> None:
+    found = answer(count(9, -0.02, 0.02), count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09))
+    assert found.most is not None
+    assert found.most.constant_heads == 18
+    assert [one.constant_heads for one in found.undecided] == [36], "9 of which nothing is known does not matter"
+
+
+def test_what_is_shown() -> None:
+    text = _text(answer(count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09), missing=2), 0.01)
+    assert text.splitlines() == [
+        "minilm · reviews · average · λ ascending, within a drop of 1 %:",
+        "  18 of 72 heads may become constant: drop -0.2 % (-1.0 to 0.5 %)",
+        "  which, layers and heads counted from 0:",
+        "    layer 0: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11",
+        "    layer 1: 0, 1, 2, 3, 4, 5",
+        "  36 of 72: cannot tell: drop 1.0 % (-1.0 to 3.0 %); more seeds narrow it",
+        "  72 of 72: too many: drop 7.0 % (5.0 to 9.0 %)",
+        "  2 of its cells are not finished: 'papa run' on the study goes on",
+    ]
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_where_nothing_can_be_told_it_says_why() -> None:
+    reason = "one seed has no interval: give the study more seeds"
+    one_seed = answer(count(18, math.nan, math.nan), reason=reason)
+    assert one_seed.most is None
+    assert f"the study cannot tell: {reason}" in _text(one_seed, 0.01)
+    assert _json(one_seed)["constant_heads"] is None
+    assert _json(one_seed)["counts"][0]["drop_high"] is None, "nan is no JSON"
+    assert "is known to stay within it" in _text(answer(count(18, 0.05, 0.09)), 0.01)
+    assert "no cell with constant heads is finished" in _text(answer(missing=3), 0.01)
+
+
+@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0.0)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["1", "-1%", "100%", "one", "", "nan", "%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"--max-drop .*: give a percentage such as 1%"):
+        parse_share(text)

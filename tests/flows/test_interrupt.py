@@ -1,0 +1,144 @@
+"""Ctrl-C and SIGTERM in every phase of a study: a sentence, no process left, and it goes on to the same scores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas
+import pytest
+
+from flows.processes import start_of
+from tests.flows.conftest import SMALL, environment, papa, start, write_study
+from tests.flows.history import own_flow_runs
+from tests.flows.processes import PATIENCE_SECONDS, descendants
+
+pytestmark = pytest.mark.server
+
+if not Path("/proc/self/stat").exists():
+    pytest.skip("needs /proc to watch processes", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+PHASES = [
+    ("average · all-MiniLM-L6-v2 · reviews: started", signal.SIGINT),
+    ("rank · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
+    ("16 of 72 heads constant: started", signal.SIGINT),
+]
+
+
+def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int, str]:
+    """Send a signal when a line appears; the exit code and what was printed from then on. No process is left."""
+    with start(*arguments) as process:
+        assert process.stderr is not None
+        before = []
+        while line not in (text := process.stderr.readline()):
+            before.append(text)
+            assert text, f"the study ended without {line!r}: {before}"
+        children = {pid: start_of(pid) for pid in descendants(process.pid)}
+        os.kill(process.pid, number)
+        said = process.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
+    left = [pid for pid, started in children.items() if started is not None and start_of(pid) == started]
+    assert not left, "every process below it ended with it"
+    return process.returncode, said
+
+
+def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path) -> None:
+    study = write_study(tmp_path, SMALL | {"orders": ["lambda"], "fractions": [1, 56 / 72]})
+    store = tmp_path / "store"
+    arguments = ("run", study, "--store", str(store))
+    for line, number in PHASES:
+        code, said = interrupted(arguments, line, number)
+        assert code == 128 + number
+        sentence = next(text for text in said.splitlines() if text.startswith("interrupted"))
+        assert f"steps are kept in {store}; to go on run: papa run {study} --store {store}" in sentence
+        assert "failed" not in said
+        assert "Traceback" not in said
+        assert not list((store / "scratch").glob("papa-ray-*"))
+        assert not list((store / "runs").iterdir()), "nobody takes the store for used"
+
+    assert papa(*arguments).code == 0
+    other = tmp_path / "undisturbed"
+    assert papa("run", study, "--store", str(other)).code == 0
+    scores = [pandas.read_parquet(place / "studies" / "small" / "results.parquet") for place in (store, other)]
+    assert scores[0]["score"].tolist() == scores[1]["score"].tolist()
+    runs = own_flow_runs(store)
+    assert [run.state for run in runs] == ["Crashed", "Crashed", "Crashed", "Completed"]
+    assert runs[0].message == "It was interrupted."
+    assert "Running" not in {step.state for run in runs for step in run.steps.values()}
+
+
+WAITING = """
+import sys, time
+from flows.interrupt import Interruption
+
+with Interruption() as interruption:
+    interruption.endings.append(lambda: time.sleep(3600))
+    interruption.last.append(lambda: print("last", flush=True))
+    print("ready", flush=True)
+    {what}
+"""
+SLEEPING = "import subprocess; subprocess.Popen(['sleep', '3600']); time.sleep(3600)"
+COMPUTING = "while True: sum(range(10**7))"
+FAILING = "sys.stdin.readline(); raise SystemExit('failed meanwhile')"
+
+
+@pytest.mark.parametrize(
+    ("what", "numbers", "code"),
+    [
+        (SLEEPING, [signal.SIGINT], 130),
+        (SLEEPING, [signal.SIGTERM], 143),
+        (SLEEPING, [signal.SIGINT, signal.SIGINT], 130),
+        (COMPUTING, [signal.SIGINT], 130),
+        (FAILING, [signal.SIGINT], 130),
+    ],
+)
+def test_whatever_the_command_does_it_ends_with_the_code_of_its_signal(
+    what: str, numbers: list[int], code: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING.format(what=what)],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(numbers[0])
+        assert process.stderr.readline().startswith("interrupted, ending (once more: at once): ")
+        for number in numbers[1:]:
+            process.send_signal(number)
+        # What fails because processes are being killed is not the command's failure.
+        out, said = process.communicate("\n", timeout=PATIENCE_SECONDS)
+    assert process.returncode == code
+    assert out == "last\n"
+    assert said == ""
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    code = (
+        "import os, signal\n"
+        "from flows.interrupt import Interruption\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "with Interruption():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+        "print('went on')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")

@@ -1,0 +1,118 @@
+"""A study without a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.export import ExportRequest
+from flows.one_line import one_line_study
+from flows.studies import save_study, saved_study, stored_studies
+from flows.within import needed_part
+from papa.errors import ArtifactError, SpecError
+from papa.spec.file import load_study
+from tasks.store import MARKER, Store
+
+BERT, MINILM = "google-bert/bert-base-uncased", "embedded/all-MiniLM-L6-v2"
+
+
+def test_it_is_the_study_that_a_file_would_describe(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{{name: bert-base-uncased-cola, encoders: [{BERT}], tasks: [cola]}}")
+    assert one_line_study(None, [BERT], ["cola"], None, []) == load_study(path)
+
+
+def test_options_repeat_and_combine_with_overrides() -> None:
+    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"])
+    assert study.name == "bert-base-uncased-all-MiniLM-L6-v2-cola-rte-1000-rows"
+    assert [one.name for one in study.encoders] == [BERT, MINILM]
+    assert [(task.train_rows, task.validation_rows, task.slots) for task in study.tasks] == [
+        (1000, 1000, 64),
+        (1000, 1000, 64),
+    ]
+    assert study.seeds == (7,)
+    assert one_line_study(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
+
+
+def test_folders_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert one_line_study(None, ["./mine"], ["cola"], None, []).encoders[0].name == str(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("study", "encoders", "tasks", "sentence"),
+    [
+        (
+            None,
+            [],
+            ["cola"],
+            "--encoder is missing: give a study's file, or encoders and tasks, such as papa run",
+        ),
+        (None, [BERT], [], "--task is missing"),
+        (None, [], [], "--encoder is missing"),
+        (Path("x.yaml"), [BERT], ["cola"], "give x.yaml alone"),
+        (None, [BERT], ["colla"], r"the command line: task 'colla' is unknown \(did you mean 'cola'\?\)"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(
+    study: Path | None, encoders: list[str], tasks: list[str], sentence: str
+) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        one_line_study(study, encoders, tasks, None, [])
+
+
+def test_what_ran_can_be_run_again_from_its_file(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    study = one_line_study(None, [MINILM], ["reviews"], 20, ["ranking.epochs=1", "execution.workers=2"])
+    path = save_study(store, study)
+    assert path == saved_study(store, study.name)
+    assert load_study(path) == study
+
+
+def test_a_study_that_never_finished_is_listed_as_such(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    assert stored_studies(store) == []
+    study = one_line_study(None, [MINILM], ["reviews"], 20, [])
+    save_study(store, study)
+    (found,) = stored_studies(store)
+    assert (found.name, found.encoders, found.tasks) == (study.name, (MINILM,), ("reviews",))
+    assert (found.state, found.report) == ("not finished", None)
+    saved_study(store, "broken").write_text("[")
+    assert {one.name: one.encoders for one in stored_studies(store)} == {study.name: (MINILM,), "broken": ()}
+
+
+def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="is no store of PAPA: give with --store the one"):
+        stored_studies(Store(tmp_path / "none"))
+    (tmp_path / MARKER).write_text('{"format": 99}')
+    with pytest.raises(ArtifactError, match="is a store of format 99, this PAPA knows format 1"):
+        stored_studies(Store(tmp_path))
+
+
+def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
+    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 100, ["fractions=[0.5]"])
+    part = needed_part(study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None))
+    assert [one.name for one in part.encoders] == [BERT]
+    assert part.tasks == study.tasks[1:]
+    assert [one.label for one in part.constants] == ["zeros"]
+    assert (part.orders, part.fractions) == (("first_to_last",), (1.0, 0.5))
+    assert part.name not in ("", study.name), "the study's own results stay"
+    whole = one_line_study(None, [BERT], ["cola"], None, [])
+    assert needed_part(whole, ExportRequest(None, None, "average", "lambda", None)) == whole
+
+
+@pytest.mark.parametrize(
+    ("encoder", "task", "sentence"),
+    [
+        (None, "cola", "--encoder is missing: give one of google-bert/bert-base-uncased, embedded/all-MiniLM-L6-v2"),
+        (BERT, None, "--task is missing: give one of cola, rte"),
+        (BERT, "cole", r"--task cole is none of the study's \(did you mean 'cola'\?\): give one of cola, rte"),
+    ],
+)
+def test_what_an_export_does_not_say_is_asked_for(encoder: str | None, task: str | None, sentence: str) -> None:
+    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 100, [])
+    with pytest.raises(SpecError, match=sentence):
+        needed_part(study, ExportRequest(encoder, task, "average", "lambda", None))

@@ -1,0 +1,93 @@
+"""Progress in a terminal of 80 columns, and what it says at the end."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from unittest.mock import patch
+
+from rich.console import Console
+
+from flows.progress import Remaining, StudyProgress, shortened
+
+LONG = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 36 of 72 heads constant"
+OTHER = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 68 of 72 heads constant"
+
+
+def screen(width: int) -> list[str]:
+    """The bars of a study that runs, as a terminal shows them."""
+    console = Console(
+        file=io.StringIO(), force_terminal=True, width=width, color_system="standard", legacy_windows=False
+    )
+    progress = StudyProgress(console)
+    progress.plan({LONG: 60.0, OTHER: 60.0})
+    with progress.running(LONG, 1.0) as report, progress.running(OTHER, 1.0) as other:
+        report(1, 2)
+        other(1, 4)
+        assert progress._bars is not None
+        with console.capture() as shown:
+            console.print(progress._bars.get_renderable())
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.get()).splitlines()
+
+
+def test_bars_names_and_shares_are_there_at_eighty_columns() -> None:
+    lines = screen(80)
+    assert len(lines) == 3, "a line for each bar"
+    assert all(len(line) <= 80 for line in lines)
+    study, first, second = lines
+    assert study.startswith("study")
+    assert first.startswith("probe · …")
+    assert "36 of 72 heads constant" in first
+    assert "68 of 72 heads constant" in second
+    assert " 50%" in first
+    assert " 25%" in second
+    for line in lines:
+        assert sum(character in "━╸╺" for character in line) >= 10, "a bar that can be read"
+
+
+def test_names_are_whole_where_there_is_room() -> None:
+    assert LONG in screen(160)[1]
+
+
+def test_shortened_names_keep_their_ends() -> None:
+    assert shortened(LONG, 40) == "probe · … of 72 heads constant"[:9] + LONG[-31:]
+    assert len(shortened(LONG, 40)) == 40
+    assert shortened(LONG, len(LONG)) == LONG
+    assert shortened("study", 5) == "study"
+    assert shortened(LONG, 4) == "prob"
+
+
+def test_a_study_is_not_done_while_steps_remain() -> None:
+    with patch.object(time, "monotonic", side_effect=[0.0, 100.0, 100.0]):
+        remaining = Remaining({"probe": 60.0, "aggregate": 0.0, "track": 0.0})
+        remaining.finish("probe", cached=False)
+        assert remaining.share() == 0.99
+        assert remaining.seconds() is None, "not about 0.0 s"
+        remaining.finish("aggregate", cached=False)
+        assert remaining.share() == 0.99
+        remaining.finish("track", cached=False)
+        assert remaining.share() == 1.0
+
+
+def test_lines_say_no_empty_time() -> None:
+    said: list[str] = []
+    with StudyProgress(said.append) as progress:
+        progress.plan({"probe": 60.0, "track": 0.0})
+        with progress.running("probe", 1.0) as report:
+            report(1, 1)
+        progress.finished("probe", cached=False)
+        assert progress.kept == "1 of 2 steps are kept"
+        progress.finished("track", cached=False)
+    assert said[-2].endswith("| study 99%")
+    assert said[-1].endswith("| study 100%")
+    assert not any("0.0 s left" in line for line in said)
+
+
+def test_hushed_it_says_nothing_more() -> None:
+    said: list[str] = []
+    with StudyProgress(said.append) as progress:
+        progress.waits("a")
+        progress.hush()
+        progress.waits("b")
+    assert len(said) == 1

@@ -1,0 +1,143 @@
+"""The commands that read a store, on a study that ran from the command line without a file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import papa as library
+from papa.spec.file import load_study
+from tests.flows.conftest import Finished, artifacts, papa, words
+
+pytestmark = pytest.mark.server
+
+NAME = "all-MiniLM-L6-v2-reviews-300-rows"
+STUDY = ("--encoder", "embedded/all-MiniLM-L6-v2", "--task", "reviews", "--limit", "300")
+SETTINGS = ("orders=[first_to_last]", "fractions=[1, 0.5]", "tasks.0.slots=32", "execution.workers=1")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Path:
+    """The store in which the study ran."""
+    place = tmp_path_factory.mktemp("stored") / "store"
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
+    finished = papa("run", *STUDY, *settings, "--store", str(place), more=prefect)
+    assert finished.code == 0, finished.err
+    return place
+
+
+@pytest.fixture(scope="module")
+def drop(store: Path) -> Any:
+    """The row of the summary with half of the heads constant."""
+    summary = pandas.read_csv(store / "studies" / NAME / "summary.csv").set_index("fraction")
+    assert summary["beats_baseline"].all(), "or nothing could be told"
+    return summary.loc[0.5]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share}%"
+
+
+def heads(store: Path, *options: str) -> Finished:
+    finished = papa("heads", NAME, "--store", str(store), *options)
+    assert finished.code == 0, finished.err
+    assert not finished.imported & {"ray", "prefect", "mlflow"}
+    return finished
+
+
+def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
+    study = load_study(store / "studies" / f"{NAME}.yaml")
+    assert (study.name, study.orders, study.fractions) == (NAME, ("first_to_last",), (1.0, 0.5))
+    plan = papa("plan", str(store / "studies" / f"{NAME}.yaml"), "--store", str(store))
+    assert "nothing would run" in plan.out
+
+
+def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
+    (answer,) = json.loads(heads(store, "--max-drop", percent(drop["drop_high"] + 1e-6), "--json").out)["answers"]
+    assert answer["constant_heads"] == 36
+    assert answer["heads"] == [[layer, head] for layer in range(3) for head in range(12)]
+    (count,) = answer["counts"]
+    assert (count["verdict"], count["fraction"]) == ("within", 0.5)
+    for name, column in (("drop", "relative_drop"), ("drop_low", "drop_low"), ("drop_high", "drop_high")):
+        assert count[name] == pytest.approx(drop[column])
+    (answer,) = json.loads(heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6), "--json").out)["answers"]
+    assert answer["constant_heads"] is None
+    assert answer["counts"][0]["verdict"] == "undecided"
+    assert "36 of 72: cannot tell: drop" in heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6)).out
+
+
+def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path) -> None:
+    options = ("--store", str(store), "--order", "first_to_last")
+    to = tmp_path / "within"
+    refused = papa("export", NAME, *options, "--max-drop", percent(drop["drop_high"] - 1e-6), "--to", str(to))
+    assert refused.code == 1
+    (line,) = words(refused)
+    assert "no number of heads is known to stay within a drop" in line
+    assert not to.exists()
+    done = papa("export", NAME, *options, "--max-drop", percent(drop["drop_high"] + 1e-6), "--to", str(to))
+    assert done.code == 0, done.err
+    assert "ray" not in done.imported, "nothing had to be run"
+    assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.5
+    library.load_exported(to)
+
+
+def test_an_export_by_its_drop_runs_what_the_study_lacks(store: Path, tmp_path: Path, prefect: dict[str, str]) -> None:
+    to, before = tmp_path / "within", artifacts(store, "probe")
+    options = ("--store", str(store), "--order", "first_to_last", "--set", "fractions=[0.75]", "--to", str(to))
+    done = papa("export", NAME, *options, "--max-drop", "99%", more=prefect)
+    assert done.code == 0, done.err
+    assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.75
+    after = artifacts(store, "probe")
+    assert after.items() > before.items()
+    assert len(after) == len(before) + 1, "the original's scores were there"
+
+
+def test_a_report_is_built_again(store: Path) -> None:
+    results = store / "studies" / NAME
+    before = {path.name: path.read_bytes() for path in results.iterdir()}
+    (results / "report.md").write_text("damaged")
+    computed = artifacts(store, "probe", "average", "baseline")
+    finished = papa("report", NAME, "--store", str(store))
+    assert finished.code == 0, finished.err
+    assert f"report   {results}/report.md" in finished.out
+    assert not finished.imported & {"prefect", "ray"}
+    assert {path.name for path in results.iterdir()} == before.keys()
+    for name in ("report.md", "summary.csv", "study.yaml"):
+        assert (results / name).read_bytes() == before[name], name
+    assert artifacts(store, "probe", "average", "baseline") == computed
+
+
+def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path) -> None:
+    finished = papa("report", NAME, "--store", str(store), "--set", "fractions=[1, 0.5, 0.25]")
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert "is not finished: 2 of 3 cells and 5 of 6 steps are there: run 'papa run' on it to go on" in line
+    elsewhere = papa("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
+    assert elsewhere.code == 1
+    assert "has no finished cell in this store" in words(elsewhere)[0]
+
+
+def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "copy")
+    saved = tmp_path / "copy" / "studies" / f"{NAME}.yaml"
+    saved.with_name("never.yaml").write_text(saved.read_text().replace(f"name: {NAME}", "name: never"))
+    saved.write_text(saved.read_text().replace("- 0.5", "- 0.25"))
+    (row,) = [line for line in papa("list", "--store", str(store)).out.splitlines() if f"│ {NAME} " in line]
+    assert [part.strip() for part in row.split("│")][3:6] == ["all-MiniLM-L6-v2", "reviews", "finished"]
+    copied = papa("list", "--store", str(tmp_path / "copy"))
+    assert f"{NAME}: {tmp_path}/copy/studies/{NAME}/report.html" in copied.out
+    assert f"{NAME}: finished; changed since, and not finished again: run 'papa run {saved}'" in copied.out
+    assert "never: started " in copied.out
+    assert "and never finished: run 'papa run " in copied.out
+
+
+def test_a_name_that_the_store_does_not_have_is_one_sentence(store: Path) -> None:
+    finished = papa("heads", "demo", "--store", str(store))
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert f"there is no study at demo, and none of that name in {store}: it has {NAME}" in line
