@@ -41,7 +41,7 @@ def provenance(step: Aggregate) -> Provenance:
     weights = {
         f"Weights of {model}": documents[one]["upstream"]["encoder"] for (model, _), one in step.baselines.items()
     }
-    sources = {f"Text of {task}": texts[one]["upstream"]["source"] for task, one in step.corpora.items()}
+    sources = {f"Text of {task}": texts[one]["corpus_fingerprint"] for task, one in step.corpora.items()}
     tokens = {f"Text of {task}, tokenised": one.digest for task, one in step.corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -67,7 +67,7 @@ def example_heads(
 ) -> list[HeadMatrix]:
     """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one.
 
-    A head that leads in two of them is shown once. Titles count layers and heads from 0, as head orders and the library do.
+    A head that leads in two of them is shown once. Titles count layers and heads from 0, as head orders do.
 
     Args:
         matrices: C, not normalised.
