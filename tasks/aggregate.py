@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
-from papa.spec import StudySpec, TaskSpec
+from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
+from papa.spec import Order, StudySpec, TaskSpec
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,
@@ -27,9 +28,13 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from tasks.locks import claimed
-from tasks.rank import read_stability
+from tasks.provenance import provenance
+from tasks.rank import read_lambda, read_stability
 from tasks.results import ScoredCell, cells_in_key, digests_in_key, results_table
 from tasks.step import Session, Step
+
+if TYPE_CHECKING:
+    from papa.reporting.heads import HeadsOfEncoder
 
 SPECIFICATION = "study.yaml"
 
@@ -48,7 +53,7 @@ class Aggregate(Step):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     study: StudySpec
     cells: tuple[ScoredCell, ...]
@@ -83,29 +88,36 @@ class Aggregate(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         progress(0, 1)
-        from papa.reporting.paper import read_reference
-        from papa.reporting.report import Extras, write_report
-        from papa.reporting.summary import summarise
-
         folder = self.folder(session.store)
         # The artifact may be complete while its copy among the studies is not.
         if not is_complete(folder):
-            results = results_table(self.cells, self.baselines)
-            extras = Extras(
-                corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
-                paper=read_reference(self.study.reference) if self.study.reference else None,
-                rankings={
-                    place: read_stability(one.folder, self.study.fractions) for place, one in self.rankings.items()
-                },
-                **inspected(self.averages),
-            )
             with published(folder, self.metadata()) as scratch:
-                write_report(scratch, self.study, results, summarise(results), extras=extras)
-                (scratch / SPECIFICATION).write_text(specification(self.study))
+                self.write(scratch)
         with claimed(session.store, f"study-{self.study.name}"):
             verify(folder)
             replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
+
+    def write(self, folder: Path) -> None:
+        """Write the results, the figures, both reports and the resolved specification, from finished artifacts.
+
+        Args:
+            folder: made if it does not exist.
+        """
+        from papa.reporting.paper import read_reference
+        from papa.reporting.report import Extras, write_report
+        from papa.reporting.summary import summarise
+
+        results = results_table(self.cells, self.baselines)
+        extras = Extras(
+            corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
+            paper=read_reference(self.study.reference) if self.study.reference else None,
+            rankings={place: read_stability(one.folder, self.study.fractions) for place, one in self.rankings.items()},
+            provenance=provenance(self),
+            **inspected(self.averages, self.rankings, self.study.orders),
+        )
+        write_report(folder, self.study, results, summarise(results), extras=extras)
+        (folder / SPECIFICATION).write_text(specification(self.study))
 
 
 def specification(study: StudySpec) -> str:
@@ -149,23 +161,54 @@ class Averaged:
         return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 
 
-def inspected(averages: Sequence[Averaged]) -> dict[str, Any]:
-    """The report's extras on matrices: shares of patterned heads for all, example heads of the first."""
+def inspected(
+    averages: Sequence[Averaged],
+    rankings: Mapping[tuple[str, str], ArtifactReference] | None = None,
+    orders: Sequence[Order] = (),
+) -> dict[str, Any]:
+    """The report's extras on matrices: every head, the shares of patterned heads, and example heads of the first.
+
+    Args:
+        averages: of each encoder and task.
+        rankings: by (model, task), where λ was trained.
+        orders: the study's.
+    """
     import pandas
 
+    from papa.reporting.figures.matrices import example_heads
+
+    heads = [_heads(one, (rankings or {}).get((one.model, one.task.name)), orders) for one in averages]
+    if not heads:
+        return {}
+    rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
+    first = heads[0]
+    return {
+        "matrices": example_heads(first.matrices, first.seen, first.patterns),
+        "patterns": pandas.DataFrame(rows),
+        "heads": heads,
+    }
+
+
+def _heads(average: Averaged, ranking: ArtifactReference | None, orders: Sequence[Order]) -> HeadsOfEncoder:
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
     from papa.corpora.tokens import special_tokens_of
-    from papa.reporting.figures.matrices import example_heads
+    from papa.reporting.heads import HeadsOfEncoder
 
-    rows: list[dict[str, Any]] = []
-    examples: list[Any] = []
-    for one in averages:
-        constants = ConstantMatrices.load(one.constants.folder, encoder=one.encoder, slots=one.task.slots)
-        double = one.task.kind == "pair" and special_tokens_of(load_tokenizer(one.encoder)).between == 2
-        special = special_slots(one.task.kind, one.task.slots, double_separator=double)
-        assert constants.counts is not None
-        patterns = head_patterns(constants.matrices, constants.counts, special)
-        rows.append({"Model": one.model, "Task": one.task.name, **patterns.summary()})
-        examples = examples or example_heads(constants.matrices, constants.seen, patterns)
-    return {"matrices": examples, "patterns": pandas.DataFrame(rows)} if rows else {}
+    encoder, task = average.encoder, average.task
+    constants = ConstantMatrices.load(average.constants.folder, encoder=encoder, slots=task.slots)
+    double = task.kind == "pair" and special_tokens_of(load_tokenizer(encoder)).between == 2
+    special = special_slots(task.kind, task.slots, double_separator=double)
+    assert constants.counts is not None
+    patterns = head_patterns(constants.matrices, constants.counts, special)
+    lambdas = read_lambda(ranking.folder) if ranking else None
+    layers, heads = constants.matrices.shape[:2]
+    places = {
+        name: head_order(name, lambdas, layers, heads)
+        for name in orders
+        # A random order differs by seed, and one by λ needs it.
+        if not HEAD_ORDERS[name].differs_by_seed and (lambdas is not None or not needs_lambda(name))
+    }
+    return HeadsOfEncoder(
+        average.model, task.name, constants.matrices, constants.seen, special, patterns, lambdas, places
+    )

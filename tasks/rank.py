@@ -20,6 +20,9 @@ from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
@@ -143,6 +146,18 @@ def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
     verify(folder, ORDERS)
     orders = json.loads((folder / ORDERS).read_text())
     return {name: [(layer, head) for layer, head in heads] for name, heads in orders.items()}
+
+
+def read_lambda(folder: Path) -> Float[Tensor, "layers heads"]:
+    """λ of every head after the last epoch of a finished ranking.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.torch import load_file
+
+    verify(folder, LAMBDA)
+    return load_file(folder / LAMBDA)["lambda"]
 
 
 def read_stability(folder: Path, fractions: Sequence[float]) -> Stability:

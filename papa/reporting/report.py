@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,10 @@ from papa.reporting.figures import (
     scores_figure,
     svg_text,
 )
+from papa.reporting.heads import HeadsOfEncoder
+from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
+from papa.reporting.provenance import Provenance
 from papa.reporting.tables import TEXT_COLUMNS, examples_table, markdown_table, markdown_text, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
@@ -62,6 +64,8 @@ class Extras:
         patterns: one row per model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
         rankings: what λ's last epoch changed in the head order, by (model, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
+        heads: of each encoder and task whose average the study has, for the page's matrices and table of heads.
+        provenance: the run that writes the report.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -69,6 +73,8 @@ class Extras:
     patterns: pandas.DataFrame | None = None
     rankings: Mapping[tuple[str, str], Stability] = field(default_factory=dict)
     paper: PaperReference | None = None
+    heads: Sequence[HeadsOfEncoder] = ()
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
@@ -77,11 +83,6 @@ class _Figure:
     caption: str
     png: bytes
     svg: str
-
-    @property
-    def data(self) -> str:
-        """The SVG as a data address: as an image, its identifiers cannot clash with another figure's."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ def write_report(
     """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and ``report.html``.
 
     The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3); ``matrices``
-    where extras hold some (Figure 4). Every file appears whole or not at all; the HTML page holds its
-    figures and needs no network.
+    where extras hold some (Figure 4). Every file appears whole or not at all; the HTML page holds all it
+    shows (``papa.reporting.page``) and needs no network.
 
     Args:
         folder: made if it does not exist.
@@ -126,9 +127,9 @@ def write_report(
         write_atomically(folder / f"{figure.name}.png", figure.png)
         write_atomically(folder / f"{figure.name}.svg", figure.svg)
     context = _context(study, results, summary, figures, extras)
-    for name in ("report.md", "report.html"):
-        page = _templates().get_template(f"{name}.j2").render(context)
-        write_atomically(folder / name, page)
+    pages = {"report.md": context, "report.html": context | page_context(study, summary, extras.heads)}
+    for name, shown in pages.items():
+        write_atomically(folder / name, _templates().get_template(f"{name}.j2").render(shown))
 
 
 def _templates() -> jinja2.Environment:
@@ -141,6 +142,7 @@ def _templates() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["plain"] = markdown_text
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     return environment
 
 
@@ -203,6 +205,7 @@ def _context(
         "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
         "plan": plan_sentence(study, summary),
         "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
+        "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
@@ -210,6 +213,7 @@ def _context(
         "coverage": _optional("Coverage", coverage_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
         "versions": versions(),
+        "provenance": extras.provenance,
         "text_columns": TEXT_COLUMNS,
         "specification": specification,
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", specification)), default=0)),

@@ -35,6 +35,11 @@ def fraction_label(fraction: float) -> str:
     return str(nearest) if simple and math.isclose(nearest, fraction, abs_tol=1e-9) else f"{fraction:g}"
 
 
+def condition(fraction: float) -> str:
+    """A fraction as the condition of a drop: ``with every head constant``, ``at 1/16``."""
+    return "with every head constant" if fraction == 0 else f"at {fraction_label(fraction)}"
+
+
 def heads_label(fraction: float, share: float) -> str:
     """A fraction and, where rounding to whole heads changes it, the actual share: ``1/16 (5.6 %)``."""
     label = fraction_label(fraction)

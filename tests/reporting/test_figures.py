@@ -156,10 +156,10 @@ def test_example_heads_show_each_pattern_and_hide_what_was_never_seen() -> None:
     seen[3, 5] = False
     heads = example_heads(matrices, seen, head_patterns(matrices, seen, special_slots("text", slots)))
     assert [head.title for head in heads] == [
-        "diagonal: layer 1, head 1",
-        "[CLS]: layer 1, head 2",
-        "[SEP]: layer 2, head 1",
-        "spread: layer 2, head 2",
+        "diagonal: layer 0, head 0",
+        "[CLS]: layer 0, head 1",
+        "[SEP]: layer 1, head 0",
+        "spread: layer 1, head 1",
     ]
     assert all(numpy.isnan(head.matrix).sum() == 1 for head in heads)
 

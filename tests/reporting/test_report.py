@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,9 +17,11 @@ import yaml
 
 from papa.reporting.figures import HeadMatrix
 from papa.reporting.paper import PaperReference
+from papa.reporting.provenance import Provenance
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.spec import StudySpec
+from tests.reporting.heads import heads_of
 from tests.reporting.studies import markdown_of, results, study
 
 FILES = {"results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "report.html"}
@@ -74,20 +81,52 @@ def test_markdown_holds_answer_table_coverage_seeds_and_specification(tmp_path: 
 
 
 def test_html_stands_alone_and_is_well_formed(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    write_report(tmp_path, study(frame), frame, summarise(frame))
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of()]))
     page = Page((tmp_path / "report.html").read_text())
     assert not page.open
-    assert "script" not in page.tags
-    assert page.addresses
-    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    assert page.tags.count("img") == 2 * 3
+    assert all(re.match(r"data:|#\w", address) for address in page.addresses)
 
 
-def test_html_escapes_names(tmp_path: Path) -> None:
-    frame = results(models=("<b>bold</b>",))
+def test_html_shows_hostile_names_as_text(tmp_path: Path) -> None:
+    """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
+    name = "</script><script>alert(1)</script><b>bold</b>"
+    frame = results(models=(name,)).assign(one_answer="<i>yes</i>")
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(model=name)]))
+    text = (tmp_path / "report.html").read_text()
+    for hostile in ("<b>bold", "<i>yes", "<script>alert"):
+        assert hostile not in text, hostile
+    assert "&lt;b&gt;bold" in text
+    assert Page(text).tags.count("script") == 3
+    (shown,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
+    assert json.loads(shown)["matrices"][0]["title"] == f"{name} · reviews", "the data are what they were"
+
+
+def test_html_lets_nothing_run_but_its_own_scripts(tmp_path: Path, frame: pandas.DataFrame) -> None:
     write_report(tmp_path, study(frame), frame, summarise(frame))
     text = (tmp_path / "report.html").read_text()
-    assert "<b>bold" not in text
-    assert "&lt;b&gt;bold" in text
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-")
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert re.findall(r"'sha256-([^']*)'", policy) == hashes
+
+
+def test_html_of_the_largest_page_stays_below_5_mb(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    """12 × 12 heads at S=128, whose noise no image compresses."""
+    heads = heads_of(layers=12, heads=12, slots=128)
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads]))
+    assert 3_000_000 < (tmp_path / "report.html").stat().st_size < 5_000_000
+
+
+def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    facts = Provenance(
+        "2026-01-02T03:04:05+00:00", "papa run 'a b.yaml'", "a machine", 63.0, 7500.0, "f" * 40, {"W": "0f"}
+    )
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(provenance=facts))
+    text = html.unescape((tmp_path / "report.html").read_text())
+    for told in (written, command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
+        assert told in text
 
 
 def test_markdown_escapes_names(tmp_path: Path) -> None:
@@ -132,7 +171,6 @@ def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path:
     write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(matrices=matrices))
     names = {path.name for path in tmp_path.iterdir()}
     assert names == FILES | {"drops.png", "drops.svg", "matrices.png", "matrices.svg"}
-    assert Page((tmp_path / "report.html").read_text()).tags.count("img") == 3
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path, frame: pandas.DataFrame) -> None:

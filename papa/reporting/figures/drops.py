@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from papa.reporting.figures.canvas import MARKERS, styled
 from papa.reporting.summary import LINE
-from papa.reporting.wording import axis_label, fraction_label, joined, varying
+from papa.reporting.wording import axis_label, condition, joined, varying
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Drops:
     @property
     def condition(self) -> str:
         """The fraction of the drop, in words."""
-        return "with every head constant" if self.fraction == 0 else f"at {fraction_label(self.fraction)}"
+        return condition(self.fraction)
 
     @property
     def caption(self) -> str:

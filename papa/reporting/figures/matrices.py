@@ -67,7 +67,7 @@ def example_heads(
 ) -> list[HeadMatrix]:
     """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one.
 
-    A head that leads in two of them is shown once. Titles count layers and heads from 1.
+    A head that leads in two of them is shown once. Titles count layers and heads from 0, as head orders do.
 
     Args:
         matrices: C, not normalised.
@@ -86,7 +86,7 @@ def example_heads(
         heads.setdefault(divmod(best, strength.shape[1]), name)
     return [
         HeadMatrix(
-            title=f"{name}: layer {layer + 1}, head {head + 1}",
+            title=f"{name}: layer {layer}, head {head}",
             matrix=matrices[layer, head].where(seen, torch.tensor(math.nan)).numpy(),
         )
         for (layer, head), name in heads.items()

@@ -1,0 +1,298 @@
+"""``report.html``: one file that needs no network, with figures a reader can change and every head's matrix."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas
+import vl_convert
+
+from papa.reporting.charts import (
+    SPACING,
+    Chart,
+    csv_address,
+    drop_chart,
+    encoders_chart,
+    main_lines,
+    matrix_specification,
+    score_chart,
+)
+from papa.reporting.figures import drops_over_tasks
+from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
+from papa.reporting.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
+from papa.reporting.theme import DARK, LIGHT, OF_THE_PAGE, config
+from papa.reporting.verdicts import baselines_label, reason_sentence
+from papa.reporting.wording import (
+    NOTHING,
+    axis_label,
+    condition,
+    drop_label,
+    fraction_headings,
+    metric_label,
+    order_label,
+    orders_matter,
+    score_label,
+)
+from papa.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An input of the page that figures listen to.
+
+    Attributes:
+        name: its identifier.
+        label: what it chooses.
+        options: values and their texts.
+    """
+
+    name: str
+    label: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures under one heading.
+
+    Attributes:
+        heading, note: above them.
+        charts: the figures.
+        choice: what all of them listen to; None without any.
+    """
+
+    heading: str
+    note: str
+    charts: tuple[Chart, ...]
+    choice: Choice | None = None
+
+    @property
+    def identifier(self) -> str:
+        """Of its heading, for links."""
+        return self.heading.lower().replace(" ", "-")
+
+
+def page_context(study: StudySpec, summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]) -> dict[str, Any]:
+    """What the page's template needs beyond what both reports show.
+
+    Args:
+        study: the resolved study.
+        summary: ``papa.reporting.summary.summarise(results)``.
+        heads: of each encoder and task whose average the study has.
+    """
+    sections = [*_score_sections(study, summary), *_drop_sections(summary)]
+    maps = [_Browsed(one, own, study) for one, own in zip(heads, heat_maps(heads), strict=True)]
+    shown = {
+        "charts": {chart.name: chart.specification for section in sections for chart in section.charts},
+        "config": {"page": config(OF_THE_PAGE), "light": config(LIGHT), "dark": config(DARK)},
+        "matrix": matrix_specification(),
+        "matrices": [one.document() for one in maps],
+        "top": TOP,
+        "unseen": UNSEEN,
+    }
+    scripts = [_library(), _template("report.js")]
+    return {
+        "claims": [_claim(row, summary) for row in _last(main_lines(summary)).to_dict("records")],
+        "sections": sections,
+        "browsed": maps,
+        "shown": shown,
+        "scripts": scripts,
+        "style": _template("report.css"),
+        "licence": _template("licence.txt"),
+        "counted": COUNTED,
+        "summary_csv": csv_address(summary),
+        "script_hashes": [_hash(script) for script in scripts],
+        "library": _library_version(),
+    }
+
+
+def _template(name: str) -> str:
+    return (files("papa.reporting") / "templates" / name).read_text()
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
+    return vl_convert.javascript_bundle()
+
+
+def _library_version() -> str:
+    return f"Vega {vl_convert.get_vega_version()}, Vega-Embed {vl_convert.get_vega_embed_version()}"
+
+
+def _hash(script: str) -> str:
+    """What the page's own policy allows to run: nothing but its scripts."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
+    """The cells with the fewest input-dependent heads."""
+    return lines[lines["fraction"] == lines["fraction"].min()]
+
+
+def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
+    """One encoder on one task where the fewest heads are input-dependent, by the study's first constants and order."""
+    drawn = f" ({cell['constants']})" if summary["constants"].nunique() > 1 else ""
+    known = cell["beats_baseline"] and pandas.notna(cell["relative_drop"])
+    original = NOTHING if pandas.isna(cell["original"]) else f"{cell['original']:.3f}"
+    return {
+        "task": cell["task"],
+        "model": cell["model"],
+        "number": drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"]) if known else "inconclusive",
+        "verdict": "known" if known else "unknown",
+        "what": f"relative drop {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
+        "score": f"{metric_label(cell)} {score_label(cell['mean'], cell['low'], cell['high'])}, before {original}",
+        "baselines": baselines_label(cell),
+    }
+
+
+def _unknown(cell: dict[str, Any]) -> str:
+    return reason_sentence(cell) or "no relative drop: the study has no fraction 1"
+
+
+def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section]:
+    spacing = Choice(SPACING, "Fractions", {"even": "evenly spaced", "true": "at their true distances"})
+    first = summary.iloc[0]
+    drawn = f"Constants: {first['constants']}. "
+    if orders_matter(study.fractions):
+        drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
+    note = f"{drawn}Bars: 95 % intervals over seeds. Dashed: the baselines"
+    several = summary["model"].nunique() > 1
+    note += f", word embeddings alone of {first['model']}." if several else "."
+    sections = [Section("Score", note, _by_task("score", main_lines(summary), "model", ""), spacing)]
+    for axis, heading, fixed in (
+        ("constants", "Constants compared", "order"),
+        ("order", "Head orders compared", "constants"),
+    ):
+        lines = summary[summary[fixed] == first[fixed]]
+        if lines[axis].nunique() < 2 or (axis == "order" and not orders_matter(study.fractions)):
+            continue
+        name = f"encoder_of_{axis}"
+        models = {model: model for model in summary["model"].unique()}
+        choice = Choice(name, "Encoder", models) if several else None
+        with_fixed = axis_label(fixed, first[fixed])
+        what = "Head order" if axis == "constants" else "Constants"
+        note = f"{what}: {with_fixed}. Every other choice is in the tables."
+        sections.append(Section(heading, note, _by_task(axis, lines, axis, name if several else ""), choice))
+    return sections
+
+
+def _by_task(name: str, lines: pandas.DataFrame, line: str, model: str) -> tuple[Chart, ...]:
+    known = list(lines[line].unique())
+    return tuple(
+        score_chart(f"{name}-{task}", str(task), own, line, known, model)
+        for task, own in lines.groupby("task", sort=False)
+    )
+
+
+def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
+    lines = main_lines(summary)
+    lost = lines[lines["fraction"] < 1]
+    sections = []
+    if lost["relative_drop"].notna().any():
+        note = (
+            "Against every head input-dependent: (original − score) / |original|, with the 95 % interval of "
+            "differences paired by seed."
+        )
+        options = {text: text for text in reversed(fraction_headings(lost).values())}
+        choice = Choice("drop_fraction", "Input-dependent", options)
+        sections.append(Section("Relative drop", note, (drop_chart(lost, choice.name),), choice))
+    drops = drops_over_tasks(summary)
+    if len(drops.points) > 1:
+        sections.append(Section("Encoders compared", drops.caption, (encoders_chart(drops),)))
+    return sections
+
+
+@dataclass(frozen=True)
+class _Browsed:
+    """The matrices of one encoder on one task, as the template and the page's script take them."""
+
+    heads: HeadsOfEncoder
+    maps: HeatMaps
+    study: StudySpec
+
+    @property
+    def title(self) -> str:
+        return f"{self.heads.model} · {self.heads.task}"
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"{self.heads.model}-{self.heads.task}"
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        return self.heads.table(self.study.fractions)
+
+    @property
+    def joined_slots(self) -> int:
+        """How many slots one row stands for at most."""
+        return max((end - start for start, end in self.maps.ranges), default=1)
+
+    @property
+    def marks(self) -> list[float]:
+        """Where [CLS] and [SEP] are, in percent of the image's side."""
+        return [100 * (row + 0.5) / len(self.maps.ranges) for row in self.maps.special]
+
+    @property
+    def csv(self) -> str:
+        """The table of heads as an address that a link downloads."""
+        return csv_address(self.table)
+
+    def layers(self) -> list[list[dict[str, Any]]]:
+        """Layer by layer, what is shown of each head."""
+        rows = self.table.to_dict("records")
+        heads = self.heads.matrices.shape[1]
+        written = [self._head(row) for row in rows]
+        return [written[start : start + heads] for start in range(0, len(written), heads)]
+
+    def _head(self, row: dict[str, Any]) -> dict[str, Any]:
+        layer, head, weight = row["layer"], row["head"], row["lambda"]
+        image = base64.b64encode(self.maps.png(layer, head)).decode()
+        facts = {
+            "λ": NOTHING if pandas.isna(weight) else f"{weight:.3f}",
+            "Pattern": row["pattern"],
+            **{_heading(name): str(value) for name, value in row.items() if name.startswith(("place", "constant"))},
+        }
+        return {
+            "layer": layer,
+            "head": head,
+            "image": f"data:image/png;base64,{image}",
+            "lambda": facts["λ"],
+            "pattern": row["pattern"],
+            "plain": row["pattern"] == NO_PATTERN,
+            "facts": facts,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """What the script needs to show a head's matrix in large: all but the images, which are in the page."""
+        facts = [head["facts"] for layer in self.layers() for head in layer]
+        return {
+            "title": self.title,
+            "name": self.name,
+            "labels": self.maps.labels,
+            "special": list(self.maps.special),
+            "largest": [float(value) for value in self.maps.largest.flatten()],
+            "facts": facts,
+        }
+
+    def headings(self) -> list[str]:
+        """Of the table of heads."""
+        return [_heading(name) for name in self.table.columns]
+
+    def rows(self) -> list[list[str]]:
+        """The table of heads, written out."""
+        written = self.table.assign(
+            **{"lambda": self.table["lambda"].map(lambda one: NOTHING if pandas.isna(one) else f"{one:.3f}")}
+        )
+        return [[str(value) for value in row] for row in written.itertuples(index=False)]
+
+
+def _heading(column: str) -> str:
+    return "λ" if column == "lambda" else column[0].upper() + column[1:]

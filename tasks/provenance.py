@@ -1,0 +1,90 @@
+"""What a report says of the run that writes it."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from papa.storage.artifacts import read_metadata
+
+if TYPE_CHECKING:
+    from papa.reporting.provenance import Provenance
+    from tasks.aggregate import Aggregate
+
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+_PROCESSORS = Path("/proc/cpuinfo")
+
+
+def provenance(step: Aggregate) -> Provenance:
+    """When, by which command, on what machine, from which code, weights and texts; how long its steps computed.
+
+    Args:
+        step: what the report is of.
+    """
+    from papa.reporting.provenance import Provenance
+
+    scores = (found for scored in step.cells for found in scored.scores)
+    averages = (one.constants for one in step.averages)
+    # What results were read from is on this machine by now; texts may be large and elsewhere.
+    computed = [*scores, *step.baselines.values(), *step.rankings.values(), *averages]
+    documents = {one: read_metadata(one.folder) for one in dict.fromkeys(computed)}
+    texts = {one: read_metadata(one.path) for one in step.corpora.values()}
+    weights = {
+        f"Weights of {model}": documents[one]["upstream"]["encoder"] for (model, _), one in step.baselines.items()
+    }
+    sources = {f"Text of {task}": texts[one]["corpus_fingerprint"] for task, one in step.corpora.items()}
+    tokens = {f"Text of {task}, tokenised": one.digest for task, one in step.corpora.items()}
+    return Provenance(
+        written=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=command_line(sys.argv),
+        machine=machine(),
+        run_seconds=time.time() - psutil.Process().create_time(),
+        computing_seconds=sum(one.get("seconds", 0.0) for one in (*documents.values(), *texts.values())),
+        commit=commit(),
+        digests={**weights, **sources, **tokens},
+    )
+
+
+def command_line(arguments: list[str]) -> str:
+    """A command line as one would type it: the program by its name, and no password of an address."""
+    program, *others = arguments
+    return _PASSWORD.sub("", shlex.join([Path(program).name, *others]))
+
+
+def machine() -> str:
+    """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
+    import torch
+
+    memory = round(psutil.virtual_memory().total / 2**30)
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    system = f"{platform.system()} {platform.machine()}"
+    return ", ".join(filter(None, [system, _processor(), f"{psutil.cpu_count()} cores", f"{memory} GiB", *gpus]))
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    if not _PROCESSORS.is_file():
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def commit() -> str:
+    """The commit of this software's checkout, marked ``-dirty`` where files differ from it; "" for a package."""
+    checkout = Path(__file__).resolve().parents[1]
+    if not (checkout / ".git").exists():
+        return ""
+    asked = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

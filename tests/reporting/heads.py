@@ -1,0 +1,60 @@
+"""Heads of a made-up encoder, with matrices that show every pattern."""
+
+from __future__ import annotations
+
+import torch
+
+from papa.attention.patterns import head_patterns
+from papa.ranking import head_order
+from papa.reporting.heads import HeadsOfEncoder
+
+
+def heads_of(
+    model: str = "all-MiniLM-L6-v2",
+    task: str = "reviews",
+    *,
+    layers: int = 2,
+    heads: int = 3,
+    slots: int = 8,
+    unseen: int = 0,
+    ranked: bool = True,
+    special: tuple[int, ...] | None = None,
+) -> HeadsOfEncoder:
+    """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular.
+
+    Args:
+        model, task: as in tables.
+        layers, heads, slots: L, H, S.
+        unseen: this many slots before the last were never seen.
+        ranked: whether λ was trained.
+        special: the slots of [CLS] and [SEP]; None takes the first and the last.
+    """
+    noise = torch.Generator().manual_seed(len(model) + slots)
+    matrices = 0.02 * torch.rand(layers, heads, slots, slots, generator=noise)
+    for number in range(layers * heads):
+        own = matrices[divmod(number, heads)]
+        match number % 5:
+            case 0:
+                own.fill_diagonal_(0.7)
+            case 1:
+                own[:, 0] += 0.6
+            case 2:
+                own[:, -1] += 0.6
+            case 3:
+                own[torch.arange(slots - 1), torch.arange(1, slots)] += 0.6
+    seen = torch.ones(slots, slots, dtype=torch.bool)
+    seen[slots - 1 - unseen : slots - 1] = False
+    seen[:, slots - 1 - unseen : slots - 1] = False
+    special = special or (0, slots - 1)
+    lambdas = torch.linspace(0.9, 0.1, layers * heads).reshape(layers, heads) if ranked else None
+    names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
+    return HeadsOfEncoder(
+        model,
+        task,
+        matrices * seen,
+        seen,
+        special,
+        head_patterns(matrices, seen, special),
+        lambdas,
+        {name: head_order(name, lambdas, layers, heads) for name in names},
+    )
