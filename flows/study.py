@@ -9,7 +9,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,10 +30,10 @@ from flows.graph import Node
 from flows.processes import FLOW, Process, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
-from papa.errors import PapaError
+from papa.errors import DamagedError, PapaError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from papa.storage.artifacts import ArtifactReference, read_metadata, remove, verify
 from tasks.locks import announced
 from tasks.perform import reason, submit
 from tasks.step import Session
@@ -145,6 +145,8 @@ class _Steps:
         self.running: dict[PrefectFuture[Any], list[Node]] = {}
         self.done: dict[Node, ArtifactReference] = {}
         self.failures: dict[str, str] = {}
+        self.remade: set[str] = set()
+        self.repeated: set[Node] = set()
 
     def run(self) -> dict[Node, ArtifactReference]:
         """Run everything that can run.
@@ -169,14 +171,18 @@ class _Steps:
                 if step.key not in self.by_key:
                     self.by_key[step.key] = submit(step, self.session, [self.futures[need] for need in node.needs])
             except PapaError as error:
-                self._fail(node, str(error))
+                if not self._again([node], error):
+                    self._fail(node, str(error))
                 continue
             future = self.futures[node] = self.by_key[step.key]
             self.running.setdefault(future, []).append(node)
 
     def _finish(self, future: PrefectFuture[Any]) -> None:
         result, state = future.result(raise_on_failure=False), future.state
-        for node in self.running.pop(future):
+        nodes = self.running.pop(future)
+        if self._again(nodes, result):
+            return
+        for node in nodes:
             if not state.is_completed():
                 self._fail(node, reason(result))
                 continue
@@ -185,6 +191,38 @@ class _Steps:
             if node.stage == "tokenise":
                 for sentence in read_metadata(done.path)["notes"].get("warnings", ()):
                     self.progress.warned(node.name, sentence)
+
+    def _again(self, nodes: Sequence[Node], error: object) -> bool:
+        """Have steps wait, once, until an artifact that they build on and found damaged is made again.
+
+        What lies in the store is looked at before it counts as done; this is for what only the step finds that fetches
+        it, or that was damaged meanwhile.
+
+        Returns:
+            Whether they wait.
+        """
+        if not isinstance(error, DamagedError) or self.repeated & set(nodes):
+            return False
+        if error.address not in self.remade:
+            broken = [node for node, one in self.done.items() if one.path == error.address]
+            if not broken:
+                return False
+            self.remade.add(error.address)
+            remove(error.address)
+            for node in broken:
+                self._forget(node)
+                self.progress.damaged(node.name, error.what)
+        self.repeated |= set(nodes)
+        for node in nodes:
+            self._forget(node)
+        return True
+
+    def _forget(self, node: Node) -> None:
+        """Have a node's step submitted anew."""
+        future = self.futures.pop(node, None)
+        self.by_key = {key: one for key, one in self.by_key.items() if one is not future}
+        self.done.pop(node, None)
+        self.waiting.append(node)
 
     def _fail(self, node: Node, reason: str) -> None:
         self.failures[node.name] = reason

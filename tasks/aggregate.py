@@ -18,7 +18,7 @@ from papa.spec import StudySpec, TaskSpec
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,
-    is_complete,
+    is_sound,
     published,
     read_metadata,
     sha256_of_file,
@@ -77,7 +77,7 @@ class Aggregate(Step):
         folder = store.study(self.study.name)
         return (
             super().is_complete(store)
-            and is_complete(folder)
+            and is_sound(folder)
             and read_metadata(folder)["digest"] == store.reference(self.stage, self.key).digest
         )
 
@@ -88,8 +88,8 @@ class Aggregate(Step):
         from papa.reporting.summary import summarise
 
         folder = self.folder(session.store)
-        # The artifact may be complete while its copy among the studies is not.
-        if not is_complete(folder):
+        # The artifact may be sound while its copy among the studies is not.
+        if not is_sound(folder):
             results = results_table(self.cells, self.baselines)
             extras = Extras(
                 corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},

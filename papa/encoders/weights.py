@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES
-from papa.errors import ArtifactError, EncoderError
-from papa.storage.artifacts import is_complete, published, verify
+from papa.errors import EncoderError
+from papa.storage.artifacts import is_sound, published
 from papa.storage.cache import cache_folder
 
 
@@ -42,7 +42,7 @@ def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str
     place = cache_folder() / "encoders" / digest
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(place.with_suffix(".lock")):
-        if not _is_whole(place):
+        if not is_sound(place):
             shutil.rmtree(place, ignore_errors=True)
             with published(place, {"encoder": what, "digest_of_source": digest}) as scratch:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
@@ -96,13 +96,6 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             "give a folder or hub name with the encoder's full weights"
         )
     return model
-
-
-def _is_whole(place: Path) -> bool:
-    try:
-        return is_complete(place) and bool(verify(place))
-    except ArtifactError:
-        return False
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
