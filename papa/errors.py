@@ -67,6 +67,11 @@ class DamagedError(ArtifactError):
         return f"{self.what}: delete {self.address} and run again"
 
 
+def in_one_line(error: Exception) -> str:
+    """What a library said, in short."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]
+
+
 _MOST = 12
 
 

@@ -20,11 +20,10 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.corpora.limits import in_one_line
 from papa.corpora.local_files import class_names_of, format_of, names_of_classes, read_file
 from papa.corpora.repository import README, Repository, open_repository
 from papa.corpora.table import SourceTable
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.spec import HubSource
 
 _DESCRIPTIONS = ("dataset_infos.json", ".huggingface.yaml")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.errors import DataError
+from papa.errors import DataError, in_one_line
 
 ROW_BYTES = 4 * 1024 * 1024
 ROW_WORDS = 65_536
@@ -38,11 +38,6 @@ def one_sentence(origin: object) -> Iterator[None]:
         raise DataError(
             f"{origin} cannot be read ({in_one_line(error)}): mend the data or set the task's columns to fit it"
         ) from None
-
-
-def in_one_line(error: Exception) -> str:
-    """What a library said, in short."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300]
 
 
 def check_lines(path: Path, *, json: bool) -> None:

@@ -14,9 +14,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from papa.corpora.limits import ROW_BYTES, check_lines, in_one_line, one_sentence
+from papa.corpora.limits import ROW_BYTES, check_lines, one_sentence
 from papa.corpora.table import SourceTable, memory_mapped
-from papa.errors import DataError
+from papa.errors import DataError, in_one_line
 
 FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
 

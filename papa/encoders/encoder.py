@@ -12,8 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
+from papa.encoders.configuration import supported
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
-from papa.encoders.reference import EncoderReference, check_precision, supported
+from papa.encoders.reference import EncoderReference, check_precision
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError, SpecError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from papa.encoders.files import CONFIGURATION, TOKENIZER_FILES, fetch_configuration, fetch_weights, weight_files
-from papa.errors import EncoderError, SpecError
+from papa.errors import EncoderError, SpecError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
 
@@ -60,13 +59,6 @@ class EncoderReference:
         return Path(self.name).name
 
 
-def supported() -> str:
-    """The supported architectures, as a message lists them."""
-    from papa.encoders.supported import FAMILIES
-
-    return ", ".join(kind for family in FAMILIES for kind in family.model_types)
-
-
 def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
 
@@ -108,15 +100,12 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
-    model_type = _model_type(folder)
-    from transformers import AutoConfig
-
+    from papa.encoders.configuration import read_configuration
     from papa.encoders.supported import family_of
 
-    family = family_of(model_type)
-    if family is None:
-        raise EncoderError(f"{what}: architecture '{model_type}' is not supported: use one of {supported()}")
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = read_configuration(folder, what)
+    family = family_of(config.model_type)
+    assert family is not None
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
         if getattr(config, flag, False):
             raise EncoderError(f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}")
@@ -133,7 +122,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
         folder=str(folder),
         digest=f"unknown, of {spec.name}@{revision}",
         tokenizer_digest=sha256_of_json(tokenizer),
-        model_type=model_type,
+        model_type=config.model_type,
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
         width=config.hidden_size,
@@ -185,8 +174,8 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(reference.folder, local_files_only=True, use_fast=True)
-    except (OSError, ValueError, ImportError) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # The libraries believe whatever the files say.
+        reason = in_one_line(error)
         raise EncoderError(
             f"the tokenizer of '{reference.name}' cannot be loaded from {reference.folder}: {reason}"
         ) from None
@@ -222,16 +211,6 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
     if spec.name.startswith("embedded/"):
         raise EncoderError(f"encoder '{spec.name}' is unknown: the embedded one is {EMBEDDED}")
     return fetch_configuration(spec.name, spec.revision, f"encoder '{spec.name}'")
-
-
-def _model_type(folder: Path) -> str:
-    path = folder / "config.json"
-    try:
-        return json.loads(path.read_text()).get("model_type", "unknown")
-    except FileNotFoundError:
-        raise EncoderError(f"{folder} is no encoder: config.json is missing") from None
-    except ValueError:
-        raise EncoderError(f"{path} is damaged: it is not JSON") from None
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:

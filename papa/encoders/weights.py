@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES
-from papa.errors import EncoderError
+from papa.errors import EncoderError, in_one_line
 from papa.storage.artifacts import is_sound, published
 from papa.storage.cache import cache_folder
 
@@ -80,6 +80,11 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             )
         except SafetensorError as error:
             raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
+        except Exception as error:  # transformers believes whatever the files say.
+            raise EncoderError(
+                f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or correct its "
+                f"{CONFIGURATION}"
+            ) from None
     kind = model.config.model_type
     others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if others:
