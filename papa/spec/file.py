@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from papa.errors import SpecError
+from papa.errors import SpecError, in_one_line
 from papa.spec import (
     Columns,
     ConstantsSpec,
@@ -27,6 +27,7 @@ from papa.spec import (
     TaskSpec,
     listed,
 )
+from papa.spec.document import read_yaml
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
@@ -58,15 +59,13 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         SpecError: the file is missing or malformed, a key is unknown or a value impossible.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise SpecError(
             f"there is no study at {path}: give the path of a YAML file, such as studies/demo.yaml"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} cannot be read ({error}): give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file") from None
     if not isinstance(document, dict):
         raise SpecError(
             f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}"
@@ -167,10 +166,7 @@ def _override(document: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError(f"--set {override}: expected KEY=VALUE, such as execution.workers=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SpecError(f"--set {override}: the value is not YAML") from None
+    value = read_yaml(text, f"--set {override[:200]}: the value")
     *parents, last = path.split(".")
     node: Any = document
     for step, key in enumerate(parents):
