@@ -137,6 +137,11 @@ class StudyProgress:
         with self._lock:
             self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
 
+    def damaged(self, name: str, reason: str) -> None:
+        """What a step had made is damaged; it is made again."""
+        with self._lock:
+            self._say("[yellow]↻[/]", f"{name}: made again: {reason}")
+
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""
         with self._lock:

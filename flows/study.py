@@ -33,10 +33,10 @@ from flows.graph import Node
 from flows.processes import FLOW, Process, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
-from papa.errors import PapaError
+from papa.errors import DamagedError, PapaError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from papa.storage.artifacts import ArtifactReference, read_metadata, remove, verify
 from tasks.locks import announced
 from tasks.perform import reason, submit
 from tasks.step import Session
@@ -148,11 +148,15 @@ class _Steps:
             for need in dict.fromkeys(node.needs):
                 self.dependents[need].append(node)
         self.by_key: dict[str, PrefectFuture[Any]] = {}
+        self.keys: dict[Node, str] = {}
         self.states: dict[Node, State[Any]] = {}
         self.running: dict[PrefectFuture[Any], list[Node]] = {}
         self.ended: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
         self.done: dict[Node, ArtifactReference] = {}
         self.failures: dict[str, str] = {}
+        self.begun: set[Node] = set()
+        self.remade: set[str] = set()
+        self.repeated: set[Node] = set()
 
     def run(self) -> dict[Node, ArtifactReference]:
         """Run everything that can run.
@@ -172,15 +176,23 @@ class _Steps:
 
     def _submit(self, nodes: Sequence[Node]) -> None:
         """Submit steps all of whose inputs are done."""
-        for node in nodes:
+        ready = list(nodes)
+        for node in ready:
+            self.begun.add(node)
             try:
                 step = node.step([self.done[need] for need in node.needs])
+                self.keys[node] = step.key
                 future = self.by_key.get(step.key)
                 if future is None:
                     future = submit(step, self.session, [self.states[need] for need in node.needs])
                     self.by_key[step.key] = future
             except PapaError as error:
-                self._fail(node, str(error))
+                again = self._again([node], error)
+                if again is None:
+                    self._fail(node, str(error))
+                else:
+                    # Taken in by the loop.
+                    ready += again
                 continue
             if future not in self.running:
                 self.running[future] = []
@@ -190,8 +202,11 @@ class _Steps:
     def _finish(self, future: PrefectFuture[Any]) -> list[Node]:
         """Take in what a task run found; returns the nodes that can start by it."""
         result, state = future.result(raise_on_failure=False), future.state
-        ready = []
-        for node in self.running.pop(future):
+        nodes, ready = self.running.pop(future), list[Node]()
+        again = self._again(nodes, result)
+        if again is not None:
+            return again
+        for node in nodes:
             if not state.is_completed():
                 self._fail(node, reason(result))
                 continue
@@ -204,9 +219,40 @@ class _Steps:
                     self.progress.warned(node.name, sentence)
             for dependent in self.dependents[node]:
                 self.missing[dependent] -= 1
-                if not self.missing[dependent]:
+                if not self.missing[dependent] and dependent not in self.begun:
                     ready.append(dependent)
         return ready
+
+    def _again(self, nodes: Sequence[Node], error: object) -> list[Node] | None:
+        """Have steps wait, once, until an artifact that they build on and found damaged is made again.
+
+        What lies in the store is looked at before it counts as done; this is for what only the step finds that fetches
+        it, or that was damaged meanwhile.
+
+        Returns:
+            The nodes that can start now; None where it is no such error.
+        """
+        if not isinstance(error, DamagedError) or self.repeated & set(nodes):
+            return None
+        broken: list[Node] = []
+        if error.address not in self.remade:
+            broken = [node for node, one in self.done.items() if one.path == error.address]
+            if not broken:
+                return None
+            self.remade.add(error.address)
+            remove(error.address)
+            for node in broken:
+                self.progress.damaged(node.name, error.what)
+        self.repeated |= set(nodes)
+        again = [*broken, *nodes]
+        forgotten = {self.keys.pop(node) for node in again if node in self.keys}
+        self.by_key = {key: one for key, one in self.by_key.items() if key not in forgotten}
+        for node in again:
+            self.done.pop(node, None)
+        self.begun -= set(again)
+        for node in self.missing.keys() - self.begun:
+            self.missing[node] = sum(need not in self.done for need in set(node.needs))
+        return [node for node in again if not self.missing[node]]
 
     def _fail(self, node: Node, reason: str) -> None:
         self.failures[node.name] = reason

@@ -51,6 +51,27 @@ class ArtifactError(PapaError):
     """A stored artifact is damaged, or was made for something else."""
 
 
+class DamagedError(ArtifactError):
+    """A stored artifact is not what was stored, or is gone; making it again mends it.
+
+    Attributes:
+        what: is wrong with it.
+        address: the artifact's.
+    """
+
+    def __init__(self, what: str, address: str) -> None:
+        super().__init__(what, address)
+        self.what, self.address = what, address
+
+    def __str__(self) -> str:
+        return f"{self.what}: delete {self.address} and run again"
+
+
+def in_one_line(error: Exception) -> str:
+    """What a library said, in short."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]
+
+
 _MOST = 12
 
 

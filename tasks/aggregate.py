@@ -19,7 +19,7 @@ from papa.spec import Order, StudySpec, TaskSpec
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,
-    is_complete,
+    is_sound,
     published,
     read_metadata,
     sha256_of_file,
@@ -82,15 +82,15 @@ class Aggregate(Step):
         folder = store.study(self.study.name)
         return (
             super().is_complete(store)
-            and is_complete(folder)
+            and is_sound(folder)
             and read_metadata(folder)["digest"] == store.reference(self.stage, self.key).digest
         )
 
     def run(self, session: Session, progress: Progress) -> None:
         progress(0, 1)
         folder = self.folder(session.store)
-        # The artifact may be complete while its copy among the studies is not.
-        if not is_complete(folder):
+        # The artifact may be sound while its copy among the studies is not.
+        if not is_sound(folder):
             with published(folder, self.metadata()) as scratch:
                 self.write(scratch)
         with claimed(session.store, f"study-{self.study.name}"):

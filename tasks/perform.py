@@ -43,6 +43,8 @@ def perform(step: Step, session: Session) -> dict[str, str]:
     with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
         # Asked under the lock, as another run may have finished the step since ``submit`` asked.
         if not step.is_complete(session.store):
+            if damage := step.clear(session.store):
+                session.reporter.damaged(step.name, damage.what)
             with session.reporter.running(step.name, step.flops) as progress:
                 step.run(session, progress)
     reference = session.store.reference(step.stage, step.key)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from papa.encoders.reference import EncoderReference
+from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published
@@ -70,6 +71,13 @@ class Step(ABC):
     def is_complete(self, store: Store) -> bool:
         """Whether there is nothing left to do."""
         return store.holds(self.stage, self.key)
+
+    def clear(self, store: Store) -> DamagedError | None:
+        """Remove the step's artifact where it is damaged; returns what was wrong with it."""
+        damage = store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
+        if damage:
+            store.discard(self.stage, self.key)
+        return damage
 
     def metadata(self) -> dict[str, Any]:
         """The provenance that every artifact records."""
@@ -212,6 +220,9 @@ class Reporter(Protocol):
 
     def again(self, name: str, reason: str) -> None:
         """The step ``name`` failed and will be tried again."""
+
+    def damaged(self, name: str, reason: str) -> None:
+        """What the step ``name`` had made is damaged; it is made again."""
 
 
 class Session:

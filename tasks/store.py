@@ -24,11 +24,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError
 from papa.storage.address import Address, store_at
-from papa.storage.artifacts import ArtifactReference, is_complete, metadata_below, reference, sha256_of_json
+from papa.storage.artifacts import (
+    ArtifactReference,
+    inspect,
+    is_complete,
+    metadata_below,
+    reference,
+    remove,
+    sha256_of_json,
+)
 from papa.storage.atomic import MARK
-from papa.storage.metadata import DIGEST
+from papa.storage.metadata import DIGEST, may_be_metadata
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:
@@ -108,11 +116,31 @@ class Store:
 
     def metadata(self, stage: str) -> list[dict[str, Any]]:
         """What every finished artifact of a stage says of itself."""
-        return list(metadata_below(f"{self.artifacts}/{stage}").values())
+        found = metadata_below(f"{self.artifacts}/{stage}").values()
+        return [document for document in found if document.get("stage") == stage]
 
     def holds(self, stage: str, key: str) -> bool:
-        """Whether the step's artifact is complete."""
+        """Whether the step's artifact is there and undamaged."""
+        return self.damage(stage, key) is None
+
+    def is_there(self, stage: str, key: str) -> bool:
+        """Whether something lies where the step's artifact belongs, sound or not."""
         return is_complete(self.folder(stage, key))
+
+    def damage(self, stage: str, key: str) -> DamagedError | None:
+        """What keeps the step's artifact from being used, its absence too; None where it is sound."""
+        address = self.folder(stage, key)
+        try:
+            found = inspect(address)
+        except DamagedError as error:
+            return error
+        if (found.get("stage"), found.get("key")) == (stage, key):
+            return None
+        return DamagedError(f"{address} holds another step's artifact", address)
+
+    def discard(self, stage: str, key: str) -> None:
+        """Remove the step's artifact."""
+        remove(self.folder(stage, key))
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
         """The reference to a step's finished artifact.
@@ -209,8 +237,8 @@ def _shows_a_store(address: str) -> bool:
     """Whether a finished artifact lies where a store keeps it."""
     stages = {file.path.partition("/")[0] for file in store_at(address).files("artifacts")}
     return any(
-        re.fullmatch(KEY, name)
+        re.fullmatch(KEY, name) and may_be_metadata(data)
         for stage in sorted(stages)
         if re.fullmatch(STAGE, stage)
-        for name in metadata_below(f"{address}/artifacts/{stage}")
+        for name, data in store_at(f"{address}/artifacts/{stage}").metadata_below().items()
     )

@@ -64,6 +64,7 @@ class Tokenise(WorkerStep):
             self.folder(context.store),
             shard_rows=context.execution.shard_rows,
             progress=context.progress,
+            provenance=self.metadata(),
         )
 
 

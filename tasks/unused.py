@@ -18,6 +18,7 @@ from papa.storage.address import store_at
 from papa.storage.artifacts import metadata_below
 from papa.storage.atomic import MARK
 from papa.storage.interface import StoredFile
+from papa.storage.metadata import METADATA
 from tasks.store import KEY, STAGE, Store
 
 _RESULTS = ("aggregate", "track")
@@ -30,6 +31,7 @@ _SCRATCH = re.compile(
 _ON_THE_WAY = re.compile(rf".+\.{MARK}")
 _LOCK = re.compile(rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock")
 _KILLED = "left by a run that was killed"
+_DAMAGED = "damaged, or of an older PAPA"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         elif stage == _SHARDS:
             found.unused.append(_unused(address, stage, "an average that was not finished", files))
         elif document is None:
-            found.unused.append(_unused(address, stage, _KILLED, files))
+            damaged = any(file.path == f"{place}/{METADATA}" for file in files)
+            found.unused.append(_unused(address, stage, _DAMAGED if damaged else _KILLED, files))
         elif document["digest"] not in used:
             name = document.get("name") or f"{stage} · {document.get('task', key)}"
             found.unused.append(_unused(address, name, "nothing refers to it", files))

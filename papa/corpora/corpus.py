@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 TOKENISE_VERSION = 2
 """Raised whenever the same rows would give other tokens, slots or labels."""
-STAGES = ("tokenise", "tokenize")
+STAGE = "tokenise"
 """The stage's name in the metadata; before it was spelled as everywhere else it was the second, in corpora as good."""
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
@@ -74,9 +75,9 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
         ArtifactError: it is missing, damaged, something else or of another version.
     """
     metadata = verify(folder)
-    if metadata.get("stage") not in STAGES or metadata.get("version") != TOKENISE_VERSION:
+    if metadata.get("stage") != STAGE or metadata.get("version") != TOKENISE_VERSION:
         raise ArtifactError(
-            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected {STAGES[0]} version "
+            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected {STAGE} version "
             f"{TOKENISE_VERSION}: tokenise the corpus again"
         )
     if CORPUS not in metadata["files"]:
@@ -107,6 +108,7 @@ def tokenise_corpus(
     shard_rows: int,
     rows: TaskRows | None = None,
     progress: Progress = silent,
+    provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
 
@@ -119,6 +121,7 @@ def tokenise_corpus(
         shard_rows: rows per shard.
         rows: those of the task's source, where they were read before.
         progress: called with rows done and rows in all.
+        provenance: what else its metadata say.
 
     Returns:
         ``folder``.
@@ -152,7 +155,8 @@ def tokenise_corpus(
         "shards": writer.shards,
     }
     metadata = {
-        "stage": STAGES[0],
+        **provenance,
+        "stage": STAGE,
         "version": TOKENISE_VERSION,
         "task": task.name,
         "layout": layout.model_dump(),

@@ -23,7 +23,7 @@ import pyarrow.parquet
 from papa.corpora.local_files import class_names_of, format_of, names_of_classes, read_file
 from papa.corpora.repository import README, Repository, open_repository
 from papa.corpora.table import SourceTable
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.spec import HubSource
 
 _DESCRIPTIONS = ("dataset_infos.json", ".huggingface.yaml")
@@ -76,7 +76,7 @@ class HubSplit:
             return None
         footers = [_footer(self.repository, file) for file in self.files]
         schema = footers[0].schema.to_arrow_schema()
-        names = {**self.class_names, **class_names_of(schema)}
+        names = {**self.class_names, **class_names_of(schema, self.origin)}
         rows = sum(footer.num_rows for footer in footers)
         return SourceTable(rows=schema.empty_table(), origin=self.origin, class_names=names), rows
 
@@ -236,4 +236,6 @@ def _footer(repository: Repository, file: str) -> pyarrow.parquet.FileMetaData:
         # A file that is nothing but its end reads like the whole as long as no row is asked for.
         return pa.parquet.read_metadata(io.BytesIO(b"PAR1" + tail[-length:]))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{repository.name}/{file} cannot be read as Parquet ({error}): {_LOCAL}") from None
+        raise DataError(
+            f"{repository.name}/{file} cannot be read as Parquet ({in_one_line(error)}): {_LOCAL}"
+        ) from None

@@ -90,12 +90,22 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
                     f"{side.place(index)} has '{value}' as '{side.column}' where a regression task (metric "
                     "spearman) needs a number: give numbers, or score classes with metric accuracy"
                 )
-    numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = pa.array(map(float, values.to_pylist()), pa.float64())
+    elif not _is_numeric(values.type):
+        raise DataError(
+            f"{side.origin}: column '{side.column}' holds {values.type}, not the numbers of a regression task (metric "
+            "spearman): set the task's columns to fit it"
+        )
+    with np.errstate(over="ignore"):
+        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        place = side.place(int(bad[0]))
-        raise DataError(f"{place} has no finite number as '{side.column}': complete the row or remove it")
-    return numbers.astype(np.float32)
+        place, value = side.place(int(bad[0])), values[int(bad[0])]
+        raise DataError(
+            f"{place} has {value} as '{side.column}', which is no finite number in float32: complete the row, scale "
+            "the labels or remove it"
+        )
+    return numbers
 
 
 def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
@@ -110,7 +120,7 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
             place = side.place(values.index("").as_py())
             raise DataError(f"{place} has no '{side.column}' (it is empty): complete the row or remove it")
         named = declared is not None and set(distinct) <= set(declared)
-        return values if named or not all(_is_integer(value) for value in distinct) else values.cast(pa.int64())
+        return values if named or not all(_is_integer(value) for value in distinct) else _integers(side, values)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
@@ -123,10 +133,24 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
         raise DataError(
             f"{side.origin}: column '{side.column}' holds {values.type}, not labels: give integers or strings"
         )
-    integers = values.cast(pa.int64())
+    integers = _integers(side, values)
     if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
         raise DataError(f"{side.origin}: every '{side.column}' is -1: {_HIDDEN}")
     return integers
+
+
+def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{side.origin}: column '{side.column}' holds a number beyond 64 bits ({error}): number the classes from "
+            "0, or name them"
+        ) from None
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
@@ -162,7 +186,7 @@ def _kind(integers: bool) -> str:
 
 
 def _is_integer(value: str) -> bool:
-    return value.strip().removeprefix("-").isdecimal()
+    return re.fullmatch(r"-?[0-9]+", value.strip()) is not None
 
 
 def _is_number(value: str) -> bool:
@@ -170,7 +194,7 @@ def _is_number(value: str) -> bool:
         float(value)
     except ValueError:
         return False
-    return True
+    return value.isascii() and "_" not in value
 
 
 _TAG = re.compile(r"O|([BI])-(.+)")

@@ -14,8 +14,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from papa.corpora.limits import ROW_BYTES, check_lines, one_sentence
 from papa.corpora.table import SourceTable, memory_mapped
-from papa.errors import DataError
+from papa.errors import DataError, in_one_line
 
 FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
 
@@ -33,7 +34,7 @@ _FORMATS: dict[str, FileFormat] = {
     ".iob": "conll",
 }
 _BLOCK = 64 * 1024 * 1024
-"""Bytes parsed at once where the whole file has to be; no single row may be longer."""
+"""Bytes parsed at once where the whole file has to be."""
 _SMALL_BLOCK = 256 * 1024
 """Bytes parsed at once, as a rule."""
 _BATCH_ROWS = 32_768
@@ -75,8 +76,11 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         "text": lambda: _text(path),
         "conll": lambda: _conll(path),
     }
-    table = readers[chosen]()
-    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema))
+    with one_sentence(path):
+        if chosen != "parquet":
+            check_lines(path, json=chosen == "jsonl")
+        table = readers[chosen]()
+    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema, path))
 
 
 def format_of(path: PurePath) -> FileFormat | None:
@@ -135,24 +139,37 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
         if not isinstance(value, dict):
             kind = type(value).__name__
             return f"{path}: line {number} holds a {kind}, not an object: write one JSON object a line"
-    return f"{path}: its lines do not fit one another ({error}): give each column one type in all rows"
+    return f"{path}: its lines do not fit one another ({in_one_line(error)}): give each column one type in all rows"
 
 
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
-    read = pa.csv.ReadOptions(use_threads=False, block_size=_SMALL_BLOCK, autogenerate_column_names=not header)
+    try:
+        return _streamed(path, delimiter, header=header, block=_SMALL_BLOCK)
+    except pa.ArrowInvalid:
+        # A row may be longer than a block; or the file is damaged.
+        return _streamed_whole(path, delimiter, header=header)
+
+
+def _streamed_whole(path: Path, delimiter: str, *, header: bool) -> pa.Table:
+    kind = "csv" if delimiter == "," else "tsv"
+    try:
+        return _streamed(path, delimiter, header=header, block=2 * ROW_BYTES)
+    except pa.ArrowInvalid as error:
+        # Arrow asks for a larger block.
+        reason = f"a row has more than {ROW_BYTES:,} bytes" if "straddl" in str(error) else in_one_line(error)
+        raise DataError(f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format") from None
+
+
+def _streamed(path: Path, delimiter: str, *, header: bool, block: int) -> pa.Table:
+    read = pa.csv.ReadOptions(use_threads=False, block_size=block, autogenerate_column_names=not header)
     quoted = delimiter == ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
-    try:
-        with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
-            names = reader.schema.names
-        convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        streamed = {"read_options": read, "parse_options": parse, "convert_options": convert, "memory_pool": _POOL}
-        with pa.csv.open_csv(path, **streamed) as reader:
-            table = memory_mapped(reader, reader.schema)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"{path} cannot be read as {'csv' if quoted else 'tsv'} ({error}): mend the file or set source.format"
-        ) from None
+    with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
+        names = reader.schema.names
+    convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    streamed = {"read_options": read, "parse_options": parse, "convert_options": convert, "memory_pool": _POOL}
+    with pa.csv.open_csv(path, **streamed) as reader:
+        table = memory_mapped(reader, reader.schema)
     return table if header else table.rename_columns([str(index) for index in range(table.num_columns)])
 
 
@@ -164,7 +181,9 @@ def _parquet(path: Path) -> pa.Table:
         table = pa.parquet.read_table(path)
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} cannot be read as Parquet ({error}): mend the file or set source.format") from None
+        raise DataError(
+            f"{path} cannot be read as Parquet ({in_one_line(error)}): mend the file or set source.format"
+        ) from None
     return table
 
 
@@ -218,13 +237,23 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"{path} is not UTF-8 (byte {error.start}): convert it") from None
 
 
-def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """The class names that the ``datasets`` library leaves in the files it writes."""
+def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ...]]:
+    """The class names that the ``datasets`` library leaves in the files it writes.
+
+    Raises:
+        DataError: what it left cannot be read.
+    """
     if b"huggingface" not in (schema.metadata or {}):
         return {}
     from datasets import Features
 
-    return names_of_classes(Features.from_arrow_schema(schema))
+    try:
+        return names_of_classes(Features.from_arrow_schema(schema))
+    except Exception as error:  # It believes whatever the file says.
+        raise DataError(
+            f"{origin}: what the datasets library left in it of its columns is damaged ({type(error).__name__}): "
+            "write the file again"
+        ) from None
 
 
 def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:

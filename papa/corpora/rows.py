@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from papa.corpora.labels import LabelColumn, split_warnings, to_classes, to_iob2, to_numbers
+from papa.corpora.limits import check_texts, check_words
 from papa.corpora.sources import Split, read_source
 from papa.corpora.table import SourceTable, take_rows
 from papa.errors import DataError
@@ -136,7 +137,7 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     notes: dict[str, Any] = {}
     words, sides = [], []
     for name, source in (("train", train), ("validation", validation)):
-        row_words = _lists(source, columns.words).cast(pa.large_list(pa.large_string()))
+        row_words = _word_lists(source, columns.words)
         row_tags = _lists(source, columns.label)
         counts = pc.list_value_length(row_words).to_numpy()
         tag_counts = pc.list_value_length(row_tags).to_numpy()
@@ -207,7 +208,9 @@ def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it")
-    return column.cast(kind)
+    texts = column.cast(kind)
+    check_texts(texts, source.origin, name)
+    return texts
 
 
 def _lists(source: SourceTable, name: str) -> pa.Array:
@@ -217,10 +220,22 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
             f"{source.origin}: column '{name}' holds {column.type}, not one list a row: a task of kind "
             "'words' needs a list of words and a list of labels in each row"
         )
+    check_words(column, source.origin, name)
     if column.flatten().null_count:
         row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
         raise DataError(f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove it")
     return column
+
+
+def _word_lists(source: SourceTable, name: str) -> pa.Array:
+    column = _lists(source, name)
+    kind = column.type.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(
+            f"{source.origin}: column '{name}' holds {column.type}, not lists of words: set the task's columns to fit "
+            "it"
+        )
+    return column.cast(pa.large_list(pa.large_string()))
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

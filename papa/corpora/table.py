@@ -38,6 +38,8 @@ class SourceTable:
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to fit it")
+        if (times := self.rows.column_names.count(name)) > 1:
+            raise DataError(f"{self.origin} has {times} columns named '{name}': rename all but one")
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
+from papa.encoders.configuration import supported
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.linear import FrozenLinear, FrozenLinears
 from papa.encoders.precision import check_precision
-from papa.encoders.reference import EncoderReference, supported
+from papa.encoders.reference import EncoderReference
 from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model

@@ -38,6 +38,28 @@ WEIGHT_CHOICES = (
 adapters, other precisions or other frameworks' weights."""
 
 
+def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
+    """What an encoder's config.json holds; nothing in it is checked.
+
+    Args:
+        folder: with the encoder's files.
+        what: the encoder, for messages.
+
+    Raises:
+        EncoderError: the file is missing, or holds no mapping.
+    """
+    path = folder / CONFIGURATION
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EncoderError(f"{what}: {folder} is no encoder: {CONFIGURATION} is missing") from None
+    except (ValueError, RecursionError):
+        raise EncoderError(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(document, dict):
+        raise EncoderError(f"{path} is damaged: it holds a {type(document).__name__}, not a mapping")
+    return document
+
+
 @dataclass(frozen=True)
 class WeightFiles:
     """The files that hold an encoder's weights: one, or its shards.

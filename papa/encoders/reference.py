@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,10 +18,11 @@ from papa.encoders.files import (
     converted_folder,
     fetch_configuration,
     fetch_weights,
+    read_configuration_file,
     weight_files,
 )
 from papa.encoders.known import known
-from papa.errors import EncoderError
+from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, sha256_of_json
 from papa.storage.remembered import digest_by_status
@@ -68,13 +68,6 @@ class EncoderReference:
     def display(self) -> str:
         """The name in tables and plots."""
         return Path(self.name).name
-
-
-def supported() -> str:
-    """The supported architectures, as a message lists them."""
-    from papa.encoders.supported import FAMILIES
-
-    return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
 
 def resolve_encoder(
@@ -133,9 +126,9 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
-    model_type = _model_type(folder)
+    read_configuration_file(folder, what)
     content = {"configuration": sha256_of_file(folder / CONFIGURATION)}
-    shape = known("supported encoder", content, partial(_shape, folder, model_type, what))
+    shape = known("supported encoder", content, partial(_shape, folder, what))
     tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
     if not tokenizer:
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
@@ -146,22 +139,19 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
         folder=str(folder),
         digest=f"unknown, of {spec.name}@{revision}",
         tokenizer_digest=sha256_of_json(tokenizer),
-        model_type=model_type,
         precision=precision,
         **shape,
     )
 
 
-def _shape(folder: Path, model_type: str, what: str) -> dict[str, int]:
-    """L, H, d and positions, as ``EncoderReference`` names them; raises EncoderError for what is not supported."""
-    from transformers import AutoConfig
-
+def _shape(folder: Path, what: str) -> dict[str, Any]:
+    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported."""
+    from papa.encoders.configuration import read_configuration, supported
     from papa.encoders.supported import family_of
 
-    family = family_of(model_type)
-    if family is None:
-        raise EncoderError(f"{what}: architecture '{model_type}' is not supported: use one of {supported()}")
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = read_configuration(folder, what)
+    family = family_of(config.model_type)
+    assert family is not None
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
         if getattr(config, flag, False):
             raise EncoderError(f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}")
@@ -169,6 +159,7 @@ def _shape(folder: Path, model_type: str, what: str) -> dict[str, int]:
     if reason is not None:
         raise EncoderError(f"{what} is not supported: {reason}")
     return {
+        "model_type": config.model_type,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "width": config.hidden_size,
@@ -206,8 +197,8 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(reference.folder, local_files_only=True, use_fast=True)
-    except (OSError, ValueError, ImportError) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # The libraries believe whatever the files say.
+        reason = in_one_line(error)
         raise EncoderError(
             f"the tokenizer of '{reference.name}' cannot be loaded from {reference.folder}: {reason}"
         ) from None
@@ -243,16 +234,6 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
     if spec.name.startswith("embedded/"):
         raise EncoderError(f"encoder '{spec.name}' is unknown: the embedded one is {EMBEDDED}")
     return fetch_configuration(spec.name, spec.revision, f"encoder '{spec.name}'")
-
-
-def _model_type(folder: Path) -> str:
-    path = folder / "config.json"
-    try:
-        return json.loads(path.read_text()).get("model_type", "unknown")
-    except FileNotFoundError:
-        raise EncoderError(f"{folder} is no encoder: config.json is missing") from None
-    except ValueError:
-        raise EncoderError(f"{path} is damaged: it is not JSON") from None
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:

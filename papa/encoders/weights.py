@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES, converted_folder
-from papa.errors import ArtifactError, EncoderError
-from papa.storage.artifacts import is_complete, published, verify
+from papa.errors import EncoderError, in_one_line
+from papa.storage.artifacts import is_sound, published
 
 
 def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:
@@ -41,7 +41,7 @@ def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str
     place = converted_folder(digest)
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(place.with_suffix(".lock")):
-        if not _is_whole(place):
+        if not is_sound(place):
             shutil.rmtree(place, ignore_errors=True)
             with published(place, {"encoder": what, "digest_of_source": digest}) as scratch:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
@@ -79,6 +79,11 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             )
         except SafetensorError as error:
             raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
+        except Exception as error:  # transformers believes whatever the files say.
+            raise EncoderError(
+                f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or correct its "
+                f"{CONFIGURATION}"
+            ) from None
     kind = model.config.model_type
     others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if others:
@@ -95,13 +100,6 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             "give a folder or hub name with the encoder's full weights"
         )
     return model
-
-
-def _is_whole(place: Path) -> bool:
-    try:
-        return is_complete(place) and bool(verify(place))
-    except ArtifactError:
-        return False
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:

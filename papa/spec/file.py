@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from papa.errors import SpecError, meant
+from papa.errors import SpecError, in_one_line, meant
 from papa.spec import StudySpec, listed
+from papa.spec.document import read_yaml
 from papa.spec.messages import AS_THE_AUTHORS_RAN, first_problem
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
@@ -45,16 +46,14 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         SpecError: the file is missing or malformed, a key is unknown or a value impossible.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise SpecError(
             f"there is no study at {path}{meant(path.stem, _studies_in(path.parent))}: "
             "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} cannot be read ({error}): give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file") from None
     if not isinstance(document, dict):
         raise SpecError(
             f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}; "
@@ -164,11 +163,8 @@ def override(document: dict[str, Any], setting: str) -> None:
     """
     path, equals, text = setting.partition("=")
     if not equals or not path:
-        raise SpecError(f"--set {setting}: expected KEY=VALUE, such as execution.workers=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SpecError(f"--set {setting}: the value is not YAML") from None
+        raise SpecError(f"--set {setting[:200]}: expected KEY=VALUE, such as execution.workers=2")
+    value = read_yaml(text, f"--set {setting[:200]}: the value")
     *parents, last = path.split(".")
     node: Any = document
     for step, key in enumerate(parents):

@@ -17,8 +17,10 @@ from papa.attention.controls import CONTROLS
 from papa.ranking.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 TaskKind = Literal["text", "pair", "words", "mlm"]
 Metric = Literal[
@@ -113,11 +115,11 @@ class Columns(Frozen):
 class ProbeSpec(Frozen):
     """How the probe is trained: AdamW at a constant rate (paper, Section 3.3 and App. B)."""
 
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: Rate
     batch_size: Positive
     epochs: Positive
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    adam_epsilon: Rate = 1e-8
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
     encoder_dropout: bool = False
@@ -141,14 +143,14 @@ class TaskSpec(Frozen):
     metric: Metric
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
-    slots: Annotated[int, Field(ge=4, multiple_of=2)]
+    slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
     probe: ProbeSpec
     train_rows: Positive | None = None
     """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
     validation_rows: Positive | None = None
     """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their order."""
-    sample_seed: int = 0
-    mask_seed: int = 0
+    sample_seed: Seed = 0
+    mask_seed: Seed = 0
     """Which tokens a masked language model must restore."""
 
     @model_validator(mode="after")
@@ -225,11 +227,11 @@ class RankingSpec(Frozen):
     """None takes the task's ``probe.epochs``, as the authors did."""
     until_stable: bool = False
     """Stop early, once an epoch has not changed the sets of constant heads at the study's fractions."""
-    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
-    seed: int = 0
+    seed: Seed = 0
     """What the probe's start, the sample and random head orders are drawn from."""
 
     def epochs_on(self, task: TaskSpec) -> int:
@@ -275,7 +277,7 @@ class StudySpec(Frozen):
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first or random."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; 1 is the original, against which every drop is measured."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
     """One probe each; intervals need two or more."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()

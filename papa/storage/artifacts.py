@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError, DamagedError, PapaError
 from papa.storage.address import Address, store_at
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
 
@@ -27,7 +27,9 @@ __all__ = [
     "borrowed",
     "complete_below",
     "fetched",
+    "inspect",
     "is_complete",
+    "is_sound",
     "metadata_below",
     "published",
     "read_metadata",
@@ -100,6 +102,24 @@ def read_metadata(address: Address) -> dict[str, Any]:
         ArtifactError: there is no artifact, or its metadata is damaged.
     """
     return parse_metadata(store_at(address).read(METADATA), address)
+
+
+def inspect(address: Address) -> dict[str, Any]:
+    """The metadata of the artifact at ``address``, after a look at all of it that needs no fetching.
+
+    Raises:
+        DamagedError: there is none, or it is not what was stored.
+    """
+    return store_at(address).inspect()
+
+
+def is_sound(address: Address) -> bool:
+    """Whether the artifact at ``address`` is there and, as far as can be told without fetching it, undamaged."""
+    try:
+        inspect(address)
+    except DamagedError:
+        return False
+    return True
 
 
 def reference(address: Address) -> ArtifactReference:

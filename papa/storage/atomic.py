@@ -29,11 +29,28 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk: a rename may get there before them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_below(folder: Path) -> None:
+    """Likewise for all that lies in a folder, and the folder."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file beside ``path`` and rename it into place; an error leaves what was there."""
     scratch = aside(path)
     try:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        sync(scratch)
         scratch.replace(path)
+        sync(path.parent)
     finally:
         scratch.unlink(missing_ok=True)

@@ -104,6 +104,10 @@ class ArtifactStore(ABC):
         """
 
     @abstractmethod
+    def inspect(self) -> dict[str, Any]:
+        """The artifact's metadata, after a look at all of it that needs no fetching."""
+
+    @abstractmethod
     def fetch(self, digest: str | None) -> Path:
         """The artifact's folder on this machine, kept there.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import ArtifactError
-from papa.storage.atomic import MARK, aside, scratch_beside, write_atomically
+from papa.storage.atomic import MARK, aside, scratch_beside, sync, sync_below, write_atomically
 from papa.storage.interface import ArtifactStore, StoredFile
 from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes
 
@@ -91,11 +91,18 @@ class LocalStore(ArtifactStore):
 
     def publish(self, scratch: Path, metadata: Mapping[str, Any]) -> None:
         (scratch / METADATA).write_bytes(metadata_bytes(metadata))
+        sync_below(scratch)
         try:
             scratch.rename(self.machine_folder)
         except OSError:
             if self.read(METADATA) is None:
-                raise
+                # What lies there without metadata is no artifact.
+                self.remove()
+                scratch.rename(self.machine_folder)
+        sync(self.machine_folder.parent)
+
+    def inspect(self) -> dict[str, Any]:
+        return check_files(self.machine_folder, self.address)
 
     def fetch(self, digest: str | None) -> Path:
         """The folder itself, unchecked."""

@@ -1,4 +1,4 @@
-"""What an artifact says of itself: the digests of its files, checked before anything in it is believed.
+"""What an artifact says of itself: the digests of its files and of what it says, checked before anything is believed.
 
 Whoever may write to a shared store writes what every machine reads, and the names in it become paths there.
 """
@@ -13,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError
 
 METADATA = "metadata.json"
 DIGEST = r"[0-9a-f]{64}"
+_OWN = "metadata_digest"
 
 
 def sha256_of_file(path: Path) -> str:
@@ -32,13 +33,20 @@ def sha256_of_json(value: object) -> str:
 
 
 def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with the digests of every file in ``folder``."""
+    """The metadata with the digests of every file in ``folder``, and of all that they say."""
     files = {
         path.relative_to(folder).as_posix(): sha256_of_file(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    return {**metadata, "files": files, "digest": sha256_of_json(files)}
+    return signed({**metadata, "files": files, "digest": sha256_of_json(files)})
+
+
+def signed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with a digest over all that it says."""
+    # As JSON reads it back: keys are strings there.
+    content = json.loads(json.dumps({name: value for name, value in document.items() if name != _OWN}))
+    return {**content, _OWN: sha256_of_json(content)}
 
 
 def metadata_bytes(document: Mapping[str, Any]) -> bytes:
@@ -57,21 +65,30 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
         A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and ``digest``, theirs.
 
     Raises:
-        ArtifactError: there is none, or it is anything else.
+        DamagedError: there is none, it is anything else, or not what was stored.
     """
     if data is None:
-        raise ArtifactError(
-            f"{address} holds no complete artifact ({METADATA} is missing): rerun the stage that makes it"
-        )
+        raise DamagedError(f"{address} holds no complete artifact ({METADATA} is missing)", str(address))
     try:
         document = json.loads(data)
+        fault = _fault(document) or _unsigned(document)
     except (ValueError, RecursionError):
-        fault: str | None = "not JSON"
-    else:
-        fault = _fault(document)
+        fault = "not JSON"
     if fault:
-        raise ArtifactError(f"{address}/{METADATA} is damaged ({fault}): delete {address} and run again")
+        raise _damaged(f"{METADATA} is damaged ({fault})", address)
     return document
+
+
+def may_be_metadata(data: bytes) -> bool:
+    """Whether this is metadata of an artifact, of this version of PAPA or of an older one."""
+    try:
+        return _fault(json.loads(data)) is None
+    except (ValueError, RecursionError):
+        return False
+
+
+def _damaged(what: str, address: object) -> DamagedError:
+    return DamagedError(f"{address}/{what}", str(address))
 
 
 def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> dict[str, Any]:
@@ -83,25 +100,26 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
         needed: files that the metadata must name.
 
     Raises:
-        ArtifactError: there are no metadata, or a file is missing or its bytes changed.
+        DamagedError: there are no metadata, or a file is missing or its bytes changed.
+        ArtifactError: a file cannot be read.
     """
     data = None
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         data = (folder / METADATA).read_bytes()
     metadata = parse_metadata(data, address)
     for name in needed:
         if name not in metadata["files"]:
-            raise ArtifactError(f"{address}/{METADATA} names no {name}: delete {address} and run again")
+            raise _damaged(f"{METADATA} names no {name}", address)
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():
-            raise ArtifactError(f"{address}/{name} is missing from its artifact: delete {address} and run again")
-        found = sha256_of_file(path)
+            raise _damaged(f"{name} is missing from its artifact", address)
+        try:
+            found = sha256_of_file(path)
+        except OSError as error:
+            raise ArtifactError(f"{address}/{name} cannot be read ({error.strerror}): check its rights") from None
         if found != expected:
-            raise ArtifactError(
-                f"{address}/{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]}): "
-                f"delete {address} and run again"
-            )
+            raise _damaged(f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address)
     return metadata
 
 
@@ -120,6 +138,12 @@ def _fault(document: object) -> str | None:
     if document.get("digest") != sha256_of_json(files):
         return "'digest' is not that of 'files'"
     return None
+
+
+def _unsigned(document: Mapping[str, Any]) -> str | None:
+    if _OWN not in document:
+        return f"no '{_OWN}': it is of an older PAPA"
+    return None if document[_OWN] == signed(document)[_OWN] else f"'{_OWN}' is not that of what it says"
 
 
 def _is_plain(name: str) -> bool:

@@ -25,10 +25,11 @@ from typing import Any
 from filelock import FileLock
 from fsspec import AbstractFileSystem
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError
 from papa.storage.cache import cache_folder, copies_of, copy_of, local_name, scratch_folder
 from papa.storage.filesystem import filesystem, put_new, read, storage_errors, within, without_bucket
 from papa.storage.interface import ArtifactStore, StoredFile
+from papa.storage.local import LocalStore
 from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes, parse_metadata
 
 _ANSWER_SECONDS = 15.0
@@ -121,14 +122,19 @@ class RemoteStore(ArtifactStore):
             with self._opened() as (files, root), suppress(FileNotFoundError):
                 files.rm(f"{root}/{digest}", recursive=True)
 
+    def inspect(self) -> dict[str, Any]:
+        """The metadata alone; data are checked when they are fetched."""
+        return parse_metadata(self.read(METADATA), self.address)
+
     def fetch(self, digest: str | None) -> Path:
-        """A copy of this content, downloaded and checked once a machine."""
-        copy = copy_of(self.address, digest or self._metadata()["digest"])
-        if not (copy / METADATA).is_file():
+        """A copy of this content, downloaded once a machine, and again where the copy is damaged."""
+        copy = copy_of(self.address, digest or self.inspect()["digest"])
+        if not _is_whole(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(copy.with_suffix(".lock")):
-                if not (copy / METADATA).is_file():
+                if not _is_whole(copy):
                     with self._downloaded(digest) as scratch:
+                        LocalStore(str(copy)).remove()
                         scratch.rename(copy)
         return copy
 
@@ -140,7 +146,7 @@ class RemoteStore(ArtifactStore):
     @contextmanager
     def _downloaded(self, expected: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
         """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
-        metadata = self._metadata()
+        metadata = self.inspect()
         names, digest = list(metadata["files"]), metadata["digest"]
         if expected is not None and digest != expected:
             raise ArtifactError(
@@ -153,16 +159,13 @@ class RemoteStore(ArtifactStore):
                 except FileNotFoundError as error:
                     if without_bucket(error):
                         raise
-                    raise ArtifactError(
-                        f"{self.address} is damaged ({METADATA} is there, a file under {digest[:12]}… is missing): "
-                        f"delete {self.address} and run again"
+                    raise DamagedError(
+                        f"{self.address} is damaged ({METADATA} is there, a file under {digest[:12]}… is missing)",
+                        self.address,
                     ) from None
             (scratch / METADATA).write_bytes(metadata_bytes(metadata))
             check_files(scratch, self.address, needed)
             yield scratch
-
-    def _metadata(self) -> dict[str, Any]:
-        return parse_metadata(self.read(METADATA), self.address)
 
     def remove(self) -> None:
         """Remove the metadata first, so that nobody takes it for complete, then all data and this machine's copies."""
@@ -171,6 +174,14 @@ class RemoteStore(ArtifactStore):
                 with suppress(FileNotFoundError):
                     files.rm(path, recursive=True)
         shutil.rmtree(copies_of(self.address), ignore_errors=True)
+
+
+def _is_whole(copy: Path) -> bool:
+    try:
+        check_files(copy, copy)
+    except DamagedError:
+        return False
+    return True
 
 
 def _modified(entry: Mapping[str, Any]) -> float:

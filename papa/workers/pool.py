@@ -203,7 +203,7 @@ class WorkerPool:
             return ray.get(pending)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, PapaError):
-                raise type(error.cause)(str(error.cause)) from None
+                raise error.cause from None
             raise
 
     def _started(self) -> FreeWorkers:

@@ -100,7 +100,7 @@ def test_numbers_to_predict(make_task: Make) -> None:
     ("labels", "message"),
     [
         (["1.5", "high"], "row 2 has 'high' as 'label' where a regression task"),
-        (["1.5", "nan"], "row 2 has no finite number as 'label'"),
+        (["1.5", "nan"], "row 2 has nan as 'label', which is no finite number"),
     ],
 )
 def test_classes_are_no_numbers(make_task: Make, labels: list[str], message: str) -> None:

@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Store:
     """A store with one artifact that nothing refers to."""
     store = Store(tmp_path / "store")
     store.make()
-    with published(store.folder("probe", KEY), {"stage": "probe", "name": "probe · [nobody's]"}) as scratch:
+    with published(store.folder("probe", KEY), {"stage": "probe", "key": KEY, "name": "probe · [nobody's]"}) as scratch:
         (scratch / "scores.json").write_text("{}")
     return store
 

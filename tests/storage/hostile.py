@@ -13,7 +13,7 @@ import pytest
 
 from papa.errors import ArtifactError
 from papa.storage.artifacts import borrowed, fetched, metadata_below, read_metadata, verify
-from papa.storage.metadata import sha256_of_json
+from papa.storage.metadata import sha256_of_json, signed
 from tests.storage.files import in_cache, put
 from tests.storage.laws import StoreLaws
 from tests.storage.uri_laws import UriLaws
@@ -44,7 +44,7 @@ CONTENTS = [b"evil", SECRET.encode()]
 def document(name: str, content: bytes) -> bytes:
     """Metadata that fit the data in every respect but the file's name."""
     files = {name: sha256(content).hexdigest()}
-    return json.dumps({"stage": "test", "files": files, "digest": sha256_of_json(files)}).encode()
+    return json.dumps(signed({"stage": "test", "files": files, "digest": sha256_of_json(files)})).encode()
 
 
 def borrow(address: str) -> Path:
@@ -100,6 +100,10 @@ class HostileLaws(StoreLaws):
             (without("digest"), "'digest' is not that of 'files'"),
             (lambda sound: {**sound, "digest": "../../../escaped"}, "'digest' is not that of 'files'"),
             (lambda sound: {**sound, "digest": "0" * 64}, "'digest' is not that of 'files'"),
+            (lambda sound: {**sound, "stage": "tesu"}, "'metadata_digest' is not that of what it says"),
+            (lambda sound: {**sound, "more": 1}, "'metadata_digest' is not that of what it says"),
+            (without("stage"), "'metadata_digest' is not that of what it says"),
+            (without("metadata_digest"), "no 'metadata_digest': it is of an older PAPA"),
         ],
     )
     def test_what_is_no_metadata_is_one_sentence(

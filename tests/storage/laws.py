@@ -113,7 +113,7 @@ class StoreLaws:
         assert not is_complete(f"{place}/a")
         assert complete_below(place) == []
         for read in (read_metadata, reference, verify, lambda address: borrowed(address).__enter__()):
-            with pytest.raises(ArtifactError, match=rf"{place}/a holds no complete artifact .*rerun the stage"):
+            with pytest.raises(ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"):
                 read(f"{place}/a")
 
     def test_damage_is_found(self, place: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from papa.corpora.corpus import CORPUS, TOKENISE_VERSION, load_corpus
 from papa.errors import ArtifactError
-from papa.storage.metadata import sha256_of_file, sha256_of_json
+from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
 
 
 @pytest.mark.parametrize("file", ["../outside/secret.txt", "train-00001.arrow"])
@@ -24,8 +24,8 @@ def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, fi
         held = {"kind": "text", "slots": 8, "pad_token_id": 0, "label_names": None, "shards": shards}
         (folder / CORPUS).write_text(json.dumps(held))
         files = {name: sha256_of_file(folder / name) for name in covered}
-        metadata = {"stage": "tokenize", "version": TOKENISE_VERSION, "files": files, "digest": sha256_of_json(files)}
-        (folder / "metadata.json").write_text(json.dumps(metadata))
+        metadata = {"stage": "tokenise", "version": TOKENISE_VERSION, "files": files, "digest": sha256_of_json(files)}
+        (folder / "metadata.json").write_text(json.dumps(signed(metadata)))
 
     name_shards("train-00000.arrow")
     assert load_corpus(folder).split("train").shards == (folder / "train-00000.arrow",)

@@ -67,11 +67,18 @@ def test_metadata_that_are_not_papas_make_no_store(store: Store) -> None:
 def test_a_store_of_the_version_before_is_taken_over(store: Store) -> None:
     """It has no marker, but finished artifacts where a store keeps them."""
     finish_a_step(store)
+    path = f"artifacts/probe/{KEY}/metadata.json"
+    data = store.backend.read(path)
+    assert data is not None
+    document = json.loads(data)
+    put(store, path, json.dumps({name: document[name] for name in ("stage", "files", "digest")}).encode())
     put(store, "notes.txt")
     assert not is_marked(store.address)
     store.make()
     assert is_marked(store.address)
-    assert store.holds("probe", KEY)
+    damage = store.damage("probe", KEY)
+    assert damage is not None
+    assert "of an older PAPA" in str(damage)
 
 
 def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:

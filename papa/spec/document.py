@@ -1,0 +1,76 @@
+"""YAML that a person wrote, or somebody else did: read within limits, and every fault is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from papa.errors import SpecError, in_one_line
+
+_MOST_CHARACTERS = 1_000_000
+_MOST_VALUES = 50_000
+_MOST_DEPTH = 20
+
+
+def read_yaml(text: str, origin: str) -> Any:
+    """The value that YAML describes.
+
+    Args:
+        text: the YAML.
+        origin: where it is from, for messages.
+
+    Raises:
+        SpecError: it is not YAML, a key is given twice, or it is too large or too deep, its aliases written out.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise SpecError(
+            f"{origin} has {len(text):,} characters, at most {_MOST_CHARACTERS:,} are read: make it shorter"
+        )
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check(node, origin, {}, ())
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
+    except RecursionError:
+        raise SpecError(f"{origin} is nested too deeply, at most {_MOST_DEPTH} levels are read: flatten it") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SpecError(f"{origin} holds a value that cannot be read ({in_one_line(error)}): correct it") from None
+
+
+def _check(node: yaml.Node, origin: str, sizes: dict[int, int], above: tuple[int, ...]) -> int:
+    """How many values a node holds, its aliases written out; each anchor is counted once and remembered."""
+    if id(node) in sizes:
+        return sizes[id(node)]
+    line = node.start_mark.line + 1
+    if id(node) in above:
+        raise SpecError(f"{origin}: line {line} holds an alias of itself: write the value out")
+    if len(above) > _MOST_DEPTH:
+        raise SpecError(f"{origin}: line {line} is nested more than {_MOST_DEPTH} deep: flatten it")
+    inside = (*above, id(node))
+    size = 1
+    if isinstance(node, yaml.SequenceNode):
+        size += sum(_check(item, origin, sizes, inside) for item in node.value)
+    elif isinstance(node, yaml.MappingNode):
+        keys: set[Hashable] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    where = f"{origin}: line {key.start_mark.line + 1}"
+                    raise SpecError(f"{where} gives '{key.value[:60]}' a second time: remove one of them")
+                keys.add(key.value)
+            size += _check(key, origin, sizes, inside) + _check(value, origin, sizes, inside)
+    if size > _MOST_VALUES:
+        raise SpecError(
+            f"{origin}: line {line} holds more than {_MOST_VALUES:,} values, its aliases written out: make it smaller"
+        )
+    sizes[id(node)] = size
+    return size
