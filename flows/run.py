@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from flows.check import Checked
 from flows.progress import StudyProgress
 from flows.server import OwnServer, check_server
 from flows.startup import ready_study
+from papa.imports import uncollected
 from tasks.mlflow_client import tracking_address, without_password
 from tasks.store import Store
 
@@ -38,7 +40,7 @@ def run_checked(
     """
     errors = Console(stderr=True)
     with ExitStack() as stack:
-        with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
+        with uncollected(), errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
             if not server:
                 check_server()
             try:
@@ -46,6 +48,9 @@ def run_checked(
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
                 )
+                # For the end: while the server starts, there is time for it.
+                import pandas  # noqa: F401
+
                 from flows.study import study_flow
             finally:
                 # A server that ends while it makes its tables leaves a database that none can use.
@@ -59,6 +64,8 @@ def run_checked(
             ray_address=ray_address,
         )
     _show_results(store, checked.inputs.study.name, Console())
+    # As the process ends, there is nothing to look through for garbage.
+    gc.freeze()
 
 
 def _show_results(store: Store, study: str, console: Console) -> None:
