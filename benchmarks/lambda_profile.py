@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.setting import Setting, encoder, setting
+from benchmarks.setting import TITLES, Setting, encoder, setting
 from benchmarks.stages import average
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
@@ -73,7 +73,7 @@ def main(precision: Precision = "float32") -> None:
         epochs = [epoch_by_kind(at, on, constants) for _ in range(EPOCHS)]
     least = {kind: min(epoch[kind] for epoch in epochs) for kind in set().union(*epochs)}
     total = sum(least.values())
-    print(f"{EPOCH}, {at.name}, {ROWS} rows, {precision}, one thread; least of {EPOCHS}")
+    print(f"{EPOCH}, {TITLES['cola']}, {ROWS} rows, {precision}, one thread; least of {EPOCHS}")
     for kind, spent in sorted(least.items(), key=lambda pair: -pair[1]):
         print(f"{kind:40} {spent:8.0f} ms {spent / total:6.1%}")
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from scipy.stats import kendalltau
@@ -88,7 +88,7 @@ def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed
 
 def scores(encoder: Encoder, text: Setting, folder: Path) -> list[float]:
     """One of each seed."""
-    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
     return [one.score for one in evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)]
 
 
@@ -103,7 +103,7 @@ def beyond(name: str, text: Setting, full: Sequence[float], half: Sequence[float
     expected, found = interval(full), interval(half)
     if not expected.low <= found.mean <= expected.high:
         yield (
-            f"{text.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
+            f"{text.task.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
             f"{expected.low:.4f} to {expected.high:.4f}."
         )
 
@@ -119,7 +119,7 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
         taus = {"float32": f"{tau(full.order, other):.2f} to another seed", HALF: f"{tau(full.order, half.order):.2f}"}
         for precision, one in found.items():
             yield [
-                text.name,
+                text.task.name,
                 text.task.metric,
                 precision,
                 " ".join(f"{score:.4f}" for score in one.full),

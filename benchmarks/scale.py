@@ -92,7 +92,7 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
             graph = check_study(spec, store).graph
             progress = StudyProgress(lambda line: print(line, file=log))
             ready = ReadyStudy(spec, graph, store, pool, progress)
-            processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.process.pid)}
+            processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.served.process.pid)}
             before, started = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
             study_flow(ready)(study="none.yaml")
             cells, clock = len(graph.cells), time.monotonic() - started

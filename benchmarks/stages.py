@@ -15,7 +15,7 @@ from benchmarks.setting import CORPORA, TITLES, Setting, encoder, sample
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
-from papa.encoders.reference import check_precision
+from papa.encoders.precision import check_precision
 from papa.errors import PapaError
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -17,6 +18,7 @@ from flows.progress import StudyProgress
 from flows.server import check_server, use_server
 from flows.startup import ready_study
 from flows.studies import save_study
+from papa.imports import uncollected
 from papa.spec import StudySpec
 from tasks.locks import no_longer_announced
 from tasks.mlflow_client import tracking_address, without_password
@@ -55,7 +57,7 @@ def run_study(
     saved = save_study(store, spec)
     errors = Console(stderr=True)
     with ExitStack() as stack:
-        with errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
+        with uncollected(), errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
             if not server:
                 check_server()
             try:
@@ -66,6 +68,9 @@ def run_study(
                 )
                 interruption.endings += [ready.pool.abandon, partial(no_longer_announced, store, str(Process.this()))]
                 interruption.last.append(ready.pool.remove_session)
+                # For the end: while the server starts, there is time for it.
+                import pandas  # noqa: F401
+
                 from flows.study import study_flow
 
                 interruption.endings.append(mark_interrupted_run)
@@ -81,6 +86,8 @@ def run_study(
             ray_address=ray_address,
         )
     _show_results(store, checked.inputs.study.name, Console())
+    # As the process ends, there is nothing to look through for garbage.
+    gc.freeze()
 
 
 def _show_results(store: Store, study: str, console: Console) -> None:
@@ -91,5 +98,6 @@ def _show_results(store: Store, study: str, console: Console) -> None:
     console.print(summary_table(read_summary(folder / "summary.csv")))
     console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
     console.print(f"figures  {folder}/scores.png, scores.svg", soft_wrap=True, highlight=False)
-    how = f"mlflow ui --backend-store-uri {tracking}" if tracking.startswith("sqlite:") else tracking
+    own = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
+    how = own if tracking.startswith("sqlite:") else tracking
     console.print(f"MLflow   experiment '{study}': {how}", soft_wrap=True, highlight=False)

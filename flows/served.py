@@ -4,7 +4,9 @@ exits, and, where it is killed, by the signal that the kernel sends its children
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import http.client
 import os
 import signal
@@ -15,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+
+from papa.imports import uncollected
 
 HOST = "127.0.0.1"
 _START_SECONDS = 90.0
@@ -108,11 +112,14 @@ def _run(app: str, door: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    import uvicorn
-
     listening = socket.socket(fileno=door)
     module, _, function = app.partition(":")
-    made = getattr(import_module(module), function)(f"http://{HOST}:{listening.getsockname()[1]}")
+    with uncollected():
+        import uvicorn
+
+        made = getattr(import_module(module), function)(f"http://{HOST}:{listening.getsockname()[1]}")
+    # As it ends there is nothing to look through either.
+    atexit.register(gc.freeze)
     uvicorn.Server(uvicorn.Config(made, log_level="error", lifespan="on")).run(sockets=[listening])
 
 

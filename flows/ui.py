@@ -135,7 +135,7 @@ def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
     client = connect(tracking)
     with tracking_errors(tracking):
         known = client.search_experiments()
-    links = {}
+    links: dict[str, str] = {}
     for one in known:
         document = {"address": mlflow, "experiment": one.name, "experiment_id": one.experiment_id, "parents": {}}
         if one.tags.get("mlflow.note.content"):

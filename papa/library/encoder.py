@@ -13,14 +13,10 @@ from torch import nn
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import SpecialTokens, special_tokens_of
 from papa.encoders import encoder as encoders
+from papa.encoders.configuration import supported
 from papa.encoders.encoder import Encoder
-from papa.encoders.reference import (
-    EncoderReference,
-    check_precision,
-    load_tokenizer,
-    resolve_encoder,
-    supported,
-)
+from papa.encoders.precision import check_precision
+from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, EncoderError
 from papa.spec import EncoderSpec, Precision

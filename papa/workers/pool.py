@@ -27,7 +27,7 @@ from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.machine import Machine
 from papa.workers.worker import PROGRESS_BOARD, PROGRESS_SECONDS, BoardReader, ProgressBoard, Worker, WorkerError
 
-_GRACE_SECONDS = 0.7
+_GRACE_SECONDS = 0.3
 """How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
 _ATTEMPTS = 4
 

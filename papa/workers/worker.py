@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import TransientError
+from papa.imports import uncollected
 from papa.progress import Progress
 from papa.workers.group import NoReplica, WorkerGroup
 from papa.workers.machine import Machine
@@ -39,6 +40,10 @@ class Worker:
 
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+        with uncollected():
+            # What every call needs, while the driver is still busy with its own start.
+            import papa.encoders.encoder
+            import papa.probes.evaluate  # noqa: F401
         self._device = device
         self._driver = driver
         # By name: a handle among the arguments of a restarted actor might be lost.

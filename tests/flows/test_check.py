@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 
 from flows.check import check_study
 from papa.corpora import rows
+from papa.encoders.reference import embedded_folder
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
+from papa.storage.remembered import _status, remember
 from tasks.store import Store
 from tests.flows.conftest import SMALL, papa, words, write_study
 
@@ -99,6 +102,17 @@ def test_a_good_study_is_ready(tmp_path: Path) -> None:
         assert shown in finished.out
     assert not finished.imported & LIGHT
     assert not (tmp_path / "store").exists()
+
+
+def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(embedded_folder(), tmp_path / "encoder"))
+    spec, store = study(tmp_path, encoders=[str(folder)]), Store(tmp_path / "store")
+    check_study(spec, store)
+    # What the file system says of the file is what it said of another content.
+    remember(_status(folder / "model.safetensors"), "0" * 64)
+    check_study(spec, store, fetch_weights=False)
+    with pytest.raises(CheckError, match="changed without a trace in the file system"):
+        check_study(spec, store)
 
 
 def refused(folder: Path, **changes: Any) -> tuple[str, ...]:

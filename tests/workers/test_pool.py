@@ -75,6 +75,15 @@ def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
+    pool.begin()
+    commands = descendants(os.getpid()).values()
+    assert any("raylet" in command for command in commands)
+    unused = ("dashboard/dashboard.py", "autoscaler/_private/monitor.py", "log_monitor.py")
+    assert not [command for command in commands if any(name in command for name in unused)]
+
+
+@pytest.mark.server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
     arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
     with pytest.raises(ArtifactError, match="holds no complete artifact") as raised:
