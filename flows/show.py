@@ -80,6 +80,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     # Matplotlib is here; the other commands do not draw.
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import markdown_table, score_tables, summary_table
+    from papa.reporting.verdicts import marks
     from tasks.track import logged_results
 
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
@@ -90,6 +91,8 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
         for table in score_tables(comparison):
             rows = markdown_table(table.headings, table.rows)
             console.print(f"{table.heading}\n\n{rows}", soft_wrap=True, highlight=False, markup=False)
+        for sentence in marks(comparison):
+            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
     if to is None:
         return
     try:

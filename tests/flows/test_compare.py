@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
     finished = papa("compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new"))
     assert finished.code == 0, finished.err
-    for told in ("Study", "first-encoder  | short", "second-encoder | long", "1/16", "Drop", "Beats both"):
+    for told in ("Study", "first-encoder  | short", "second-encoder | long", "1/16", "drop", "Beats both"):
         assert told in finished.out, finished.out
     table = pandas.read_csv(tmp_path / "new" / "compare.csv")
     assert len(table) == 2 * (2 + 5)

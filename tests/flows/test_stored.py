@@ -140,4 +140,5 @@ def test_a_name_that_the_store_does_not_have_is_one_sentence(store: Path) -> Non
     finished = papa("heads", "demo", "--store", str(store))
     assert finished.code == 1
     (line,) = words(finished)
-    assert f"there is no study at demo, and none of that name in {store}: it has {NAME}" in line
+    assert f"there is no study at demo, and none of that name in {store}: it has " in line
+    assert NAME in line
