@@ -104,10 +104,12 @@ def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, si
     probing = 4 * entries + 4 * len(study.seeds) * probe + batch + layers + _window(study, encoder, task, size)
     decoder = _DECODER if task.kind == "mlm" else 0.0
     converted = weight_bytes(encoder) - mapped_bytes(encoder)
-    process = _PROCESS + 2 * converted
+    # Linear maps in bfloat16 are copies, half as large; gradients take another, transposed.
+    rounded = weight_bytes(encoder) / 2 if encoder.precision == "bfloat16" else 0.0
+    process = _PROCESS + 2 * converted + rounded
     return {
         "average": process + averaging,
-        "rank": process + decoder + ranking,
+        "rank": process + rounded + decoder + ranking,
         "probe": process + decoder + probing,
     }
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -126,3 +127,13 @@ def test_what_is_advised_is_enough(tmp_path: Path) -> None:
     advised = int(re.search(r"--workers (\d+)", str(refused.value))[1])
     assert 0 < advised < psutil.virtual_memory().available / 4e8
     check_memory(study, inputs, max(1, advised - 1))
+
+
+def test_copies_of_the_weights_in_bfloat16_count(tmp_path: Path) -> None:
+    study = load_study(Path(write_study(tmp_path, SMALL)), ())
+    full = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    task, size = study.tasks[0], Size(24, 8, 20.0)
+    in_full, in_half = (worker_bytes(study, one, task, size) for one in (full, replace(full, precision="bfloat16")))
+    more = {stage: in_half[stage] - in_full[stage] for stage in in_full}
+    copy = weight_bytes(full) / 2
+    assert more == pytest.approx({"average": copy, "rank": 2 * copy, "probe": copy})
