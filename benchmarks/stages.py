@@ -15,8 +15,7 @@ from benchmarks.setting import CORPORA, TITLES, Setting, encoder, sample
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
-from papa.encoders.precision import check_precision
-from papa.errors import PapaError
+from papa.errors import SpecError
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
 from papa.ranking.learned import train_lambda
@@ -82,8 +81,8 @@ def ranking_against_plain(folder: Path, precision: Precision) -> Comparison:
 def check_hardware(precision: Precision) -> None:
     """Leave the row out where PAPA refuses the precision on this machine."""
     try:
-        check_precision(precision, "cpu")
-    except PapaError as refused:
+        encoder(precision)
+    except SpecError as refused:
         raise LeftOut(str(refused)) from None
 
 
