@@ -20,11 +20,12 @@ from benchmarks.setting import DATA
 from benchmarks.setting import encoder as embedded
 from flows.check import check_study
 from flows.costs import SHARES, one_core
-from flows.graph import Graph
+from flows.graph import Graph, Node
 from papa.encoders.reference import EMBEDDED
 from papa.progress import silent
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
+from papa.storage.artifacts import ArtifactReference
 from tasks.step import Session
 from tasks.store import Store
 
@@ -83,7 +84,8 @@ def planned(corpus: str, rows: int, epochs: int, store: Store) -> Graph:
 def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[str, float, float, float]]:
     """Run its steps: of each the stage, the planned operations, its seconds, and a core's rate beside it."""
     store.make()
-    graph, found, done = planned(corpus, rows, epochs, store), [], {}
+    graph, found = planned(corpus, rows, epochs, store), []
+    done: dict[Node, ArtifactReference] = {}
     session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
     rate = one_core(384).flops
     for node in graph.nodes:

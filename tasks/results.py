@@ -17,7 +17,8 @@ from tasks.probe import ScoredSeed, read_examples, read_scores
 
 _FETCHED_AT_ONCE = 16
 _Document = TypeVar("_Document")
-_Of, _Found = TypeVar("_Of"), TypeVar("_Found")
+_Of = TypeVar("_Of")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
