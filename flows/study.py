@@ -213,7 +213,11 @@ def _publish_report(study: str, folder: Path, tracked: Path) -> None:
     document = json.loads((tracked / RUNS).read_text())
     title, _, rest = report.partition("\n")
     page = page_link(document)
-    where = f"With interactive figures and every head: [report.html]({page})" if page else f"In full: `{folder}/report.html`"
+    where = (
+        f"With interactive figures and every head: [report.html]({page})"
+        if page
+        else f"In full: `{folder}/report.html`"
+    )
     runs = " · ".join(f"[{name}]({address})" for name, address in run_links(document).items())
     report = "\n\n".join(filter(None, [title, where, runs and f"Runs in MLflow: {runs}", rest]))
     # A key of Prefect's has lower-case letters, digits and dashes.

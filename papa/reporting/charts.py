@@ -172,7 +172,7 @@ def score_chart(
 def _baselines(baselines: list[dict[str, Any]], chosen: list[dict[str, str]], score: dict[str, Any]) -> dict[str, Any]:
     """Dashed lines with their names, one at each end."""
     y = {"field": "score", **score}
-    text = {"type": "text", "fontSize": 10.5, "dy": -5}
+    text: dict[str, Any] = {"type": "text", "fontSize": 10.5, "dy": -5}
     sides = {
         side: {
             "transform": [{"filter": f"datum.side === '{side}'"}],
@@ -214,7 +214,7 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
     names = list(dict.fromkeys(rows["name"]))
     x = {"type": "quantitative", "title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
     y = {"field": "name", "type": "nominal", "sort": names, "axis": None}
-    verdict = {
+    verdict: dict[str, Any] = {
         "field": "verdict",
         "type": "nominal",
         "scale": {"domain": ["beats its baselines", "inconclusive"]},

