@@ -96,7 +96,7 @@ def _show_results(store: Store, study: str, console: Console) -> None:
 
     folder, tracking = store.study(study), without_password(tracking_address(store))
     console.print(summary_table(read_summary(folder / "summary.csv")))
-    console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
+    console.print(f"report   {folder}/report.html (and report.md)", soft_wrap=True, highlight=False)
     console.print(f"figures  {folder}/scores.png, scores.svg", soft_wrap=True, highlight=False)
     own = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
     how = own if tracking.startswith("sqlite:") else tracking

@@ -41,7 +41,7 @@ from tasks.locks import announced
 from tasks.perform import reason, submit
 from tasks.step import Session
 from tasks.store import Store
-from tasks.track import RUNS, run_links
+from tasks.track import RUNS, page_link, run_links
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
@@ -278,10 +278,16 @@ def _publish_report(study: str, folder: Path, tracked: Path) -> None:
     """
     report = _FIGURE.sub(lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text())
     verify(tracked, RUNS)
-    if links := run_links(json.loads((tracked / RUNS).read_text())):
-        runs = " · ".join(f"[{name}]({address})" for name, address in links.items())
-        title, _, rest = report.partition("\n")
-        report = f"{title}\n\nRuns in MLflow: {runs}\n{rest}"
+    document = json.loads((tracked / RUNS).read_text())
+    title, _, rest = report.partition("\n")
+    page = page_link(document)
+    where = (
+        f"With interactive figures and every head: [report.html]({page})"
+        if page
+        else f"In full: `{folder}/report.html`"
+    )
+    runs = " · ".join(f"[{name}]({address})" for name, address in run_links(document).items())
+    report = "\n\n".join(filter(None, [title, where, runs and f"Runs in MLflow: {runs}", rest]))
     # A key of Prefect's has lower-case letters, digits and dashes.
     key = re.sub("[^a-z0-9]+", "-", f"papa {study} report".lower())
     try:

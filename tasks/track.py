@@ -93,6 +93,19 @@ class Track(Step):
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
 
 
+def page_link(document: Mapping[str, Any]) -> str:
+    """Where a browser shows a study's ``report.html``: among the files of its first parent run.
+
+    Args:
+        document: as ``runs.json`` holds it.
+
+    Returns:
+        "" for a SQLite file, as for ``run_links``.
+    """
+    pages = list(run_links(document).values())[1:]
+    return f"{pages[0].removesuffix(f'?{PAGE}')}/artifactPath/{RESULTS}/report.html?{PAGE}" if pages else ""
+
+
 def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     """Where a browser shows a study's runs.
 

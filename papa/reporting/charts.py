@@ -10,16 +10,14 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.figures import Drops
 from papa.reporting.verdicts import WORDS, one_answer_label
 from papa.reporting.wording import axis_label, fraction_headings, metric_label
 
 SPACING = "spacing"
 """The page's switch between even and true distances of fractions: a parameter, and the identifier of its input."""
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _GAP = 0.014
 """Between lines at one fraction, as a share of the width: or the intervals of close lines would hide each other."""
-_ROW = 40
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def score_chart(
         ),
     ]
     at_fraction = {
-        "data": {"values": _records(points[["model", "line", "heads", "at_even", "at_true", "mean", "low", "high"]])},
+        "data": {"values": records(points[["model", "line", "heads", "at_even", "at_true", "mean", "low", "high"]])},
         "transform": [*chosen, {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"}],
         "encoding": {"x": x, "color": colour},
         "layer": [
@@ -150,7 +148,7 @@ def score_chart(
             ]
         ],
         {
-            **_frame(title, 260),
+            **frame(title, 260),
             "params": [
                 {"name": SPACING, "value": "even", "bind": {"element": f"#{SPACING}"}},
                 *(
@@ -172,7 +170,7 @@ def score_chart(
 def _baselines(baselines: list[dict[str, Any]], chosen: list[dict[str, str]], score: dict[str, Any]) -> dict[str, Any]:
     """Dashed lines with their names, one at each end."""
     y = {"field": "score", **score}
-    text = {"type": "text", "fontSize": 10.5, "dy": -5}
+    text: dict[str, Any] = {"type": "text", "fontSize": 10.5, "dy": -5}
     sides = {
         side: {
             "transform": [{"filter": f"datum.side === '{side}'"}],
@@ -198,153 +196,10 @@ def _baselines(baselines: list[dict[str, Any]], chosen: list[dict[str, str]], sc
     }
 
 
-def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
-    """The relative drop of every encoder on every task, with the interval of differences paired by seed.
-
-    Args:
-        lines: rows of the study's summary: one line for each model and task, at fractions below 1.
-        fractions: the identifier of the input that chooses the fraction.
-    """
-    headings = fraction_headings(lines)
-    rows = lines[lines["relative_drop"].notna()].assign(
-        heads=lambda frame: frame["fraction"].map(headings),
-        name=lambda frame: frame["task"] + " · " + frame["model"],
-        verdict=lambda frame: frame["beats_baseline"].map({True: "beats its baselines", False: "inconclusive"}),
-    )
-    names = list(dict.fromkeys(rows["name"]))
-    x = {"type": "quantitative", "title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
-    y = {"field": "name", "type": "nominal", "sort": names, "axis": None}
-    verdict = {
-        "field": "verdict",
-        "type": "nominal",
-        "scale": {"domain": ["beats its baselines", "inconclusive"]},
-        "legend": {"title": "original score", "orient": "bottom"},
-    }
-    tooltip = [
-        {"field": "name", "title": "task · encoder"},
-        {"field": "heads", "title": "input-dependent"},
-        *(
-            {"field": field, "title": text, "format": ".2%"}
-            for field, text in (("relative_drop", "drop"), ("drop_low", "from"), ("drop_high", "to"))
-        ),
-    ]
-    specification = {
-        **_frame("Relative drop", _ROW * len(names)),
-        "params": [{"name": fractions, "value": list(headings.values())[-1], "bind": {"element": f"#{fractions}"}}],
-        "data": {"values": _records(rows[["name", "heads", "verdict", "relative_drop", "drop_low", "drop_high"]])},
-        "transform": [{"filter": f"datum.heads === {fractions}"}],
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "rule"}, "encoding": {"x": {"datum": 0, **x}, "y": None}},
-            {
-                "transform": [{"filter": "isValid(datum.drop_low)"}],
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"x": {"field": "drop_low", **x}, "x2": {"field": "drop_high"}, "color": verdict},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {
-                    "x": {"field": "relative_drop", **x},
-                    "color": verdict,
-                    "shape": {**verdict, "scale": {**verdict["scale"], "range": ["circle", "diamond"]}},
-                    "tooltip": tooltip,
-                },
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dy": -13, "style": "row-label"},
-                "encoding": {"text": {"field": "name"}, "x": {"value": 2}},
-            },
-        ],
-    }
-    columns = [
-        "model",
-        "task",
-        "constants",
-        "order",
-        "fraction",
-        "relative_drop",
-        "drop_low",
-        "drop_high",
-        "beats_baseline",
-    ]
-    return Chart("relative-drop", "Relative drop", rows[columns], specification)
-
-
-def encoders_chart(drops: Drops) -> Chart:
-    """Each encoder's original score against its relative drop (paper, Figure 3)."""
-    encoding = {
-        "x": {
-            "field": "relative_drop",
-            "type": "quantitative",
-            "title": f"relative drop {drops.condition}",
-            "axis": {"format": "~%", "tickCount": 6},
-            "scale": {"zero": False, "padding": 60},
-        },
-        "y": {
-            "field": "original",
-            "type": "quantitative",
-            "title": "original score",
-            "scale": {"zero": False, "padding": 24},
-        },
-    }
-    tooltip = [
-        {"field": "model"},
-        {"field": "original", "format": ".4f"},
-        {"field": "relative_drop", "title": "relative drop", "format": ".2%"},
-    ]
-    specification = {
-        **_frame("Encoders", 280),
-        "data": {"values": _records(drops.points)},
-        "encoding": encoding,
-        "layer": [
-            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}, "encoding": {"tooltip": tooltip}},
-            {"mark": {"type": "text", "dy": -12, "style": "row-label"}, "encoding": {"text": {"field": "model"}}},
-        ],
-    }
-    return Chart("encoders", "Encoders", drops.points, specification)
-
-
-def matrix_specification() -> dict[str, Any]:
-    """One head's matrix; the page adds its values ``cells``, the ``labels`` of slots and the ``largest`` entry."""
-    ordinal = {"type": "ordinal", "scale": {"paddingInner": 0, "paddingOuter": 0}}
-    axis = {
-        "values": {"expr": "ticks"},
-        "labelExpr": "labels[datum.value]",
-        "labelFontWeight": {
-            "condition": {"test": "indexof(special, datum.value) >= 0", "value": "bold"},
-            "value": "normal",
-        },
-        "labelAngle": 0,
-        "labelOverlap": False,
-        "tickSize": 4,
-    }
+def frame(description: str, height: int) -> dict[str, Any]:
+    """What all figures of the page have in common: as wide as their place."""
     return {
-        "$schema": _SCHEMA,
-        "data": {"name": "cells", "values": []},
-        "width": {"step": 4},
-        "height": {"step": 4},
-        "mark": {"type": "rect"},
-        "encoding": {
-            "y": {"field": "row", **ordinal, "axis": axis, "title": "slot that attends"},
-            "x": {"field": "column", **ordinal, "axis": {**axis, "orient": "top"}, "title": "slot attended to"},
-            "color": {
-                "field": "weight",
-                "type": "quantitative",
-                "scale": {"type": "sqrt", "scheme": "cividis", "domain": {"expr": "[0, largest]"}},
-                "legend": {"title": "mean attention", "orient": "bottom", "direction": "horizontal", "format": ".3~g"},
-            },
-            "tooltip": [
-                {"field": "from", "title": "slot that attends"},
-                {"field": "to", "title": "slot attended to"},
-                {"field": "weight", "title": "mean attention", "format": ".3~g"},
-            ],
-        },
-    }
-
-
-def _frame(description: str, height: Any) -> dict[str, Any]:
-    return {
-        "$schema": _SCHEMA,
+        "$schema": SCHEMA,
         "description": description,
         "width": "container",
         "height": height,
@@ -352,7 +207,7 @@ def _frame(description: str, height: Any) -> dict[str, Any]:
     }
 
 
-def _records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON has them: null where a number is missing."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=10))
     return rows

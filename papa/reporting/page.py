@@ -17,15 +17,14 @@ from papa.reporting.charts import (
     SPACING,
     Chart,
     csv_address,
-    drop_chart,
-    encoders_chart,
     main_lines,
-    matrix_specification,
     score_chart,
 )
+from papa.reporting.drop_charts import drop_chart, encoders_chart
 from papa.reporting.figures import drops_over_tasks
 from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
 from papa.reporting.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
+from papa.reporting.matrix_chart import matrix_specification
 from papa.reporting.theme import DARK, LIGHT, OF_THE_PAGE, config
 from papa.reporting.verdicts import baselines_label, reason_sentence
 from papa.reporting.wording import (
@@ -119,7 +118,8 @@ def _template(name: str) -> str:
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
-    return vl_convert.javascript_bundle()
+    # Its stub asks for a snippet; without one every library is a name of the window.
+    return vl_convert.javascript_bundle(None)
 
 
 def _library_version() -> str:

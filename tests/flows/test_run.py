@@ -158,7 +158,7 @@ def test_the_resolved_specification_is_kept(first: Finished, store: Path) -> Non
 
 
 def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
-    for told in (str(store / "studies" / "small" / "report.md"), "scores.png", str(store / "mlflow.db")):
+    for told in (str(store / "studies" / "small" / "report.html"), "scores.png", str(store / "mlflow.db")):
         assert told in first.out
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 from papa.reporting.summary import summarise
 from tasks.mlflow_client import connect
 from tasks.store import Store
-from tasks.track import run_links
+from tasks.track import page_link, run_links
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results
 from tests.tasks.tracked import (
@@ -165,4 +165,7 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
         "&searchFilter=tags.%60mlflow.parentRunId%60%20IS%20NULL",
         "m · t": f"{experiment}/r?workflowType=machine_learning",
     }
-    assert run_links({**document, "address": "sqlite:////store/mlflow.db"}) == {}
+    artifact = "artifactPath/results/report.html?workflowType=machine_learning"
+    assert page_link(document) == f"{experiment}/r/{artifact}", "MLflow's own address of a run's file"
+    local = {**document, "address": "sqlite:////store/mlflow.db"}
+    assert (run_links(local), page_link(local)) == ({}, "")

@@ -1,0 +1,112 @@
+"""Chromium without a window, on a page from disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.flows.processes import PATIENCE_SECONDS
+
+_OPTIONS = (
+    "headless=new",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-quic",
+    "disable-dev-shm-usage",
+    "no-first-run",
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "window-size=1280,900",
+)
+
+
+class Page:
+    """An open page.
+
+    Args:
+        driver: of the browser.
+        downloads: where what it saves appears.
+    """
+
+    def __init__(self, driver: webdriver.Chrome, downloads: Path) -> None:
+        self.driver, self.downloads = driver, downloads
+
+    def open(self, path: Path) -> None:
+        """Open a file and wait until its figures are drawn."""
+        self.driver.get("about:blank")
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)
+        self.driver.get(path.as_uri())
+        self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "figures")
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """The value that a script returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: Callable[[], Any]) -> Any:
+        """Wait until something is true, and return it."""
+        return WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1).until(lambda _: condition())
+
+    def all(self, selector: str) -> list[WebElement]:
+        """The elements that a selector finds."""
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def emulate(self, media: str = "screen", scheme: str = "light", width: int = 1280) -> None:
+        """A medium, the reader's colour scheme and the width of the window."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.wait(lambda: self.run("return innerWidth") == width)
+
+    def messages(self) -> list[str]:
+        """What the console said since the last call."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requested(self) -> set[str]:
+        """Every address that was asked for since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        return set(sent)
+
+    def saved(self, name: str) -> str:
+        """What a download holds; it is removed."""
+        path = self.downloads / name
+        self.wait(path.is_file)
+        text = path.read_text()
+        path.unlink()
+        return text
+
+
+@contextmanager
+def chromium(folder: Path) -> Iterator[Page]:
+    """A browser with a profile of its own in ``folder``; skips the test where none is installed."""
+    programs = shutil.which("chromium"), shutil.which("chromedriver")
+    if None in programs:
+        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(programs[0])
+    for option in (*_OPTIONS, f"user-data-dir={folder / 'profile'}"):
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    downloads = folder / "downloads"
+    downloads.mkdir()
+    driver = webdriver.Chrome(options, webdriver.ChromeService(programs[1]))
+    try:
+        driver.set_page_load_timeout(PATIENCE_SECONDS)
+        behaviour = {"behavior": "allow", "downloadPath": str(downloads)}
+        driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+        yield Page(driver, downloads)
+    finally:
+        driver.quit()

@@ -1,0 +1,237 @@
+"""``report.html`` of a real study of two tasks, in Chromium."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas
+import pytest
+from safetensors.torch import load_file
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from papa.reporting.summary import read_summary
+from tests.flows.conftest import SMALL, papa, write_study
+from tests.reporting.browser import Page, chromium
+
+pytestmark = pytest.mark.server
+
+PAIRS = {
+    "name": "pairs",
+    "kind": "pair",
+    "columns": {"text": "a", "text_pair": "b", "label": "label"},
+    "labels": ["other", "same"],
+    "metric": "accuracy",
+    "slots": 32,
+    "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a study of two tasks, three kinds of choice and a hostile label."""
+    here = tmp_path_factory.mktemp("several")
+    words = ["a good film", "a bad film", "the plot moves", "nothing happens here", "it rains"]
+    pairs = [
+        {"a": words[row % 5], "b": words[(row * (1 + row % 2)) % 5], "label": int(row * (1 + row % 2) % 5 == row % 5)}
+        for row in range(48)
+    ]
+    for split in ("train", "validation"):
+        (here / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    source = {"kind": "files", "train": str(here / "train.jsonl"), "validation": str(here / "validation.jsonl")}
+    tasks = [*SMALL["tasks"], {**PAIRS, "source": source, "labels": ["</script><b>other</b>", "same"]}]  # type: ignore[misc]
+    study = write_study(
+        here, SMALL | {"tasks": tasks, "constants": ["average", "zeros"], "fractions": [1, 0.75, 0], "name": "several"}
+    )
+    finished = papa("run", study, "--store", str(here / "store"))
+    assert finished.code == 0, finished.err
+    return here / "store" / "studies" / "several"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page, folder: Path) -> Iterator[Page]:
+    """The report, freshly opened; nothing in a test may make the console speak."""
+    browser.emulate()
+    browser.open(folder / "report.html")
+    yield browser
+    assert browser.messages() == []
+
+
+def rest(page: Page, folder: Path) -> set[str]:
+    """What was asked for beside the file itself and what it holds."""
+    own = (folder / "report.html").as_uri()
+    return {one for one in page.requested() if one != own and not one.startswith(("data:", "blob:"))}
+
+
+def zoomed(page: Page, number: int) -> None:
+    page.wait(lambda: page.run("return document.getElementById('zoom').dataset.ready") == f"0 {number}")
+
+
+def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
+    charts = page.all(".chart svg")
+    # Two tasks by score, constants and head orders; the drops.
+    assert len(charts) == 2 * 3 + 1
+    page.all(".tile")[0].click()
+    zoomed(page, 0)
+    assert rest(page, folder) == set()
+
+
+def test_hostile_names_are_text(page: Page) -> None:
+    assert page.all("main b:not(.facts b)") == []
+    assert page.run("return document.querySelector('main').textContent.includes('</script><b>other</b>')")
+
+
+def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
+    places = """return [...document.querySelectorAll('[data-chart="score-reviews"] .mark-symbol path')]
+        .filter(one => one.getAttribute('aria-label')?.includes('share of heads'))
+        .map(one => one.getCTM().e)"""
+    even = page.run(places)
+    assert len(even) == 3
+    assert even[1] - even[0] == pytest.approx(even[2] - even[1], abs=0.5)
+    page.run(
+        "const input = document.getElementById('spacing'); input.value = 'true';"
+        "input.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    true = page.wait(lambda: (found := page.run(places)) != even and found)
+    assert true[2] - true[0] == pytest.approx(even[2] - even[0], abs=0.5)
+    assert true[1] - true[0] == pytest.approx((even[2] - even[0]) / 4, abs=0.5), "3/4 is a quarter of the way"
+
+
+def test_every_head_has_an_image_and_a_row(page: Page) -> None:
+    assert len(page.all(".tile")) == 2 * 72
+    sizes = page.run("return [...document.querySelectorAll('.tile img')].map(one => one.naturalWidth)")
+    assert min(sizes) > 4
+    assert len(page.all("#heads ~ details tbody tr")) == 2 * 72
+    assert len(page.all(".encoder:first-of-type .tile:first-child .ruler .mark")) == 2 * 72
+
+
+def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, folder: Path) -> None:
+    (average,) = [
+        one
+        for one in (folder.parents[1] / "artifacts" / "average").glob("*/metadata.json")
+        if json.loads(one.read_text())["name"].endswith("reviews")
+    ]
+    matrices = load_file(average.parent / "constants.safetensors")["matrices"]
+    number = 17
+    matrix = matrices[1, 5]
+    page.all(".tile")[number].click()
+    zoomed(page, number)
+    assert page.all("#zoom-title")[0].text.endswith("reviews, layer 1, head 5")
+
+    page.all("#zoom-csv")[0].click()
+    cells = pandas.read_csv(io.StringIO(page.saved("all-MiniLM-L6-v2-reviews-layer-1-head-5.csv")))
+    slots = {"[CLS]": 0, "[SEP]": 31}
+    assert len(cells) > 100
+    for cell in cells.to_dict("records"):
+        row, column = (slots[one] if one in slots else int(one) for one in (cell["slot_from"], cell["slot_to"]))
+        assert cell["mean_attention"] == pytest.approx(float(matrix[row, column]), abs=0.005 * float(matrix.max()))
+
+    canvas = page.all("#zoom-chart canvas")[0]
+    ActionChains(page.driver).move_to_element(canvas).perform()
+    shown = page.wait(lambda: page.run("return document.querySelector('#vg-tooltip-element.visible')?.innerText"))
+    row, column, weight = re.findall(r"(\S+)(?:\n|$)", shown)[:3]
+    at = [slots[one] if one in slots else int(one) for one in (row, column)]
+    assert float(weight) == pytest.approx(float(matrix[at[0], at[1]]), abs=0.006 * float(matrix.max()))
+
+
+def test_the_keyboard_opens_moves_on_and_closes(page: Page) -> None:
+    page.all(".tile")[0].send_keys(Keys.ENTER)
+    zoomed(page, 0)
+    ActionChains(page.driver).send_keys(Keys.ARROW_RIGHT).perform()
+    zoomed(page, 1)
+    ActionChains(page.driver).send_keys(Keys.ARROW_LEFT).perform()
+    zoomed(page, 0)
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    page.wait(lambda: not page.run("return document.getElementById('zoom').open"))
+    assert page.run("return document.activeElement.dataset.number") == "0"
+
+
+def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path) -> None:
+    page.emulate(scheme="dark")
+    for figure in page.all("figure"):
+        name = figure.find_element("css selector", ".chart").get_attribute("data-chart")
+        for link in figure.find_elements("css selector", ".downloads > *"):
+            page.run("arguments[0].click()", link)
+        drawing = page.saved(f"{name}.svg")
+        assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in drawing, "it stands without the page's style"
+        assert 'fill="white"' in drawing, "on white, also for a reader of dark pages"
+        frame = pandas.read_csv(io.StringIO(page.saved(f"{name}.csv")))
+        assert len(frame) >= 2
+    page.run("arguments[0].click()", page.all('#tables ~ .downloads a[download="summary.csv"]')[0])
+    (folder / "copy.csv").write_text(page.saved("summary.csv"))
+    pandas.testing.assert_frame_equal(read_summary(folder / "copy.csv"), read_summary(folder / "summary.csv"))
+    (folder / "copy.csv").unlink()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_keeps_its_contrast_in_both_themes(page: Page, scheme: str) -> None:
+    page.emulate(scheme=scheme)
+    paper = page.run("return getComputedStyle(document.body).backgroundColor")
+    assert (luminance(paper) < 0.1) == (scheme == "dark")
+    for selector in ("body", ".note", ".choice", "nav a"):
+        ink = page.run("return getComputedStyle(document.querySelector(arguments[0])).color", selector)
+        assert contrast(ink, paper) >= 4.5, selector
+    inks = page.run("return [...document.querySelectorAll('.chart svg text')].map(one => getComputedStyle(one).fill)")
+    assert inks
+    assert all(contrast(ink, paper) >= 4.5 for ink in set(inks))
+
+
+def test_nothing_is_wider_than_a_phone(page: Page) -> None:
+    page.emulate(width=390)
+    page.all(".tile")[0].click()
+    zoomed(page, 0)
+    wider = """return [...document.querySelectorAll('body *')].filter(one =>
+        one.getBoundingClientRect().right > 390.5
+        && !one.closest('.scroll, pre')).map(one => one.outerHTML.slice(0, 99))"""
+    page.wait(lambda: not page.run(wider))
+    assert page.run("return document.documentElement.scrollWidth") == 390
+
+
+def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
+    page.emulate(media="print", scheme="dark")
+    assert luminance(page.run("return getComputedStyle(document.body).color")) < 0.1
+    for selector in ("nav", ".choice", ".downloads"):
+        assert page.run("return getComputedStyle(document.querySelector(arguments[0])).display", selector) == "none"
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.all("details:not([open])") == []
+    page.run("dispatchEvent(new Event('afterprint'))")
+    assert page.all("details:not([open])") != []
+
+
+def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) -> None:
+    page.all(".tile")[0].click()
+    zoomed(page, 0)
+    page.run("document.getElementById('zoom').close()")
+    tree = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    controls = [
+        node
+        for node in tree
+        if not node["ignored"] and node["role"]["value"] in ("button", "link", "combobox", "graphics-document")
+    ]
+    assert len(controls) > 72, "those of the open part"
+    assert all(node["name"]["value"].strip() for node in controls)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2) of ``rgb(…)``."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio (WCAG 2) of two colours."""
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
