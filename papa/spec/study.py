@@ -34,7 +34,7 @@ Metric = Literal[
     "negative_log_perplexity",
 ]
 Precision = Literal["float32", "bfloat16", "float16"]
-PrecisionChoice = Precision | Literal["auto"]
+PrecisionChoice = Literal["float32", "bfloat16", "float16", "auto"]
 
 
 def listed(values: Any) -> str:
