@@ -68,7 +68,7 @@ def many_heads(folder: Path) -> str:
     from transformers import BertConfig, BertModel
 
     place, embedded = folder / "many-heads", Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
-    shape = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "hidden_size": 2 * HEADS}
+    shape: dict[str, Any] = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "hidden_size": 2 * HEADS}
     BertModel(BertConfig(**shape, intermediate_size=HEADS), add_pooling_layer=False).save_pretrained(place)
     for name in TOKENIZER_FILES:
         if (embedded / name).is_file():

@@ -63,7 +63,7 @@ class PlainProbe:
     """A probe on padded hidden states, one seed: of sequences, or of tokens where tokens have the labels."""
 
     def __init__(self, setting: Setting, *others: nn.Parameter) -> None:
-        config, labels = plain_model().config, len(setting.corpus.label_names)
+        config, labels = plain_model().config, len(setting.corpus.label_names or ())
         layers, width = config.num_hidden_layers + 1, config.hidden_size
         self.by_token = setting.corpus.kind == "words"
         self.weights = nn.Parameter(torch.full((layers, setting.task.slots), 1 / setting.task.slots))
