@@ -96,7 +96,7 @@ def score_chart(
             "grid": False,
         },
     }
-    colour = {
+    colour: dict[str, Any] = {
         "field": "line",
         "type": "nominal",
         "sort": None,
@@ -171,17 +171,18 @@ def _baselines(baselines: list[dict[str, Any]], chosen: list[dict[str, str]], sc
     """Dashed lines with their names, one at each end."""
     y = {"field": "score", **score}
     text: dict[str, Any] = {"type": "text", "fontSize": 10.5, "dy": -5}
-    sides = {
+    ends: dict[str, Any] = {"left": 2, "right": {"expr": "width - 2"}}
+    sides: dict[str, Any] = {
         side: {
             "transform": [{"filter": f"datum.side === '{side}'"}],
             "mark": {**text, "align": side},
             "encoding": {
                 "y": y,
                 "text": {"field": "baseline"},
-                "x": {"value": 2 if side == "left" else {"expr": "width - 2"}},
+                "x": {"value": end},
             },
         }
-        for side in ("left", "right")
+        for side, end in ends.items()
     }
     return {
         "data": {"values": baselines},

@@ -119,7 +119,7 @@ def _template(name: str) -> str:
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
     # Its stub asks for a snippet; without one every library is a name of the window.
-    return vl_convert.javascript_bundle(None)
+    return vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
 
 
 def _library_version() -> str:
