@@ -119,7 +119,7 @@ def check_study(
     to_run = any(step.state == "to run" for step in plan_study(graph, store, {}))
     if here and to_run and (problems := capacity()):
         raise CheckError(problems)
-    if to_run and fetch_weights and (problems := _weights_as_known(inputs)):
+    if to_run and fetch_weights and not for_plan and (problems := _weights_as_known(inputs)):
         raise CheckError(problems)
     by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
     return Checked(inputs, graph, by_commit, tuple(unchecked), to_run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ def test_relative_positions_of_slots_are_those_of_the_padded_sequence(variant: s
     stock = copy.deepcopy(model).encoder
     encoder, batch = Encoder(model), some_inputs(1).compact()
     encoder.dispatch.begin(batch)
-    pairs, embeddings = model.encoder.get_rel_pos(None), model.encoder.get_rel_embedding()
+    running: Any = encoder.model
+    pairs, embeddings = running.encoder.get_rel_pos(None), running.encoder.get_rel_embedding()
 
     everywhere = stock.get_rel_pos(torch.zeros(1, SLOTS, 1))[0]
     span = stock.rel_embeddings.num_embeddings // 2
@@ -35,10 +37,9 @@ def test_relative_positions_of_slots_are_those_of_the_padded_sequence(variant: s
 
 
 def test_only_relative_positions_that_occur_are_projected() -> None:
-    model = random_model("deberta_v2_xlarge")
-    encoder, batch = Encoder(model), some_inputs(1).compact()
+    encoder, batch = Encoder(random_model("deberta_v2_xlarge")), some_inputs(1).compact()
     projected: list[int] = []
-    for attention in encoder.family.attentions(model):
+    for attention in encoder.family.attentions(encoder.model):
         attention.pos_key_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
     encoder.hidden_states(batch)
     buckets = build_relative_position(torch.zeros(1, SLOTS, 1), torch.zeros(1, SLOTS, 1), 8, 32)[0]

@@ -36,9 +36,9 @@ def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None
     store = Store(tmp_path)
     for key, device, worked in (("a", "cpu", 10.0), ("b", "cpu", 30.0), ("c", "cuda", 1.0), ("d", None, 0.0)):
         work = {"flops": 1e12, "seconds": 1.0, "worker_seconds": worked, "device": device}
-        with published(store.folder("average", key), work):
+        with published(store.folder("average", key), {"stage": "average", **work}):
             pass
-    with published(store.folder("probe", "old"), {"flops": 1e12, "seconds": 1.0}):
+    with published(store.folder("probe", "old"), {"stage": "probe", "flops": 1e12, "seconds": 1.0}):
         pass
     assert measured_rates(store) == {"average": 2e12 / 40}
     assert measured_rates(store, "cuda") == {"average": 1e12}

@@ -106,7 +106,7 @@ def test_labelled_data_that_is_none(encoder: papa.TextEncoder, reviews: dict[str
     _refuses(lambda: measure({**reviews, "validation": ["a", "b"]}, task), "the validation split is a list")
     renamed = {**reviews, "validation": frame.replace({"verdict": {"positive": "good"}})}
     _refuses(lambda: measure(renamed, task), "the validation split: row")
-    _refuses(lambda: measure(reviews, task, orders=["lamda"]), "'orders.0' is 'lamda': use")
+    _refuses(lambda: measure(reviews, task, orders=["lamda"]), "'orders.0' is 'lamda' (did you mean 'lambda'?): use")
     _refuses(lambda: measure(reviews, task, fractions=[2]), "'fractions.0'")
     _refuses(lambda: measure(reviews, task, seeds=[]), "'seeds'")
 

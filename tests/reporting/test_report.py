@@ -125,7 +125,7 @@ def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.Dat
     )
     write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(provenance=facts))
     text = html.unescape((tmp_path / "report.html").read_text())
-    for told in (written, command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
+    for told in (facts.written, facts.command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
         assert told in text
 
 
