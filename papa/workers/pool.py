@@ -102,11 +102,14 @@ class WorkerPool:
         self.close()
 
     def begin(self) -> None:
-        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says what went wrong."""
+        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says what went wrong.
+
+        Where that failed, Ray's own 30 seconds on a busy machine say, it is tried anew.
+        """
         with self._starting:
             if self._closed:
                 raise RuntimeError("the pool is closed")
-            if self._beginning is None:
+            if self._beginning is None or (self._beginning.done() and self._beginning.exception()):
                 # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
                 self._beginning = self._keeper.submit(self._start)
         # Awaited: imports in two threads at once find each other's modules half made.

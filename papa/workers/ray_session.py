@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import socket
 import tempfile
@@ -31,17 +32,22 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
 
     remove_dead_sessions(_short_temporary(), *([folder] if folder else []))
     temporary = session_folder(folder)
-    with _without_unused_processes():
-        ray.init(
-            address="local",
-            num_cpus=cores,
-            _node_ip_address="127.0.0.1",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=str(temporary),
-        )
+    try:
+        with _without_unused_processes():
+            ray.init(
+                address="local",
+                num_cpus=cores,
+                _node_ip_address="127.0.0.1",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(temporary),
+            )
+    except Exception:
+        ray.shutdown()
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     return ray, temporary
 
 
@@ -107,6 +113,9 @@ def _prepare_environment() -> None:
     unless it believes that clusters are switched off.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        # A token of this process's own; without one Ray writes one into the home folder, for all sessions.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -49,6 +50,31 @@ def test_a_pool_that_ends_as_it_begins_leaves_nothing(tmp_path: Path) -> None:
     with WorkerPool(1, "cpu", tmp_path) as pool:
         pool.begin()
         assert pool.run(own_process, arguments={}) in descendants(os.getpid())
+
+
+@pytest.mark.server
+def test_a_start_that_failed_is_tried_anew() -> None:
+    # Ray's sockets want a short path.
+    with TemporaryDirectory(prefix="p", dir="/tmp") as folder, WorkerPool(1, "cpu", Path(folder) / "a") as pool:
+        place = Path(folder) / "a"
+        place.touch()
+        with pytest.raises(OSError, match="Not a directory"):
+            pool.run(own_process, arguments={})
+        place.unlink()
+        assert pool.run(own_process, arguments={}) in descendants(os.getpid())
+
+
+@pytest.mark.server
+def test_ray_writes_nothing_into_the_home_folder(tmp_path: Path) -> None:
+    program = (
+        "import os\nfrom pathlib import Path\nfrom papa.workers import WorkerPool\n"
+        "from tests.workers.test_pool import own_process\n"
+        "with WorkerPool(1, 'cpu') as pool:\n    assert pool.run(own_process, arguments={}) != os.getpid()\n"
+        "assert len(os.environ['RAY_AUTH_TOKEN']) == 64\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    subprocess.run([sys.executable, "-c", program], check=True, env=kept | {"HOME": str(tmp_path)})
+    assert not list(tmp_path.rglob("*token*"))
 
 
 def rays() -> set[int]:
