@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from scipy.stats import kendalltau
@@ -88,7 +88,7 @@ def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed
 
 def scores(encoder: Encoder, text: Setting, folder: Path) -> list[float]:
     """One of each seed."""
-    options = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
     return [one.score for one in evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)]
 
 
