@@ -16,7 +16,9 @@ from tests.flows.conftest import SMALL, papa, write_study
 pytestmark = pytest.mark.server
 
 TINY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
-STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate", "track")
+COMPUTED = ("tokenise", "average", "rank", "baseline", "probe")
+STAGES = (*COMPUTED, "aggregate", "track")
+"""The last two get new keys where what they build on was made again: how long it took is part of its digest."""
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +85,8 @@ def test_what_is_damaged_is_made_again(
     assert "0 of " in planned.out, "nothing damaged counts as there"
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
-    assert run.err.count(": made again: ") == len(STAGES)
-    for place in places:
+    assert run.err.count(": made again: ") == len(COMPUTED)
+    for place in places[: len(COMPUTED)]:
         assert f"{place}/{data_of(place).name} is " in run.err
     pandas.testing.assert_frame_equal(scores(store), before)
     assert "nothing would run" in papa("plan", study, "--store", str(store)).out
@@ -101,7 +103,7 @@ def test_so_are_steps_whose_metadata_are_damaged(
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
     if damage is not Path.unlink:
-        assert run.err.count(": made again: ") == len(STAGES)
+        assert run.err.count(": made again: ") == len(COMPUTED)
     pandas.testing.assert_frame_equal(scores(store), before)
 
 

@@ -52,7 +52,7 @@ def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Flow
     finished, run = broken
     assert finished.code == 1
     sentence = words(finished)[-1]
-    failed = r"(baseline|probe) · all-MiniLM-L6-v2 · numbers.* failed: .*the loss is (nan|inf)"
+    failed = r"(baseline|probe) · all-MiniLM-L6-v2 · numbers.* failed: .*the loss of seed 0 is (nan|inf)"
     assert re.match(f"error: {failed}", sentence)
     assert run.state == "Failed"
     assert run.message is not None
