@@ -18,6 +18,10 @@ from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 
+MOST_COLUMNS = 128
+"""Up to here the mix of a micro-batch is written out on a CPU. It takes batch · heads · m² numbers a layer, which short
+inputs keep small; with longer ones the fused product is as fast and holds none of them."""
+
 
 @dataclass(frozen=True)
 class _Mixing:
@@ -33,7 +37,7 @@ class _Mixing:
         matrices = at_slots(self.matrices, all_heads, batch.columns).to(single.dtype)
         if own.dropout > 0:
             return self._with_dropout(own, single, matrices, batch)
-        if value.device.type == "cpu":
+        if value.device.type == "cpu" and len(batch.columns) <= MOST_COLUMNS:
             return mixed_product(own, value, normalised_rows(matrices, batch.attention_mask), self.share)
         constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from papa.attention import mixing
 from papa.attention.mixed_product import mixed_product
 from papa.attention.mixing import mixed
 from papa.encoders.dispatch import InputDependentAttention
@@ -80,7 +81,10 @@ def theta_gradient(states: list[Tensor], inputs: Inputs, theta: Tensor) -> Tenso
     return torch.autograd.grad(read, [theta])[0]
 
 
-def test_gradients_of_theta_equal_plain(case: Case) -> None:
+@pytest.mark.parametrize("most", [mixing.MOST_COLUMNS, 0])
+def test_gradients_of_theta_equal_plain(case: Case, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both ways: with the mix written out, and without."""
+    monkeypatch.setattr(mixing, "MOST_COLUMNS", most)
     inputs, constants = case.inputs(1), random_constants(case)
     theta = torch.randn(case.encoder.layers, case.encoder.heads, dtype=torch.float64).requires_grad_()
     with plainly(case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)):
