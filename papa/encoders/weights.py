@@ -63,6 +63,7 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
 
     Raises:
         EncoderError: the files are damaged, or the weights do not fit the architecture.
+        ValueError: the architecture has no such implementation of attention.
     """
     from transformers import AutoModel
 
@@ -79,7 +80,10 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             )
         except SafetensorError as error:
             raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
-        except Exception as error:  # transformers believes whatever the files say.
+        except Exception as error:
+            if attention != "eager" and isinstance(error, ValueError) and "attention implementation" in str(error):
+                raise
+            # transformers believes whatever the files say.
             raise EncoderError(
                 f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or correct its "
                 f"{CONFIGURATION}"
