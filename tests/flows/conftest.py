@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,14 @@ _MODULES = (
     "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib')\n"
     "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.server
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def _heard() -> Iterator[None]:
-    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 PHASES = [
