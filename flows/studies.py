@@ -15,7 +15,7 @@ from rich.text import Text
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import is_complete, read_metadata
+from papa.storage.artifacts import inspect, is_complete
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
 from tasks.aggregate import SPECIFICATION, Aggregate, specification
@@ -109,7 +109,7 @@ def _stored(store: Store, name: str) -> StoredStudy:
 
 def _state(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> str:
     try:
-        version = read_metadata(results).get("stage_version")
+        version = inspect(results).get("stage_version")
     except ArtifactError:
         return "damaged results"
     if finished is None or version != Aggregate.version:

@@ -77,13 +77,7 @@ def check_texts(texts: pa.ChunkedArray, origin: str, column: str) -> None:
     Raises:
         DataError: there is one; the message names its row, counted from 1.
     """
-    sizes = pc.binary_length(texts)
-    if len(sizes) and pc.max(sizes).as_py() > ROW_BYTES:
-        row = pc.index(pc.greater(sizes, ROW_BYTES), True).as_py()
-        raise DataError(
-            f"{origin}: row {row + 1} has {sizes[row].as_py():,} bytes in '{column}', at most {ROW_BYTES:,} are read: "
-            "cut the text of this row"
-        )
+    _check_sizes(pc.binary_length(texts), ROW_BYTES, "bytes", origin, column)
 
 
 def check_words(lists: pa.Array, origin: str, column: str) -> None:
@@ -92,10 +86,13 @@ def check_words(lists: pa.Array, origin: str, column: str) -> None:
     Raises:
         DataError: there is one; the message names it, counted from 1.
     """
-    sizes = pc.list_value_length(lists)
-    if len(sizes) and pc.max(sizes).as_py() > ROW_WORDS:
-        row = pc.index(pc.greater(sizes, ROW_WORDS), True).as_py()
+    _check_sizes(pc.list_value_length(lists), ROW_WORDS, "items", origin, column)
+
+
+def _check_sizes(sizes: pa.Array | pa.ChunkedArray, most: int, unit: str, origin: str, column: str) -> None:
+    if len(sizes) and pc.max(sizes).as_py() > most:
+        row = pc.index(pc.greater(sizes, most), True).as_py()
         raise DataError(
-            f"{origin}: row {row + 1} has {sizes[row].as_py():,} items in '{column}', at most {ROW_WORDS:,} are read: "
+            f"{origin}: row {row + 1} has {sizes[row].as_py():,} {unit} in '{column}', at most {most:,} are read: "
             "cut this row"
         )

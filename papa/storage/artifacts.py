@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError, DamagedError, PapaError
+from papa.errors import ArtifactError, PapaError
 from papa.storage.address import Address, store_at
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
 
@@ -115,11 +115,7 @@ def inspect(address: Address) -> dict[str, Any]:
 
 def is_sound(address: Address) -> bool:
     """Whether the artifact at ``address`` is there and, as far as can be told without fetching it, undamaged."""
-    try:
-        inspect(address)
-    except DamagedError:
-        return False
-    return True
+    return store_at(address).is_sound()
 
 
 def reference(address: Address) -> ArtifactReference:

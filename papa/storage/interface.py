@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from papa.errors import DamagedError
 from papa.storage.metadata import METADATA
 
 
@@ -106,6 +107,14 @@ class ArtifactStore(ABC):
     @abstractmethod
     def inspect(self) -> dict[str, Any]:
         """The artifact's metadata, after a look at all of it that needs no fetching."""
+
+    def is_sound(self) -> bool:
+        """Whether an artifact is there and, as far as can be told without fetching it, undamaged."""
+        try:
+            self.inspect()
+        except DamagedError:
+            return False
+        return True
 
     @abstractmethod
     def fetch(self, digest: str | None) -> Path:

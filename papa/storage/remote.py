@@ -129,12 +129,13 @@ class RemoteStore(ArtifactStore):
     def fetch(self, digest: str | None) -> Path:
         """A copy of this content, downloaded once a machine, and again where the copy is damaged."""
         copy = copy_of(self.address, digest or self.inspect()["digest"])
-        if not _is_whole(copy):
+        here = LocalStore(str(copy))
+        if not here.is_sound():
             copy.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(copy.with_suffix(".lock")):
-                if not _is_whole(copy):
+                if not here.is_sound():
                     with self._downloaded(digest) as scratch:
-                        LocalStore(str(copy)).remove()
+                        here.remove()
                         scratch.rename(copy)
         return copy
 
@@ -174,14 +175,6 @@ class RemoteStore(ArtifactStore):
                 with suppress(FileNotFoundError):
                     files.rm(path, recursive=True)
         shutil.rmtree(copies_of(self.address), ignore_errors=True)
-
-
-def _is_whole(copy: Path) -> bool:
-    try:
-        check_files(copy, copy)
-    except DamagedError:
-        return False
-    return True
 
 
 def _modified(entry: Mapping[str, Any]) -> float:
