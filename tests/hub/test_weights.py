@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
+from transformers.utils import logging
 
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
@@ -247,6 +248,7 @@ def test_no_tokenizer_is_said(folder: Path) -> None:
 
 def test_loading_says_nothing_of_heads(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """transformers would print bars and a table of unused weights in every worker."""
+    logging.enable_progress_bar()
     load_encoder(resolved(folder))
     assert capfd.readouterr() == ("", "")
     AutoModel.from_pretrained(folder, config=AutoConfig.from_pretrained(folder), use_safetensors=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,7 @@ def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path
         name = figure.find_element("css selector", ".chart").get_attribute("data-chart")
         for link in figure.find_elements("css selector", ".downloads > *"):
             page.run("arguments[0].click()", link)
+        time.sleep(0.25)  # Chromium drops what a page saves beyond ten files within one second.
         drawing = page.saved(f"{name}.svg")
         assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
         assert "var(" not in drawing, "it stands without the page's style"

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError
 from papa.workers import WorkerPool
 from papa.workers.ray_session import remove_dead_sessions, session_folder
 from tasks.average import fold
@@ -112,9 +112,9 @@ def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
 @pytest.mark.server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
     arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
-    with pytest.raises(ArtifactError, match="holds no complete artifact") as raised:
+    with pytest.raises(DamagedError, match="holds no complete artifact") as raised:
         pool.run(fold, arguments=arguments)
-    assert type(raised.value) is ArtifactError
+    assert raised.value.address == str(tmp_path / "none")
     assert not (tmp_path / "sums").exists()
 
 
