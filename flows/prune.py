@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.processes import Process
 from flows.progress import duration
 from papa.errors import ArtifactError
+from papa.processes import Process
 from papa.storage.artifacts import remove
 from tasks.locks import running
 from tasks.store import MARKER, Store, is_marked

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from flows.check import check_study
 from flows.environment import prepare_environment
 from flows.interrupt import Interruption
-from flows.processes import Process, mark_interrupted_run
+from flows.processes import mark_interrupted_run
 from flows.progress import StudyProgress
 from flows.server import check_server, use_server
-from flows.startup import ready_study
+from flows.startup import ReadyStudy, ready_study
 from flows.studies import save_study
+from papa.errors import PapaError, TransientError
 from papa.imports import uncollected
+from papa.processes import Process
 from papa.spec import StudySpec
 from tasks.locks import no_longer_announced
 from tasks.mlflow_client import tracking_address, without_password
@@ -68,6 +71,9 @@ def run_study(
                 )
                 interruption.endings += [ready.pool.abandon, partial(no_longer_announced, store, str(Process.this()))]
                 interruption.last.append(ready.pool.remove_session)
+                if server:
+                    interruption.endings.insert(0, server.served.let_go)
+                    server.served.lost = partial(_tell_loss, progress)
                 # For the end: while the server starts, there is time for it.
                 import pandas  # noqa: F401
 
@@ -78,16 +84,50 @@ def run_study(
                 # A server that ends while it makes its tables leaves a database that none can use.
                 if server:
                     server.wait()
-        study_flow(ready)(
-            study=str((study or saved).absolute()),
-            overrides=list(overrides) if study else [],
-            store=store.address,
-            workers=workers,
-            ray_address=ray_address,
-        )
+        parameters = {
+            "study": str((study or saved).absolute()),
+            "overrides": list(overrides) if study else [],
+            "store": store.address,
+            "workers": workers,
+            "ray_address": ray_address,
+        }
+        _record_and_run(study_flow(ready), parameters, ready)
     _show_results(store, checked.inputs.study.name, Console())
     # As the process ends, there is nothing to look through for garbage.
     gc.freeze()
+
+
+def _record_and_run(flow: Callable[..., str], parameters: Mapping[str, Any], ready: ReadyStudy) -> None:
+    """Run a flow; where Prefect's server is lost meanwhile, what the steps came to counts.
+
+    Raises:
+        PapaError: a cell failed, or Prefect cannot record the study.
+    """
+    import httpx
+    from prefect.exceptions import PrefectException
+
+    try:
+        flow(**parameters)
+    except (httpx.HTTPError, PrefectException, RuntimeError) as error:
+        if isinstance(error, PapaError):
+            raise
+        why = f"Prefect's server does not record the study ({_why(error)})"
+        if not ready.outcome.done():
+            raise TransientError(f"{why}: run again, finished steps are kept") from None
+        ready.progress.warned(ready.spec.name, f"{why}: its results are whole, Prefect's record of them is not")
+        ready.outcome.result()
+
+
+def _tell_loss(progress: StudyProgress, what: str) -> None:
+    progress.warned("Prefect's server", f"it ended and {what}; its record may lack what it was told just then")
+
+
+def _why(error: Exception) -> str:
+    """What a client of Prefect's says of its server, in a few words."""
+    answer = getattr(error, "response", None)
+    return (
+        f"status {answer.status_code}" if answer is not None else str(error).partition("\n")[0] or type(error).__name__
+    )
 
 
 def _show_results(store: Store, study: str, console: Console) -> None:

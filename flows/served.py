@@ -9,75 +9,146 @@ import ctypes
 import gc
 import http.client
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 
 from papa.imports import uncollected
 
 HOST = "127.0.0.1"
 _START_SECONDS = 90.0
+_STARTS = 3
+_LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
 class Served:
-    """An application that is starting or runs.
-
-    Attributes:
-        process: it.
-        port: where it listens.
-        log: what it prints.
-    """
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    def answers(self, path: str) -> bool:
-        """Whether it answers; waits while it starts."""
-        return answers(self.port, path, _START_SECONDS)
-
-    def end(self) -> None:
-        """End it: politely, then for good."""
-        self.process.terminate()
-        try:
-            self.process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def serve(app: str, log: Path, environment: Mapping[str, str], port: int = 0) -> Served:
-    """Start an application.
+    """An application that is starting or runs. Where its process ends before its time it is started again, on the
+    socket that stays open meanwhile, so that requests wait for it; where it cannot be, they are refused at once.
 
     Args:
         app: ``module:function``, which makes it (ASGI) from its own address.
         log: what it prints.
         environment: laid over this process's.
         port: where to listen if it is free; 0 is any.
+        path: what it answers once it has started.
+        before_again: called before it is started again.
+
+    Attributes:
+        process: it.
+        port: where it listens.
+        log: what it prints.
+        lost: called with a sentence each time when its process ended before its time.
     """
-    with _door(port) as door, log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, app, str(door.fileno()), str(os.getpid())],
-            env={**os.environ, **environment},
-            pass_fds=[door.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        return Served(process, door.getsockname()[1], log)
+
+    def __init__(
+        self,
+        app: str,
+        log: Path,
+        environment: Mapping[str, str],
+        path: str,
+        *,
+        port: int = 0,
+        before_again: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.log = log
+        self.lost: Callable[[str], object] = lambda _: None
+        self._app, self._environment, self._path, self._before_again = app, environment, path, before_again
+        self._door = _door(port)
+        self.port: int = self._door.getsockname()[1]
+        self._answered = threading.Event()
+        self._changing, self._ending, self._refused = threading.Lock(), False, False
+        self._start("wb")
+        threading.Thread(target=self._keep, name=f"keeper of {app}", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def answers(self) -> bool:
+        """Whether it answers; waits while it starts."""
+        if answers(self.port, self._path, _START_SECONDS):
+            self._answered.set()
+            return True
+        return False
+
+    def let_go(self) -> None:
+        """Do not start it again."""
+        self._ending = True
+
+    def end(self) -> None:
+        """End it: politely, then for good."""
+        with self._changing:
+            self._ending = True
+        self.process.terminate()
+        try:
+            self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if not self._refused:
+            self._door.close()
+
+    def _start(self, mode: Literal["wb", "ab"]) -> None:
+        with self.log.open(mode) as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, self._app, str(self._door.fileno()), str(os.getpid())],
+                env={**os.environ, **self._environment},
+                pass_fds=[self._door.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _keep(self) -> None:
+        """Start it again whenever it ends, as long as it comes to answer now and then."""
+        vain = 0
+        while True:
+            self._wait_for_answer()
+            self.process.wait()
+            vain = 0 if self._answered.is_set() else vain + 1
+            self._answered.clear()
+            with self._changing:
+                if self._ending:
+                    return
+                self._refused = vain == _STARTS or not self._again()
+            if self._refused:
+                self.lost(f"cannot be started again ({self.log} says why)")
+                refuse(self._door)
+            elif not vain:
+                self.lost("is started again")
+
+    def _wait_for_answer(self) -> None:
+        """Wait until it answers, or ends before."""
+        with suppress(OSError), socket.create_connection((HOST, self.port)) as connection:
+            connection.sendall(f"GET {self._path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+            ended = answered = False
+            while not (ended or answered):
+                ended = self.process.poll() is not None
+                answered = bool(select.select([connection], [], [], 0 if ended else _LOOK_SECONDS)[0])
+            if answered and connection.recv(1):
+                self._answered.set()
+
+    def _again(self) -> bool:
+        try:
+            self._before_again()
+            # From this thread, which lives as long as this process: its end would end the new process, too.
+            self._start("ab")
+        except OSError:
+            return False
+        return True
 
 
 def _door(port: int) -> socket.socket:
@@ -105,6 +176,24 @@ def answers(port: int, path: str, patience: float) -> bool:
         return False
     finally:
         connection.close()
+
+
+def refuse(door: socket.socket) -> None:
+    """Refuse whatever is asked at a socket, for ever: clients take "gone" for an answer, and nothing else at once."""
+    server = ThreadingHTTPServer(door.getsockname(), _Refusal, bind_and_activate=False)
+    server.socket.close()
+    server.socket = door
+    server.serve_forever()
+
+
+class _Refusal(BaseHTTPRequestHandler):
+    def parse_request(self) -> bool:
+        if super().parse_request():
+            self.send_error(HTTPStatus.GONE)
+        return False
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def _run(app: str, door: int, parent: int) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,16 +15,17 @@ from typing import Any
 
 from filelock import FileLock
 
-from flows.processes import Process, start_of
-from flows.served import HOST, Served, answers, serve
+from flows.served import HOST, Served, answers
 from flows.server_template import keep_as_template, start_from_template
 from papa.errors import PapaError, TransientError
+from papa.processes import Process
 from papa.storage.atomic import write_atomically
 from tasks.mlflow_client import without_password
 from tasks.store import Store
 
 _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
+_HEALTH = "/api/health"
 _UNUSED_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -63,7 +63,7 @@ class OwnServer:
             PapaError: it ended, or did not answer in time.
         """
         try:
-            if not self.served.answers("/api/health"):
+            if not self.served.answers():
                 raise PapaError(f"Prefect's server did not start: {self.served.log} says why")
             self.unmade.unlink(missing_ok=True)
             keep_as_template(self.database)
@@ -87,7 +87,7 @@ def use_server(store: Store) -> OwnServer | None:
     Returns:
         The new one; None where another's is used.
     """
-    if "PREFECT_API_URL" in os.environ:
+    if os.environ.get("PREFECT_API_URL"):
         return None
     port = running_server(store)
     if port is not None:
@@ -122,7 +122,14 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
         "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     }
     app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
-    served = serve(app, store.prefect / "server.log", environment, port)
+
+    def before_again() -> None:
+        if unmade.exists():
+            mark_unmade(database)
+            start_from_template(database)
+
+    log = store.prefect / "server.log"
+    served = Served(app, log, environment, _HEALTH, port=port, before_again=before_again)
     server = OwnServer(served, starting, database, unmade)
     atexit.register(server.end)
     os.environ["PREFECT_API_URL"] = f"http://{HOST}:{served.port}/api"
@@ -158,10 +165,9 @@ def _api_and_pages(address: str) -> Any:
 @contextmanager
 def found_by_runs(store: Store, server: OwnServer) -> Iterator[None]:
     """While the block runs, runs on the store use this server instead of one of their own."""
-    pid = server.served.process.pid
-    process = Process(socket.gethostname(), pid, start_of(pid) or 0)
     place = store.prefect / _RUNNING
-    write_atomically(place, json.dumps({"process": str(process), "port": server.port}) + "\n")
+    # It lasts as long as this process, which starts it again where it is lost.
+    write_atomically(place, json.dumps({"process": str(Process.this()), "port": server.port}) + "\n")
     try:
         yield
     finally:
@@ -180,7 +186,7 @@ def running_server(store: Store) -> int | None:
         return None
     if process is None or not process.here or process.gone:
         return None
-    return port if answers(port, "/api/health", _REQUEST_SECONDS) else None
+    return port if answers(port, _HEALTH, _REQUEST_SECONDS) else None
 
 
 def check_server() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flows.check import Checked, cluster_address
 from flows.graph import Graph
@@ -25,6 +26,8 @@ class ReadyStudy:
         store: where its artifacts are kept.
         pool: its workers; where there is something to compute, they are on their way up.
         progress: where its progress is shown.
+        outcome: the folder of its results or why there are none, once its steps have ended: Prefect hands it on as
+            well, unless its server is lost.
     """
 
     spec: StudySpec
@@ -32,6 +35,7 @@ class ReadyStudy:
     store: Store
     pool: WorkerPool
     progress: StudyProgress
+    outcome: Future[str] = field(default_factory=Future)
 
 
 @contextmanager

@@ -24,10 +24,11 @@ from pydantic import Field
 from flows.check import check_study
 from flows.costs import measured_rates, seconds_of
 from flows.environment import quiet_engines
-from flows.processes import FLOW, Process, describe_run, mark_crashed_runs
+from flows.processes import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
 from flows.steps import Steps
+from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import verify
@@ -84,8 +85,13 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
         mark_crashed_runs()
         describe_run(UUID(flow_run.id), spec.name, [*flow_run.tags, *_tags(spec)])
         with nullcontext(ready) if ready else _from_parameters(spec, store, workers, ray_address) as started:
-            _run_steps(started)
-            return str(started.store.study(spec.name))
+            try:
+                _run_steps(started)
+            except BaseException as error:
+                started.outcome.set_exception(error)
+                raise
+            started.outcome.set_result(str(started.store.study(spec.name)))
+            return started.outcome.result()
 
     return run_study
 

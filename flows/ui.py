@@ -14,10 +14,11 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.processes import FLOW, Process
-from flows.served import HOST, serve
+from flows.processes import FLOW
+from flows.served import HOST, Served
 from flows.server import found_by_runs, running_server, start_own_server
 from papa.errors import PapaError
+from papa.processes import Process
 from tasks.locks import running
 from tasks.mlflow_client import connect, database_of, tracking_address, tracking_errors, without_password
 from tasks.store import Store
@@ -41,7 +42,7 @@ def show_pages(store: Store, console: Console) -> None:
         PapaError: the pages of the store are served already, or a server does not start.
     """
     _end_as_interrupted()
-    if "PREFECT_API_URL" in os.environ:
+    if os.environ.get("PREFECT_API_URL"):
         raise PapaError(
             f"PREFECT_API_URL names a server ({without_password(os.environ['PREFECT_API_URL'])}), and its pages are "
             "there: unset it to see the runs in the store"
@@ -71,9 +72,10 @@ def _serve_mlflow(store: Store) -> str:
         return without_password(tracking)
     connect(tracking)
     environment = {"PAPA_MLFLOW_RUNS": tracking, "PAPA_MLFLOW_FILES": store.mlflow_artifacts.as_uri()}
-    served = serve(f"{__name__}:_mlflow", store.root / "mlflow-server.log", environment, _MLFLOW_PORT)
+    log = store.root / "mlflow-server.log"
+    served = Served(f"{__name__}:_mlflow", log, environment, "/health", port=_MLFLOW_PORT)
     atexit.register(served.end)
-    if not served.answers("/health"):
+    if not served.answers():
         raise PapaError(f"MLflow's server did not start: {served.log} says why")
     return served.address
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from filelock import FileLock, Timeout
 
 from papa.errors import PapaError
+from papa.processes import Process
 from papa.storage.artifacts import remove
 from tasks.store import Store
 
@@ -50,7 +51,7 @@ def claimed(
 
 
 SILENT_SECONDS = 24 * 3600.0
-"""After so long without a word a study is taken for killed."""
+"""After so long without a word a study of another machine is taken for killed."""
 
 
 @contextmanager
@@ -80,7 +81,15 @@ def no_longer_announced(store: Store, process: str) -> None:
 
 
 def running(store: Store) -> dict[str, float]:
-    """The processes that use the store, and the seconds since each last said so; not those silent for a day."""
+    """The processes that use the store, and the seconds since each last said so.
+
+    Those silent for a day are left out, unless they are known to run: a step may take longer, and a clock may be set.
+    """
     now = time.time()
-    ages = {file.path: now - file.modified for file in store.backend.files("runs")}
-    return {process: age for process, age in ages.items() if age < SILENT_SECONDS}
+    ages = {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
+    return {process: age for process, age in ages.items() if age < SILENT_SECONDS or _runs_here(process)}
+
+
+def _runs_here(name: str) -> bool:
+    process = Process.parse(name)
+    return process is not None and process.here and not process.gone

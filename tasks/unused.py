@@ -25,9 +25,7 @@ _RESULTS = ("aggregate", "track")
 _SHARDS = "average-shards"
 _ARTIFACT = re.compile(f"{STAGE}/{KEY}")
 _STUDY = re.compile(rf"\..+\.{MARK}(\.old)?")
-_SCRATCH = re.compile(
-    rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\d+(-\w+)?|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{MARK})*"
-)
+_SCRATCH = re.compile(rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\w+|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{MARK})*")
 _ON_THE_WAY = re.compile(rf".+\.{MARK}")
 _LOCK = re.compile(rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock")
 _KILLED = "left by a run that was killed"

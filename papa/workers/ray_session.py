@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import PapaError
+from papa.processes import Process
 
 _OBJECT_STORE_BYTES = 512 * 2**20
 _SOCKET_PATH_ROOM = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _TEMPORARY = "papa-ray-"
+_SUFFIX = 8
+"""Characters that ``tempfile`` adds."""
+_DRIVER = "driver"
 
 
 def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
@@ -73,37 +77,28 @@ def _without_unused_processes() -> Iterator[None]:
 
 
 def session_folder(wanted: Path | None) -> Path:
-    """A folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else elsewhere."""
-    if wanted is not None:
-        folder = wanted / f"{_TEMPORARY}{os.getpid()}"
-        if len(os.fsencode(folder)) <= _SOCKET_PATH_ROOM:
-            folder.mkdir(parents=True, exist_ok=True)
-            return folder
-    return Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=_short_temporary()))
+    """A new folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else elsewhere."""
+    fits = wanted is not None and len(os.fsencode(wanted / _TEMPORARY)) + _SUFFIX <= _SOCKET_PATH_ROOM
+    place = wanted if wanted is not None and fits else _short_temporary()
+    place.mkdir(parents=True, exist_ok=True)
+    # It gets its name once it says whose it is: what has this name and does not say so is nobody's.
+    nameless = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}", dir=place))
+    (nameless / _DRIVER).write_text(str(Process.this()))
+    return nameless.rename(place / nameless.name.removeprefix("."))
 
 
 def remove_dead_sessions(*places: Path) -> None:
-    """Remove session folders that killed drivers of this user left in ``places``."""
+    """Remove session folders that killed drivers of this user and this machine left in ``places``."""
     for folder in (found for place in places for found in place.glob(f"{_TEMPORARY}*")):
-        process = folder.name.removeprefix(_TEMPORARY).partition("-")[0]
-        with suppress(OSError):
-            if process.isdecimal() and folder.stat().st_uid == os.getuid() and not _alive(int(process)):
+        with suppress(OSError, ValueError):
+            driver = Process.parse((folder / _DRIVER).read_text())
+            if driver is not None and driver.gone and folder.lstat().st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _short_temporary() -> Path:
     folder = Path(tempfile.gettempdir())
     return folder if len(os.fsencode(folder)) <= _SOCKET_PATH_ROOM - 30 else Path("/tmp")
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _prepare_environment() -> None:

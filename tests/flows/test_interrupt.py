@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from flows.processes import start_of
+from papa.processes import start_of
 from tests.flows.conftest import SMALL, environment, papa, start, write_study
 from tests.flows.history import own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from flows.processes import Process
+from papa.processes import Process
 from papa.reporting.summary import read_summary
 from tasks.rank import LAMBDA
 from tests.flows.conftest import SMALL, Finished, artifacts, environment, papa, readable_once, write_study

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.processes import Process
 from flows.server import running_server
 from flows.server_template import keep_as_template, start_from_template
+from papa.processes import Process
 from papa.storage.cache import cache_folder
 from tasks.store import Store
 

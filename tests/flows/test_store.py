@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.processes import Process
+from papa.processes import Process
 from papa.storage.artifacts import published
 from tasks.locks import announced
 from tasks.store import Store

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.processes import start_of
+from papa.processes import start_of
 from tests.flows.conftest import SMALL, papa, start, words, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening

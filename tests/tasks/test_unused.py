@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from papa.processes import Process
 from papa.storage.artifacts import complete_below, published, read_metadata, remove, sha256_of_json
 from papa.storage.filesystem import filesystem
 from tasks.locks import announced, running
@@ -236,3 +237,11 @@ def test_who_is_silent_for_a_day_is_taken_for_killed(tmp_path: Path) -> None:
         long_ago = time.time() - 25 * 3600
         os.utime(Path(store.runs) / "host:1:2", (long_ago, long_ago))
         assert running(store) == {}
+
+
+def test_who_is_known_to_run_uses_the_store_whatever_the_clock_says(tmp_path: Path) -> None:
+    store, this = Store(tmp_path / "store"), str(Process.this())
+    with announced(store, this):
+        for moment in (time.time() - 25 * 3600, time.time() + 25 * 3600):
+            os.utime(Path(store.runs) / this, (moment, moment))
+            assert running(store)[this] >= 0

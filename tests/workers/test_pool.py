@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from papa.errors import ArtifactError, DamagedError
+from papa.processes import Process
 from papa.workers import WorkerPool
 from papa.workers.ray_session import remove_dead_sessions, session_folder
 from tasks.average import fold
@@ -151,14 +154,24 @@ def test_session_paths_fit_into_a_socket_address(tmp_path: Path) -> None:
         folder = session_folder(wanted)
         assert len(str(folder / SOCKET)) <= 107
         assert folder.is_dir()
-        folder.rmdir()
+        shutil.rmtree(folder)
+
+
+def session_of(place: Path, driver: Process) -> Path:
+    """A session folder as ``driver`` left it."""
+    folder = session_folder(place)
+    (folder / "driver").write_text(str(driver))
+    return folder
 
 
 def test_sessions_of_dead_drivers_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
-    dead, alive, other = (tmp_path / name for name in ("papa-ray-4194999", "papa-ray-1-x", "something-else"))
-    for folder in (dead, alive, other):
+    """By host and start: an id is used again, and on another host it is another process's, or nobody's."""
+    this = Process.this()
+    dead = [session_of(tmp_path, one) for one in (Process(this.host, 4194999, 1), replace(this, started=1))]
+    alive = [session_of(tmp_path, one) for one in (this, Process("elsewhere", 4194999, 1))]
+    other = [tmp_path / "something-else", tmp_path / "papa-ray-4194999"]
+    for folder in other:
         folder.mkdir()
     remove_dead_sessions(tmp_path)
-    assert not dead.exists()
-    assert alive.exists()
-    assert other.exists()
+    assert sorted(tmp_path.iterdir()) == sorted([*alive, *other])
+    assert not any(folder.exists() for folder in dead)
