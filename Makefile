@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration lint bench setup clean
+.PHONY: demo check test test-integration test-faults lint bench setup clean
 
 setup: $(STAMP)
 
@@ -30,13 +30,16 @@ lint: setup
 	$(BIN)/shellcheck .ci/run infra/services/*.sh
 
 check: lint
-	$(PYTEST) -m 'not integration and not server'
+	$(PYTEST) -m 'not integration and not faults and not server'
 
 test: lint
 	$(PYTEST)
 
 test-integration: setup
 	$(BIN)/python -m tests.integration
+
+test-faults: setup
+	$(BIN)/python -m pytest tests/faults -m 'faults or server'
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')

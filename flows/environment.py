@@ -36,6 +36,8 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     os.environ["PREFECT_HOME"] = home
     os.environ["PREFECT_RESULTS_LOCAL_STORAGE_PATH"] = str(store.prefect / "results")
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
+    # Of a server that is lost its threads would tell with every event that they cannot send.
+    os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
 
 
 def quiet_engines() -> None:

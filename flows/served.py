@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -77,10 +78,13 @@ class Served:
         return f"http://{HOST}:{self.port}"
 
     def answers(self) -> bool:
-        """Whether it answers; waits while it starts."""
-        if answers(self.port, self._path, _START_SECONDS):
-            self._answered.set()
-            return True
+        """Whether it answers; waits while it starts, or starts again."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._refused and (left := deadline - time.monotonic()) > 0:
+            if answers(self.port, self._path, left):
+                self._answered.set()
+                return True
+            time.sleep(_LOOK_SECONDS)
         return False
 
     def let_go(self) -> None:

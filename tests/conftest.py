@@ -43,7 +43,7 @@ sys.addaudithook(_refuse_processes)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """`make check` leaves out what is marked `server`: hold every other test to starting no process."""
     global _light
-    marked = any(item.get_closest_marker(name) for name in ("server", "integration"))
+    marked = any(item.get_closest_marker(name) for name in ("server", "integration", "faults"))
     _light = None if marked else item.nodeid
     try:
         return (yield)

@@ -61,7 +61,7 @@ def test_a_start_that_failed_is_tried_anew() -> None:
     with TemporaryDirectory(prefix="p", dir="/tmp") as folder, WorkerPool(1, "cpu", Path(folder) / "a") as pool:
         place = Path(folder) / "a"
         place.touch()
-        with pytest.raises(OSError, match="Not a directory"):
+        with pytest.raises(OSError, match="File exists"):
             pool.run(own_process, arguments={})
         place.unlink()
         assert pool.run(own_process, arguments={}) in descendants(os.getpid())

@@ -1,0 +1,61 @@
+"""The undisturbed study, and the table of faults at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pandas
+import pytest
+
+from tests.faults.life import Life
+from tests.flows.conftest import SMALL, papa, write_study
+from tests.flows.processes import PATIENCE_SECONDS, wait_until
+
+STUDY = SMALL | {
+    "tasks": [SMALL["tasks"][0] | {"train_rows": 32, "validation_rows": 24}],
+    "orders": ["lambda"],
+    "fractions": [1, 0.5],
+    "seeds": [0],
+}
+_lives: list[Life] = []
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_study(tmp_path_factory.mktemp("study"), STUDY)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
+    """What the study finds where nothing is hurt, but for how long it took."""
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    finished = papa("run", study, "--store", str(store))
+    assert finished.code == 0, finished.err
+    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(columns="seconds")
+
+
+@pytest.fixture(scope="session")
+def lives() -> Iterator[list[Life]]:
+    """All lives of the session. In the end nothing runs that belongs to one; Ray's agents may take two minutes."""
+    yield _lives
+    for life in _lives:
+        wait_until(lambda one=life: not one.processes(), PATIENCE_SECONDS, "all that a study started ends")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    struck = [one for life in _lives for one in life.struck]
+    if not struck:
+        return
+    terminalreporter.section(f"{len(struck)} faults")
+    for one in struck:
+        terminalreporter.line(f"{one.fault}: {one.outcome}")
+    terminalreporter.line("")
+    outcomes = sorted({one.outcome for one in struck})
+    counts = Counter((one.victim, one.outcome) for one in struck)
+    rows = [("killed", *outcomes)] + [
+        (victim, *(str(counts[victim, outcome]) for outcome in outcomes))
+        for victim in sorted({one.victim for one in struck})
+    ]
+    for row in rows:
+        terminalreporter.line("| " + " | ".join(row) + " |")

@@ -1,0 +1,92 @@
+"""A disk that is full or read-only in the middle of a study, and files whose times are wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tests.faults.disks import allow_writing, fill, forbid_writing, small_disk
+from tests.faults.life import Life
+from tests.faults.points import NAMED, Fault, Seen
+
+pytestmark = pytest.mark.faults
+
+
+class Trouble:
+    """What is done to a running study: ``begin`` at a point, and ``end`` once a line says that it was noticed."""
+
+    def __init__(self, point: str, begin: Callable[[], object], noticed: str, end: Callable[[], object]) -> None:
+        self.point, self.begin, self.noticed, self.end = NAMED[point], begin, noticed, end
+        self.begun = self.ended = False
+
+    def __call__(self, seen: Seen, process: subprocess.Popen[str]) -> None:
+        if not self.begun and self.point.reached(seen):
+            self.begun = True
+            self.begin()
+        elif self.begun and not self.ended and any(self.noticed in line for line in seen.lines):
+            self.ended = True
+            self.end()
+
+
+def test_prefects_disk_is_full(study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path) -> None:
+    with small_disk(tmp_path / "store" / "prefect", 8) as disk:
+        life = Life(study, str(tmp_path / "store"))
+        lives.append(life)
+        trouble = Trouble("average started", lambda: fill(disk), "never", lambda: None)
+        assert life.once(trouble) == 0
+        assert trouble.begun
+        (line,) = [line for line in life.log if "Prefect's" in line]
+        assert "its results are whole, Prefect's record of them is not" in line
+        life.check(undisturbed)
+
+
+def test_the_stores_disk_is_full_until_there_is_room(
+    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "store" / "artifacts", 32) as disk:
+        life = Life(study, str(tmp_path / "store"))
+        lives.append(life)
+        trouble = Trouble("average started", lambda: fill(disk), "No space left", lambda: (disk / "fill").unlink())
+        code = life.once(trouble)
+        assert trouble.ended
+        if code:
+            assert "No space left" in life.log[-1]
+            life.live([])
+        life.check(undisturbed)
+
+
+def test_the_store_is_read_only_for_a_while(
+    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
+    folder = tmp_path / "store" / "artifacts"
+    life = Life(study, str(tmp_path / "store"))
+    lives.append(life)
+    trouble = Trouble("rank started", lambda: forbid_writing(folder), "Read-only", lambda: allow_writing(folder))
+    code = life.once(trouble)
+    assert trouble.ended
+    if code:
+        assert "Read-only" in life.log[-1]
+        life.live([])
+    life.check(undisturbed)
+
+
+@pytest.mark.parametrize("years", [-30, 30])
+def test_files_are_older_or_younger_than_the_clock_says(
+    years: int, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
+    """As after a clock was set: a study goes on, and knows what it has."""
+    life = Life(study, str(tmp_path / "store"))
+    lives.append(life)
+    moment = time.time() + years * 365 * 86400
+    for fault in (Fault("driver", "rank started"), None):
+        for path in life.store.root.rglob("*"):
+            os.utime(path, (moment, moment))
+        life.forget_times()
+        life.live([fault] if fault else [])
+    life.check(undisturbed)

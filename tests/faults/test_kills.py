@@ -1,0 +1,58 @@
+"""Processes of a study, and those beside it, killed at drawn points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tests.faults.life import Life
+from tests.faults.points import draw
+from tests.faults.services import revived
+from tests.integration.s3 import S3Server
+from tests.integration.services import mlflow_server
+
+pytestmark = pytest.mark.faults
+
+if not Path("/proc/self/stat").exists():
+    pytest.skip("needs /proc to watch processes", allow_module_level=True)
+
+
+@pytest.mark.parametrize(
+    ("seed", "victims"),
+    [
+        *((seed, ["driver", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(4)),
+        *((seed, ["node", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(4, 6)),
+        *((seed, ["GCS", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(6, 8)),
+    ],
+)
+def test_alone(
+    seed: int, victims: list[str], study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
+    """A folder, Prefect's server of the study's own, MLflow in a file."""
+    life = Life(study, str(tmp_path / "store"))
+    lives.append(life)
+    life.live(draw(seed, victims))
+    life.check(undisturbed)
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+def test_with_servers(
+    seed: int, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path, s3: S3Server, s3_place: str
+) -> None:
+    """A store and MLflow behind servers, which are killed and come back."""
+    points = [*(["tokenise", "average", "rank", "probe", "aggregate", "track"])]
+    faults = draw(seed, ["store", "store", "store", "worker", "driver"], [f"{stage} started" for stage in points])
+    faults += draw(seed, ["MLflow"], ["track started"])
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    with (
+        revived(s3.process) as store,
+        mlflow_server(tmp_path / "mlflow", database, str(tmp_path / "files")) as service,
+        revived(service.process) as tracking,
+    ):
+        more = {**s3.environment(), **service.environment, "PAPA_CACHE": str(tmp_path / "cache")}
+        life = Life(study, s3_place, more, {"store": store, "MLflow": tracking})
+        lives.append(life)
+        life.live(faults)
+        life.check(undisturbed)
