@@ -23,7 +23,7 @@ from flows.prune import prune
 from papa.storage.atomic import MARK
 from tasks.store import Store
 from tasks.unused import Findings, survey
-from tests.faults.points import ENDING, NAMED, NODE, SERVER, WORKER, Fault, Seen
+from tests.faults.points import ENDING, FOR_GOOD, NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS
@@ -32,7 +32,7 @@ LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
 KEPT = ("tokenise", "average", "rank", "baseline", "probe")
 _LOOK_SECONDS = 0.005
-_PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER}
+_PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER, FOR_GOOD: SERVER}
 _ENDED = re.compile(r"(error|interrupted)")
 
 
@@ -68,6 +68,7 @@ class Life:
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
         self.store = Store(self.address)
+        self.server_log = self.store.prefect / "server.log"
         self._made: dict[str, int] = {}
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
@@ -116,6 +117,8 @@ class Life:
                 hurt.append(left.popleft())
 
         code = self.once(strike)
+        if self.server_log.is_dir():
+            self.server_log.rmdir()
         outcome = {0: "went on", -signal.SIGKILL: "was killed, began again"}.get(code, "one sentence, began again")
         self.struck += [Struck(str(fault), fault.victim, outcome) for fault in hurt]
         if not hurt:
@@ -127,6 +130,10 @@ class Life:
         if victim in self.servers:
             self.servers[victim].kill()
             return True
+        if victim == FOR_GOOD:
+            # A log that cannot be opened: it is not started again.
+            self.server_log.unlink(missing_ok=True)
+            self.server_log.mkdir()
         pids = [process.pid] if victim == "driver" else seen.below(_PARTS[victim])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

@@ -74,6 +74,7 @@ POINTS = (
 )
 NAMED = {point.name: point for point in POINTS}
 ORDER = list(NAMED)
+FOR_GOOD = "Prefect, for good"
 ENDING = ("driver", "node", "GCS")
 """Victims without which the command cannot go on."""
 
@@ -95,7 +96,7 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = ORDER) -> li
     A process is hurt where it can be there: no worker before Ray starts.
     """
     source = random.Random(seed)
-    first = {"worker": "a worker is up", "node": "a worker is up", "GCS": "a worker is up"}
+    first = dict.fromkeys(("worker", "node", "GCS"), "a worker is up") | {FOR_GOOD: "tokenise started"}
     faults = [
         Fault(victim, source.choice([one for one in points if ORDER.index(one) >= ORDER.index(first.get(victim, one))]))
         for victim in victims

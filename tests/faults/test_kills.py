@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from tests.faults.life import Life
-from tests.faults.points import draw
+from tests.faults.points import FOR_GOOD, draw
 from tests.faults.services import revived
 from tests.integration.s3 import S3Server
 from tests.integration.services import mlflow_server
@@ -22,7 +22,7 @@ if not Path("/proc/self/stat").exists():
 @pytest.mark.parametrize(
     ("seed", "victims"),
     [
-        *((seed, ["driver", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(4)),
+        *((seed, ["driver", "driver", "worker", "worker", "Prefect", FOR_GOOD]) for seed in range(4)),
         *((seed, ["node", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(4, 6)),
         *((seed, ["GCS", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(6, 8)),
     ],

@@ -8,7 +8,7 @@ import pandas
 import pytest
 
 from tests.faults.life import Life
-from tests.faults.points import Fault
+from tests.faults.points import FOR_GOOD, Fault
 
 pytestmark = pytest.mark.server
 
@@ -19,6 +19,15 @@ if not Path("/proc/self/stat").exists():
 def test_a_study_outlives_faults(study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path) -> None:
     life = Life(study, str(tmp_path / "store"))
     lives.append(life)
-    life.live([Fault("Prefect", "average started"), Fault("worker", "rank started"), Fault("driver", "probe started")])
-    assert [one.outcome for one in life.struck] == ["was killed, began again"] * 3
+    faults = {
+        "Prefect": "average started",
+        "worker": "rank started",
+        "driver": "probe started",
+        FOR_GOOD: "track started",
+    }
+    life.live(Fault(*fault) for fault in faults.items())
+    assert [one.outcome for one in life.struck] == ["was killed, began again"] * 3 + ["went on"]
+    assert sum("Prefect's server: it ended and is started again" in line for line in life.log) == 1
+    (told,) = [line for line in life.log if "Prefect's server does not record the study" in line]
+    assert "its results are whole" in told
     life.check(undisturbed)

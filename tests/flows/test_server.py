@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import running_server
+from flows.server import running_server, use_server
 from flows.server_template import keep_as_template, start_from_template
 from papa.processes import Process
 from papa.storage.cache import cache_folder
@@ -52,6 +53,12 @@ def written(folder: Path, process: object, port: object) -> Store:
 
 def test_a_server_that_answers_is_found(tmp_path: Path, port: int) -> None:
     assert running_server(written(tmp_path, str(Process.this()), port)) == port
+
+
+def test_an_empty_address_is_none(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    assert use_server(written(tmp_path, str(Process.this()), port)) is None
+    assert os.environ["PREFECT_API_URL"] == f"http://127.0.0.1:{port}/api"
 
 
 def test_where_nothing_is_written_there_is_none(tmp_path: Path) -> None:
