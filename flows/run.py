@@ -19,7 +19,7 @@ from flows.progress import StudyProgress
 from flows.server import check_server, use_server
 from flows.startup import ReadyStudy, ready_study
 from flows.studies import save_study
-from papa.errors import PapaError, TransientError
+from papa.errors import TransientError
 from papa.imports import uncollected
 from papa.processes import Process
 from papa.spec import StudySpec
@@ -108,13 +108,14 @@ def _record_and_run(flow: Callable[..., str], parameters: Mapping[str, Any], rea
 
     try:
         flow(**parameters)
-    except (httpx.HTTPError, PrefectException, RuntimeError) as error:
-        if isinstance(error, PapaError):
+    except Exception as error:
+        clients = (httpx.HTTPError, PrefectException)
+        if not isinstance(error, clients) and not isinstance(error.__cause__, clients):
             raise
         why = f"Prefect's server does not record the study ({_why(error)})"
         if not ready.outcome.done():
             raise TransientError(f"{why}: run again, finished steps are kept") from None
-        ready.progress.warned(ready.spec.name, f"{why}: its results are whole, Prefect's record of them is not")
+        ready.progress.warned(ready.spec.name, f"{why}: its record is not whole, what is finished is kept in the store")
         ready.outcome.result()
 
 

@@ -42,7 +42,7 @@ def test_prefects_disk_is_full(study: str, undisturbed: pandas.DataFrame, lives:
         assert life.once(trouble) == 0
         assert trouble.begun
         (line,) = [line for line in life.log if "Prefect's" in line]
-        assert "its results are whole, Prefect's record of them is not" in line
+        assert "its record is not whole, what is finished is kept" in line
         life.check(undisturbed)
 
 

@@ -29,5 +29,5 @@ def test_a_study_outlives_faults(study: str, undisturbed: pandas.DataFrame, live
     assert [one.outcome for one in life.struck] == ["was killed, began again"] * 3 + ["went on"]
     assert sum("Prefect's server: it ended and is started again" in line for line in life.log) == 1
     (told,) = [line for line in life.log if "Prefect's server does not record the study" in line]
-    assert "its results are whole" in told
+    assert "its record is not whole" in told
     life.check(undisturbed)
