@@ -184,10 +184,15 @@ def answers(port: int, path: str, patience: float) -> bool:
 
 def refuse(door: socket.socket) -> None:
     """Refuse whatever is asked at a socket, for ever: clients take "gone" for an answer, and nothing else at once."""
-    server = ThreadingHTTPServer(door.getsockname(), _Refusal, bind_and_activate=False)
+    server = _Refusing(door.getsockname(), _Refusal, bind_and_activate=False)
     server.socket.close()
     server.socket = door
     server.serve_forever()
+
+
+class _Refusing(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A client that does not wait for its refusal is no error."""
 
 
 class _Refusal(BaseHTTPRequestHandler):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tasks.store import Store
 _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
+_ROOM_BYTES = 4_000_000
 _UNUSED_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -106,8 +108,17 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
         store: whose.
         pages: serve Prefect's pages, too.
         port: where to listen if it is free; 0 is any.
+
+    Raises:
+        PapaError: its disk is full.
     """
     store.prefect.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(store.prefect).free
+    if free < _ROOM_BYTES:
+        raise PapaError(
+            f"the disk of {store.prefect} is full ({free:,} bytes are free, Prefect's database takes {_ROOM_BYTES:,}): "
+            "make room there, or give another folder with --store"
+        )
     store.locks.mkdir(parents=True, exist_ok=True)
     starting = FileLock(store.locks / "prefect-server.lock")
     starting.acquire()

@@ -16,9 +16,11 @@ import pytest
 
 from flows.server import running_server, use_server
 from flows.server_template import keep_as_template, start_from_template
+from papa.errors import PapaError
 from papa.processes import Process
 from papa.storage.cache import cache_folder
 from tasks.store import Store
+from tests.faults.disks import fill, small_disk
 
 
 class Healthy(BaseHTTPRequestHandler):
@@ -136,3 +138,12 @@ def test_a_damaged_template_is_none(tmp_path: Path, cache: None) -> None:
     template.write_bytes(b"no database" * 1000)
     start_from_template(tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.server
+def test_on_a_full_disk_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with small_disk(tmp_path / "store" / "prefect", 8) as disk:
+        fill(disk)
+        with pytest.raises(PapaError, match=r"the disk of .*/prefect is full \(0 bytes are free"):
+            use_server(Store(tmp_path / "store"))
