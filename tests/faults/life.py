@@ -119,8 +119,11 @@ class Life:
         code = self.once(strike)
         if self.server_log.is_dir():
             self.server_log.rmdir()
-        outcome = {0: "went on", -signal.SIGKILL: "was killed, began again"}.get(code, "one sentence, began again")
-        self.struck += [Struck(str(fault), fault.victim, outcome) for fault in hurt]
+        # The command went on to where the next one struck.
+        outcomes = ["the study went on"] * len(hurt)
+        if hurt and code:
+            outcomes[-1] = "killed, run again" if code == -signal.SIGKILL else "ended in a sentence, run again"
+        self.struck += [Struck(str(one), one.victim, outcome) for one, outcome in zip(hurt, outcomes, strict=True)]
         if not hurt:
             assert code == 0, f"it failed although nothing was hurt: {self.log[-30:]}"
         return code
