@@ -76,6 +76,7 @@ class Life:
         left = deque(faults)
         for _ in range(runs):
             if self._run(left) == 0:
+                assert not left, f"never reached: {[str(one) for one in left]}"
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
 

@@ -46,7 +46,8 @@ class Point:
 
 
 def _line(stage: str, what: str) -> Point:
-    pattern = re.compile(rf"{stage} · .*: {what}")
+    # A step that an earlier run finished is beyond.
+    pattern = re.compile(rf"{stage} · .*: ({what}|already there)")
     return Point(f"{stage} {what}", lambda seen: any(pattern.match(line) for line in seen.lines))
 
 
@@ -61,7 +62,7 @@ POINTS = (
     _process("a worker is up", WORKER),
     _line("tokenise", "started"),
     _line("average", "started"),
-    Point("a shard is stored", lambda seen: any((seen.store / "artifacts" / "average-shards").glob("*/*"))),
+    Point("a shard is stored", lambda seen: any((seen.store / "artifacts").glob("average*/*/*"))),
     _line("average", "done"),
     _line("rank", "started"),
     _line("rank", "done"),
