@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas
 import pytest
 
-from tests.faults.life import Life
+from tests.faults.life import MISSED, Life
 from tests.flows.conftest import SMALL, papa, write_study
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 
@@ -47,7 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     struck = [one for life in _lives for one in life.struck]
     if not struck:
         return
-    terminalreporter.section(f"{len(struck)} faults")
+    terminalreporter.section(f"{sum(one.outcome != MISSED for one in struck)} faults")
     for one in struck:
         terminalreporter.line(f"{one.fault}: {one.outcome}")
     terminalreporter.line("")
