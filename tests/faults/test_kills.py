@@ -10,7 +10,7 @@ import pytest
 from tests.faults.life import Life
 from tests.faults.points import FOR_GOOD, draw
 from tests.faults.services import revived
-from tests.integration.s3 import S3Server
+from tests.integration.s3 import s3_server
 from tests.integration.services import mlflow_server
 
 pytestmark = pytest.mark.faults
@@ -39,20 +39,28 @@ def test_alone(
 
 @pytest.mark.parametrize("seed", [100, 101])
 def test_with_servers(
-    seed: int, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path, s3: S3Server, s3_place: str
+    seed: int,
+    study: str,
+    undisturbed: pandas.DataFrame,
+    lives: list[Life],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A store and MLflow behind servers, which are killed and come back."""
-    points = [*(["tokenise", "average", "rank", "probe", "aggregate", "track"])]
-    faults = draw(seed, ["store", "store", "store", "worker", "driver"], [f"{stage} started" for stage in points])
-    faults += draw(seed, ["MLflow"], ["track started"])
+    points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")]
+    faults = draw(seed, ["store", "store", "store", "worker", "driver", "MLflow"], points)
     database = f"sqlite:///{tmp_path}/mlflow.db"
     with (
-        revived(s3.process) as store,
+        s3_server(tmp_path / "s3") as storage,
+        revived(storage.process) as store,
         mlflow_server(tmp_path / "mlflow", database, str(tmp_path / "files")) as service,
         revived(service.process) as tracking,
     ):
-        more = {**s3.environment(), **service.environment, "PAPA_CACHE": str(tmp_path / "cache")}
-        life = Life(study, s3_place, more, {"store": store, "MLflow": tracking})
+        storage.make_bucket("papa")
+        more = {**storage.environment(), **service.environment, "PAPA_CACHE": str(tmp_path / "cache")}
+        for name, value in more.items():
+            monkeypatch.setenv(name, value)
+        life = Life(study, "s3://papa/store", more, {"store": store, "MLflow": tracking})
         lives.append(life)
         life.live(faults)
         life.check(undisturbed)
