@@ -67,6 +67,27 @@ class DamagedError(ArtifactError):
         return f"{self.what}: delete {self.address} and run again"
 
 
+class NumbersError(PapaError):
+    """NaN or infinity among numbers that were computed.
+
+    Attributes:
+        what: which numbers, such as ``the output of layer 3 of row 17``.
+        reason: why, and what to do.
+        places: where they were computed, from the inside out, such as ``batch 2 of the train split``.
+    """
+
+    def __init__(self, what: str, reason: str, places: tuple[str, ...] = ()) -> None:
+        super().__init__(what, reason, places)
+        self.what, self.reason, self.places = what, reason, places
+
+    def within(self, place: str) -> NumbersError:
+        """The same, found in ``place``."""
+        return NumbersError(self.what, self.reason, (*self.places, place))
+
+    def __str__(self) -> str:
+        return f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}"
+
+
 def in_one_line(error: Exception) -> str:
     """What a library said, in short."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300]
