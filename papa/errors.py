@@ -10,9 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
+from papa.credentials import without_credentials
+
 
 class PapaError(Exception):
-    """Base of every error that the user can mend."""
+    """Base of every error that the user can mend; what it says holds no password or key of an address."""
+
+    def __init__(self, *told: object) -> None:
+        # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
+        super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in told))
 
 
 class TransientError(PapaError):
@@ -64,7 +70,7 @@ class DamagedError(ArtifactError):
         self.what, self.address = what, address
 
     def __str__(self) -> str:
-        return f"{self.what}: delete {self.address} and run again"
+        return without_credentials(f"{self.what}: delete {self.address} and run again")
 
 
 class NumbersError(PapaError):

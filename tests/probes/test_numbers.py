@@ -1,4 +1,4 @@
-"""NaN and infinity stop what they reach, in one sentence that says where; real encoders, some of whose weights are bad."""
+"""NaN and infinity stop what they reach, in one sentence that says where: real encoders with bad weights."""
 
 from __future__ import annotations
 
@@ -92,11 +92,16 @@ def test_the_last_layers_values_have_no_part_in_attention(
 
 
 @pytest.mark.parametrize(
-    "precision",
-    ["float32", pytest.param("bfloat16", marks=pytest.mark.skipif(not has_bfloat16(), reason="no bfloat16 here"))],
+    ("part", "budget", "precision"),
+    [
+        ("train", 1, "float32"),
+        ("validation", 0, "float32"),
+        pytest.param(
+            *("validation", 1, "bfloat16"),
+            marks=pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16"),
+        ),
+    ],
 )
-@pytest.mark.parametrize("part", ["train", "validation"])
-@pytest.mark.parametrize("budget", [1, 0])
 def test_one_bad_token_is_traced_to_its_row_and_batch(
     poisoned: Poisoned,
     corpora: dict[str, TokenisedCorpus],
