@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration test-faults lint bench setup clean
+.PHONY: demo check test test-integration test-faults lint bench audit setup clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,14 @@ test-faults: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')
+
+# The tools have an environment of their own: what they need is no part of what is looked over.
+AUDIT := build/audit/tools
+
+audit: setup
+	test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	$(BIN)/python infra/audit.py tools | xargs $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+	$(BIN)/python infra/audit.py $(AUDIT)/bin $(BIN)/python
 
 clean:
 	rm -rf $(VENV)

@@ -27,10 +27,11 @@ from flows.inputs import (
 from papa.corpora.corpus import mean_tokens
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
+from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.known import known
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, missing_from
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
 from papa.spec import EncoderSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.remembered import remembered_folder
@@ -126,8 +127,15 @@ def check_study(
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
-    """The Ray cluster that a study runs on; None for this machine."""
-    return ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
+    """The Ray cluster that a study runs on; None for this machine.
+
+    Raises:
+        SpecError: its address holds a password, which Prefect would keep.
+    """
+    address = ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
+    if address and holds_credentials(address):
+        raise SpecError("Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN")
+    return address
 
 
 def _preview(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:

@@ -10,9 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
+from papa.credentials import without_credentials
+
 
 class PapaError(Exception):
-    """Base of every error that the user can mend."""
+    """Base of every error that the user can mend; what it says holds no password or key of an address."""
+
+    def __init__(self, *told: object) -> None:
+        # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
+        super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in told))
 
 
 class TransientError(PapaError):
@@ -64,7 +70,28 @@ class DamagedError(ArtifactError):
         self.what, self.address = what, address
 
     def __str__(self) -> str:
-        return f"{self.what}: delete {self.address} and run again"
+        return without_credentials(f"{self.what}: delete {self.address} and run again")
+
+
+class NumbersError(PapaError):
+    """NaN or infinity among numbers that were computed.
+
+    Attributes:
+        what: which numbers, such as ``the output of layer 3 of row 17``.
+        reason: why, and what to do.
+        places: where they were computed, from the inside out, such as ``batch 2 of the train split``.
+    """
+
+    def __init__(self, what: str, reason: str, places: tuple[str, ...] = ()) -> None:
+        super().__init__(what, reason, places)
+        self.what, self.reason, self.places = what, reason, places
+
+    def within(self, place: str) -> NumbersError:
+        """The same, found in ``place``."""
+        return NumbersError(self.what, self.reason, (*self.places, place))
+
+    def __str__(self) -> str:
+        return f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}"
 
 
 def in_one_line(error: Exception) -> str:

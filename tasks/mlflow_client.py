@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from tasks.store import Store
 
@@ -133,7 +134,7 @@ def without_password(address: str) -> str:
     """An address fit to be shown and stored."""
     parts = urlsplit(address)
     if parts.password is None:
-        return address
+        return without_credentials(address)
     return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{parts.netloc.rpartition('@')[2]}"))
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from papa.credentials import without_credentials
 from papa.storage.artifacts import read_metadata
 
 if TYPE_CHECKING:
     from papa.reporting.provenance import Provenance
     from tasks.aggregate import Aggregate
 
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
@@ -57,7 +57,7 @@ def provenance(step: Aggregate) -> Provenance:
 def command_line(arguments: list[str]) -> str:
     """A command line as one would type it: the program by its name, and no password of an address."""
     program, *others = arguments
-    return _PASSWORD.sub("", shlex.join([Path(program).name, *others]))
+    return without_credentials(shlex.join([Path(program).name, *others]))
 
 
 def machine() -> str:

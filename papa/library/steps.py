@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from papa.attention import replacement
-from papa.attention.average import averaging
+from papa.attention.average import averaging, check_sums
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
@@ -52,6 +52,7 @@ def average(
             encoder.encoder.observe(batch)
             done += len(batch.rows)
             report(done, len(inputs))
+    check_sums(averager.sums, encoder.encoder, inputs.batches(), "the texts")
     return replace(averager.result().average(), encoder_digest=encoder.reference.digest)
 
 

@@ -20,6 +20,7 @@ from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
+from papa.encoders.finite import numbers_of
 from papa.errors import DataError
 from papa.probes.feature_sources import FeatureSource, StreamedFeatures, feature_bytes, stored
 from papa.probes.features import FeatureDtype, FeatureModel, check_disk
@@ -71,6 +72,7 @@ def evaluate_cell(
     Raises:
         DataError: a split has no labels, or labels that the metric cannot score.
         DiskSpaceError: features fit the budget and not the disk; said before the encoder runs.
+        NumbersError: there is NaN or infinity in a hidden state.
         SpecError: training diverged, or a feature does not fit float16.
     """
     if not seeds:
@@ -211,8 +213,10 @@ def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> 
 def _score(encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSpec, batch_tokens: int) -> Scored:
     split = corpus.split("validation")
     predictions, labels, lengths, rows = [], [], [], []
-    for batch in micro_batches(split, None, batch_tokens):
-        features = live_features(encoder.token_states(batch), split, batch)
+    for number, batch in enumerate(micro_batches(split, None, batch_tokens), 1):
+        with numbers_of(f"batch {number} of the {split.name} split"):
+            token_states = encoder.token_states(batch)
+        features = live_features(token_states, split, batch)
         predictions.append(probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy())
         labels.append(features.labels.cpu().numpy())
         lengths.append(features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64))

@@ -18,6 +18,7 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
+from papa.encoders.finite import check_states, numbers_of
 from papa.errors import DataError, PapaError, SpecError
 from papa.probes.packed import PackedFeatures, pack_features, pack_states, probed_tokens
 from papa.progress import Progress, silent
@@ -48,8 +49,14 @@ class WordEmbeddings:
         self.half_products = encoder.half_products
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """The embedding of each real token, input by input."""
-        return [self.word_embeddings[batch.input_ids.to(self.device)].float()]
+        """The embedding of each real token, input by input.
+
+        Raises:
+            NumbersError: there is NaN or infinity among them.
+        """
+        states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
+        check_states(self.model, states, batch)
+        return states
 
 
 FeatureModel = Encoder | WordEmbeddings
@@ -87,6 +94,7 @@ def extract_features(
     Raises:
         DataError: the split has no token that the probe could see.
         DiskSpaceError: the disk has no room for the file.
+        NumbersError: there is NaN or infinity in a hidden state.
         SpecError: a number does not fit float16.
     """
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
@@ -197,11 +205,13 @@ def _batches(
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
     """Run the encoder over the rows; yields the rows of every batch with the features that a probe sees of them."""
     done = 0
-    for batch in micro_batches(split, rows, batch_tokens):
+    for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
         batch_rows = batch.rows.numpy()
         kept = probed_tokens(split, batch_rows)
         if kept is None or kept.any():
-            values = pack_states(encoder.token_states(batch), kept).to(dtype)
+            with numbers_of(f"batch {number} of the {split.name} split"):
+                token_states = encoder.token_states(batch)
+            values = pack_states(token_states, kept).to(dtype)
             if dtype == torch.float16 and not bool(values.isfinite().all()):
                 raise SpecError("features.dtype: a feature exceeds what float16 can hold: use bfloat16 or float32")
             yield batch_rows, values

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
+from papa.encoders.finite import numbers_of
 from papa.errors import SpecError
 from papa.probes.feature_sources import active_dropout
 from papa.probes.features import count_tokens
@@ -147,6 +148,7 @@ def train_jointly(
         stop: asked after every epoch whether to leave out the others.
 
     Raises:
+        NumbersError: there is NaN or infinity in a hidden state.
         SpecError: the loss or its gradient is no longer a number.
     """
     split = corpus.split("train")
@@ -156,9 +158,14 @@ def train_jointly(
     for epoch in range(epochs):
         for step, positions in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
             parts = parts_of(split, rows[positions], tokens, (seed, epoch, step))
-            loss, norm = joint_step(of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+            place = f"minibatch {step + 1} of epoch {epoch + 1}"
+            with numbers_of(place):
+                loss, norm = joint_step(of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
             if not np.isfinite(loss + norm):
-                raise SpecError(f"learning_rate: the loss is {loss} in epoch {epoch + 1}: lower the rate, now {rate:g}")
+                raise SpecError(
+                    f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in {place}: lower the "
+                    f"rate, now {rate:g}; where precision is float16, set bfloat16"
+                )
             done += len(positions)
             progress(done, total)
         if stop():

@@ -79,7 +79,7 @@ def train_probes(
         progress: called with rows done and in all: epochs × training rows + validation rows.
 
     Raises:
-        SpecError: a loss is not a number any more.
+        SpecError: a loss or its gradient is no longer a number.
     """
     started = time.perf_counter()
     rows, validation_rows = len(train.split), len(validation.split)
@@ -100,12 +100,14 @@ def train_probes(
                 spec,
                 [seed_of(seed, epoch, index) for seed in seeds],
             )
-            for seed, loss in zip(seeds, losses.tolist(), strict=True):
-                if not np.isfinite(loss):
-                    raise SpecError(
-                        f"probe.learning_rate: the loss of seed {seed} is {loss} in epoch {epoch + 1}: "
-                        f"lower the rate, now {spec.learning_rate:g}"
-                    )
+            if not bool(losses.isfinite().all()):
+                step, number = (~losses.isfinite()).nonzero()[0].tolist()
+                minibatch = index * (window // spec.batch_size) + step + 1
+                raise SpecError(
+                    f"probe.learning_rate: the loss of seed {seeds[number]} is {losses[step, number].item()}, or the "
+                    f"norm of its gradient, in minibatch {minibatch} of epoch {epoch + 1}: lower the rate, now "
+                    f"{spec.learning_rate:g}"
+                )
             done += len(members)
             progress(done, total)
             del features
@@ -127,16 +129,16 @@ def _train_window(
     orders: Int[Tensor, "seeds rows"],
     spec: ProbeSpec,
     window_seeds: Sequence[int],
-) -> Float[Tensor, " seeds"]:
-    """One step per batch of rows; returns the summed losses of each seed, not finite where a gradient was not."""
-    summed = torch.zeros(len(orders), device=features.device)
+) -> Float[Tensor, "steps seeds"]:
+    """One step per batch of rows; returns every step's losses, not finite where a gradient was not."""
+    found = []
     for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
         dropout_seeds = [seed_of(own, step) for own in window_seeds]
         losses, norms = train_step(
             probe, optimizer, features, rows, max_grad_norm=spec.max_grad_norm, dropout_seeds=dropout_seeds
         )
-        summed += torch.where(norms.isfinite(), losses, norms)
-    return summed
+        found.append(torch.where(norms.isfinite(), losses, norms))
+    return torch.stack(found)
 
 
 def train_step(

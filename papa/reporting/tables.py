@@ -131,7 +131,11 @@ def _mark(cell: dict[str, Any]) -> str:
     return "" if cell["beats_baseline"] else f" {MARK}"
 
 
-_SPECIAL = re.compile(r"[\\`*\[\]<>|~]|(?<!\w)_|_(?!\w)")
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
+    r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
+    r"|:(?=//)|(?<=www)\.|@(?=[\w-]+\.)"  # what GitHub makes a link without being asked
+)
 
 
 def markdown_text(text: str) -> str:

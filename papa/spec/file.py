@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from papa.credentials import WHERE_INSTEAD, places_with_credentials
 from papa.errors import SpecError, in_one_line, meant
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml
@@ -77,6 +78,7 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
     Raises:
         SpecError: a key is unknown or a value impossible; the message names ``origin``.
     """
+    refuse_credentials(document, origin)
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
@@ -95,6 +97,17 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
         raise SpecError(first_problem(error, origin)) from None
+
+
+def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
+    """Refuse a study that names a password or key, as studies are stored, logged and shown.
+
+    Raises:
+        SpecError: names the key and not what it holds.
+    """
+    place = next(places_with_credentials(document), None)
+    if place is not None:
+        raise SpecError(f"{origin}: '{place}' holds a user, password, key or token: {WHERE_INSTEAD}")
 
 
 def _resolve_encoder(entry: Any, folder: Path) -> Any:

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError
 from papa.storage.interface import ArtifactStore
 from papa.storage.local import LocalStore
@@ -17,9 +18,11 @@ def store_at(address: Address) -> ArtifactStore:
     """What lies at an address: a folder of this machine, or a URI such as ``s3://bucket/prefix``.
 
     Raises:
-        ArtifactError: the address is neither.
+        ArtifactError: the address is neither, or holds a user or password.
     """
     text = str(address).removeprefix("file://")
+    if holds_credentials(text):
+        raise ArtifactError(f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}")
     if "://" in text:
         # Not at the top: fsspec takes a while to import.
         from papa.storage.remote import RemoteStore

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from papa.encoders.reference import EncoderReference
+from papa.errors import PapaError
 
 
 class NoReplica(Exception):
@@ -106,6 +107,8 @@ class Replicas:
         except ray.exceptions.RayActorError:
             pass
         except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, PapaError):
+                raise error.cause from None
             if not isinstance(error.cause, NoReplica):
                 raise
         self._helpers = [other for other in self._helpers if other is not helper]

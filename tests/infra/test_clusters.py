@@ -50,7 +50,7 @@ def test_kuberay_runs_the_ray_that_is_installed_with_a_token(cluster: dict[str, 
     assert cluster["spec"]["authOptions"] == {"mode": "token"}
 
 
-def test_no_pod_runs_as_root_or_without_probes(cluster: dict[str, Any]) -> None:
+def test_no_pod_runs_as_root_writes_to_its_image_or_lacks_probes(cluster: dict[str, Any]) -> None:
     groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
     assert [group.get("groupName") for group in groups] == [None, "gpu", "cpu"]
     for group in groups:
@@ -59,6 +59,8 @@ def test_no_pod_runs_as_root_or_without_probes(cluster: dict[str, Any]) -> None:
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
         for container in pod["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert {"/tmp", "/home/papa"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
             assert container["resources"]["limits"].keys() >= {"cpu", "memory"}
             for probe in (container["readinessProbe"], container["livenessProbe"]):
                 assert (INFRA.parent / probe["exec"]["command"][0]).is_file()

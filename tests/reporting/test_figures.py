@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from xml.etree import ElementTree
 
 import numpy
 import pandas
@@ -178,3 +179,20 @@ def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Figure])
     other[["mean", "low", "high"]] += 0.01
     other["relative_drop"] *= 1.5
     assert svg_text(draw(other)) != svg_text(first)
+
+
+HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00", "-->", "<script>alert(1)</script>", "日本語", "a\nb & c"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_from_folders_are_drawn_as_text(name: str) -> None:
+    """Mathematics that is none, characters that XML or the font lack, markup: a figure is drawn and well formed."""
+    summary = summarise(results(models=("all-MiniLM-L6-v2", name), fractions=(1.0, 0.0)))
+    scores = scores_figure(summary)
+    (legend,) = scores.legends
+    assert [text.get_text().strip() for text in legend.get_texts()] == ["all-MiniLM-L6-v2", name]
+    matrices = matrices_figure([HeadMatrix(name, numpy.zeros((4, 4)))])
+    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices):
+        assert png_bytes(figure).startswith(b"\x89PNG")
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg_text(figure)).iter()}
+        assert "script" not in tags

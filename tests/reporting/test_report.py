@@ -131,13 +131,17 @@ def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.Dat
 
 def test_markdown_escapes_names(tmp_path: Path) -> None:
     """A folder's name is shown as it is: no markup of ours, no HTML, no link, and no end of a code block."""
-    name = "<b>bold</b> [c](http://d) ```\n# Title"
-    frame = results(models=(name,)).assign(one_answer="<i>yes</i>")
+    name = "# <b>bold</b> [c](http://d) ```\n# Title https://e.com www.e.com &lt; a|b $x$"
+    frame = results(models=(name, "other")).assign(one_answer="<i>yes</i>")
     write_report(tmp_path, study(frame), frame, summarise(frame))
     text = (tmp_path / "report.md").read_text()
     before, specification = text.split("yaml\n", maxsplit=1)
-    for hostile in ("<b>", "<i>", "[c]", "\n# Title"):
+    for hostile in ("<b>", "<i>", "[c]", "\n# Title", "\n# \\<b", "https://e", "www.e", " &lt;", " a|b", " $x$"):
         assert hostile not in before, hostile
+    tables = [line for line in before.splitlines() if line.startswith("|")]
+    assert "a\\|b" in tables[2], "one cell"
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in tables[:4]]
+    assert bars == [bars[0]] * 4
     assert before.endswith("````")
     assert "\n````\n" in specification
 

@@ -190,7 +190,7 @@ def test_names_cannot_break_out_of_a_table() -> None:
     frame = results(models=(name, "other"), constants=KINDS).assign(one_answer=name)
     summary = summarise(frame)
     text = markdown_of(summary)
-    assert "\\<img src=x\\> \\[c\\](http://d) \\`e\\` \\*f\\* \\_g\\_" in text
+    assert "\\<img src=x\\> \\[c\\](http\\://d) \\`e\\` \\*f\\* \\_g\\_" in text
     assert len({line.count("|") - line.count("\\|") for line in text.splitlines() if "average" in line}) == 1
     assert "[/red]" in rendered(summary, width=400), "Rich shows it and takes it for no markup"
 

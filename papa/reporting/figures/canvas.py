@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
-from contextlib import AbstractContextManager
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,11 +15,18 @@ from matplotlib.figure import Figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def styled() -> AbstractContextManager[None]:
-    """The package's style, for the block; drawing and saving both need it."""
-    return matplotlib.style.context("papa.reporting.papa")
+@contextmanager
+def styled() -> Iterator[None]:
+    """The package's style, for the block; drawing and saving both need it.
+
+    Names come from folders and files: nothing in them is mathematics, and what the font lacks is a box.
+    """
+    with matplotlib.style.context("papa.reporting.papa"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
+        yield
 
 
 def png_bytes(figure: Figure) -> bytes:
@@ -32,4 +42,5 @@ def svg_text(figure: Figure) -> str:
     buffer = io.BytesIO()
     with styled():
         FigureCanvasSVG(figure).print_figure(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().decode()
+    # Drawn text stands in comments, too, and XML cannot hold every character of a name.
+    return _NOT_XML.sub("\ufffd", buffer.getvalue().decode())

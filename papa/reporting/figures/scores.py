@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -86,7 +87,8 @@ def _lines(
         values = dict(zip(present_axes, key, strict=True))
         hue = by_colour[values[axes[0]]] if axes else 0
         dash = dashed.index(tuple(values[axis] for axis in axes[1:])) if axes[1:] else 0
-        label = ", ".join(axis_label(axis, values[axis]) for axis in axes)
+        # Matplotlib leaves labels that begin with "_" out of legends.
+        label = re.sub("^_", " _", ", ".join(axis_label(axis, values[axis]) for axis in axes))
         ordered = members.sort_values("fraction", ascending=False)
         yield (
             label,

@@ -1,0 +1,48 @@
+"""Users, passwords and keys in addresses: refused where addresses are given, and repeated in no message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# Every repetition has an end: texts may be long, and hostile.
+_SCHEME = r"(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,3}"
+# A secret key may hold slashes, so a colon that no port follows opens a password, which reaches to the last '@'.
+_LOGIN = re.compile(
+    rf"({_SCHEME})(?:[^/\s'\"@]{{1,300}}@(?!\S{{0,300}}@)|[^/\s:@'\"]{{1,300}}:(?!\d+(?:[/?#\s]|$))[^\s'\"]{{0,300}}@)"
+)
+_IN_QUERY = re.compile(
+    r"([?&][\w.-]{0,40}(?:token|key|secret|password|passwd|pwd|signature|credential|sig)[\w.-]{0,40}=)[^&#\s'\"]+",
+    re.IGNORECASE,
+)
+_KNOWN = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
+"""What tokens of the hub and key ids of S3 look like."""
+WHERE_INSTEAD = (
+    "leave it out, and log in with 'hf auth login' or HF_TOKEN for the hub, AWS_PROFILE or AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY for S3"
+)
+
+
+def without_credentials(text: str) -> str:
+    """The text with what may be users, passwords, keys and tokens left out of its addresses."""
+    text = _LOGIN.sub(lambda match: match[0] if match[0].endswith(":***@") else f"{match[1]}***@", text)
+    return _KNOWN.sub("***", _IN_QUERY.sub(r"\1***", text))
+
+
+def holds_credentials(text: str) -> bool:
+    """Whether an address in the text names a user, password, key or token."""
+    return without_credentials(text) != text
+
+
+def places_with_credentials(value: Any, place: str = "") -> Iterator[str]:
+    """Where a document's texts or keys hold credentials: its keys, such as ``tasks.0.source.train``."""
+    if isinstance(value, str) and holds_credentials(value):
+        yield place
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from places_with_credentials(str(key), place)
+            yield from places_with_credentials(inner, f"{place}.{key}".removeprefix("."))
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, inner in enumerate(value):
+            yield from places_with_credentials(inner, f"{place}.{number}".removeprefix("."))

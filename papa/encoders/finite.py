@@ -1,0 +1,62 @@
+"""NaN and infinity in what an encoder computes: seen in one sum, and traced to layer, row and weights only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from papa.corpora.batches import MicroBatch
+from papa.errors import NumbersError
+
+
+def sums_up(numbers: Float[Tensor, "..."]) -> bool:
+    """Whether the sum of the numbers is finite; it is not where any of them is NaN or infinite."""
+    # Half precision could not hold the sum of what it holds.
+    return bool(numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite())
+
+
+def check_states(
+    model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch, precision: str = "float32"
+) -> None:
+    """Refuse hidden states with NaN or infinity, which every later layer of the same token inherits.
+
+    Args:
+        model: what computed them.
+        layers: embeddings first.
+        batch: whose tokens they are.
+        precision: that they were computed in.
+
+    Raises:
+        NumbersError: names the first such layer and row.
+    """
+    if sums_up(layers[-1]):
+        return
+    for number, states in enumerate(layers):
+        odd = (~states.detach().isfinite()).any(dim=1)
+        if bool(odd.any()):
+            row = int(batch.rows.to(odd.device)[batch.inputs_of_tokens.to(odd.device)[odd.nonzero()[0, 0]]])
+            what = f"the output of layer {number - 1}" if number else "the embeddings"
+            raise NumbersError(f"{what} of row {row + 1}", _reason(model, precision))
+
+
+def _reason(model: nn.Module, precision: str) -> str:
+    odd = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
+    if odd:
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        return f"so do the encoder's weights {odd[0]}{more}: use other weights"
+    if precision == "float16":
+        return "numbers in this encoder exceed what float16 can hold: set precision: bfloat16"
+    return "the encoder's weights are finite: look at their size, or lower the learning rate where matrices are trained"
+
+
+@contextmanager
+def numbers_of(place: str) -> Iterator[None]:
+    """NaN or infinity found inside the block is said to be in ``place``, such as ``batch 3 of the train split``."""
+    try:
+        yield
+    except NumbersError as error:
+        raise error.within(place) from None

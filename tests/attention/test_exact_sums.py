@@ -1,0 +1,102 @@
+"""Averages against exact rational sums, however inputs are grouped into batches and shards, and in whatever order."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from papa.attention.average import GRID, AttentionAverager, AttentionSums
+
+LAYERS, HEADS, SLOTS, INPUTS = 2, 2, 6, 600
+UNIT = Fraction(1, 2**24)
+"""Half the distance of float32's numbers at 1."""
+
+
+@pytest.fixture(scope="module")
+def inputs() -> tuple[Tensor, Tensor]:
+    """Attention of many inputs, sharp and flat, [inputs, layers, heads, slots, slots], and where they have tokens."""
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.rand(INPUTS, SLOTS, generator=generator) < 0.7
+    mask[:, -1] = True
+    scores = torch.randn(INPUTS, LAYERS, HEADS, SLOTS, SLOTS, generator=generator) * 6
+    scores = scores.masked_fill(~mask[:, None, None, None, :], -torch.inf)
+    return scores.softmax(dim=-1), mask
+
+
+def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) -> AttentionSums:
+    """The sums over some inputs, ``batch`` at a time."""
+    averager = AttentionAverager(LAYERS, HEADS, SLOTS)
+    for start in range(0, len(rows), batch):
+        chosen = torch.from_numpy(rows[start : start + batch])
+        for layer in range(LAYERS):
+            averager.update(layer, probabilities[chosen, layer], torch.arange(SLOTS), mask[chosen])
+    return averager.result()
+
+
+def merged(parts: list[AttentionSums]) -> AttentionSums:
+    whole = AttentionSums(torch.zeros_like(parts[0].sums), torch.zeros_like(parts[0].counts))
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+def exact(probabilities: Tensor, mask: Tensor) -> list[Fraction]:
+    """Σ A / count of every entry, without rounding; 0 where no input has both slots."""
+    both = mask[:, None, None, :, None] & mask[:, None, None, None, :]
+    counts = both.sum(0).expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
+    columns = probabilities.where(both, torch.tensor(0.0)).flatten(1).T.tolist()
+    return [
+        sum(map(Fraction, values), start=Fraction()) / max(count, 1)
+        for values, count in zip(columns, counts, strict=True)
+    ]
+
+
+def test_an_average_is_the_exact_one_within_its_bound(inputs: tuple[Tensor, Tensor]) -> None:
+    """A batch of b inputs is added up in float32, (b - 1) · 2⁻²⁴ of it at most, and rounded to the grid, 2⁻³³; both
+    are shared by all inputs that have the entry. The average itself is float32."""
+    batch = 8
+    sums = summed(*inputs, np.arange(INPUTS), batch)
+    counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
+    found = sums.average().matrices.flatten().tolist()
+    batches = INPUTS // batch
+    for value, expected, count in zip(found, exact(*inputs), counts, strict=True):
+        bound = expected * (batch - 1) * UNIT + Fraction(batches, int(2 * GRID)) / int(max(count, 1)) + UNIT * expected
+        assert abs(Fraction(value) - expected) <= bound
+
+
+def test_one_input_a_batch_is_exact_but_for_the_grid(inputs: tuple[Tensor, Tensor]) -> None:
+    """Without float32's additions the sums themselves are within 2⁻³³ an input."""
+    sums = summed(*inputs, np.arange(INPUTS), 1)
+    counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
+    for value, expected, count in zip(sums.sums.flatten().tolist(), exact(*inputs), counts, strict=True):
+        assert abs(Fraction(value) - expected * max(int(count), 1)) <= Fraction(INPUTS, int(2 * GRID))
+        assert (Fraction(value) * int(GRID)).denominator == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shards_in_any_grouping_and_order_give_the_same_bits(inputs: tuple[Tensor, Tensor], seed: int) -> None:
+    """Batches are what a corpus is cut into; how they are spread over shards and merged changes nothing."""
+    batch, random = 4, np.random.default_rng(seed)
+    whole = summed(*inputs, np.arange(INPUTS), batch)
+    batches = random.permutation(np.arange(INPUTS).reshape(-1, batch))
+    shards = np.split(batches, np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False)))
+    parts = [summed(*inputs, shard.flatten(), batch) for shard in shards]
+    random.shuffle(parts)  # type: ignore[arg-type]
+    middle = len(parts) // 2
+    for found in (merged(parts), merged([merged(parts[:middle]), merged(parts[middle:])])):
+        assert torch.equal(found.sums, whole.sums)
+        assert torch.equal(found.counts, whole.counts)
+        assert torch.equal(found.average().matrices, whole.average().matrices)
+
+
+def test_float32_sums_depend_on_their_order(inputs: tuple[Tensor, Tensor]) -> None:
+    """The control: added up plainly, the same batches give other bits in another order."""
+    totals = inputs[0].unflatten(0, (-1, 4)).sum(1)
+    forwards, backwards = torch.zeros_like(totals[0]), torch.zeros_like(totals[0])
+    for one, other in zip(totals, totals.flip(0), strict=True):
+        forwards, backwards = forwards + one, backwards + other
+    assert not torch.equal(forwards, backwards)

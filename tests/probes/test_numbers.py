@@ -1,0 +1,190 @@
+"""NaN and infinity stop what they reach, in one sentence that says where: real encoders with bad weights."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from papa.attention.average import average_split
+from papa.attention.constants import control
+from papa.attention.replacement import replaced
+from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import micro_batches
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.precision import has_bfloat16
+from papa.encoders.reference import EncoderReference
+from papa.errors import NumbersError, SpecError
+from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
+from papa.probes.features import WordEmbeddings
+from papa.ranking.learned import train_lambda
+from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec, TaskSpec
+
+BATCH_TOKENS = 256
+EXECUTION = ExecutionSpec(batch_tokens=BATCH_TOKENS)
+VALUES = "encoder.layer.0.attention.self.value.weight"
+BAD_VALUES = rf"so do the encoder's weights {VALUES}: use other weights"
+Poisoned = Callable[..., Encoder]
+
+
+@pytest.fixture
+def poisoned(reference: EncoderReference) -> Poisoned:
+    """The encoder with a bad number in its weights."""
+
+    def build(name: str, place: int, number: float, precision: Precision = "float32") -> Encoder:
+        model = load_encoder(reference).model
+        with torch.no_grad():
+            model.get_parameter(name)[place] = number
+        return Encoder(model, precision=precision)
+
+    return build
+
+
+def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
+    """A token that only one row has: the token, its row, and its batch, counted from 1."""
+    batches = list(micro_batches(split, None, BATCH_TOKENS))
+    counts = Counter(token for batch in batches for token in batch.input_ids.tolist())
+    for number, batch in enumerate(batches, 1):
+        for token, owner in zip(batch.input_ids.tolist(), batch.inputs_of_tokens.tolist(), strict=True):
+            if counts[token] == 1 and number > 1:
+                return token, int(batch.rows[owner]), number
+    raise AssertionError("every token is in several rows")
+
+
+def cell(encoder: Encoder | WordEmbeddings, corpus: TokenisedCorpus, task: TaskSpec, scratch: Path, budget: float = 1):
+    execution = EXECUTION.model_copy(update={"features_budget_gb": budget})
+    return evaluate_cell(encoder, corpus, task, [0], features=FeaturesSpec(), execution=execution, scratch=scratch)
+
+
+def first_rate(task: TaskSpec, **changes: object) -> TaskSpec:
+    return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_an_average_names_layer_row_batch_and_weights(
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], number: float
+) -> None:
+    split = corpora["cola"].split("train")
+    with pytest.raises(NumbersError) as raised:
+        average_split(poisoned(VALUES, 0, number), split, slots=64, batch_tokens=BATCH_TOKENS)
+    first = next(micro_batches(split, None, BATCH_TOKENS))
+    assert str(raised.value) == (
+        f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds NaN or infinity: so "
+        f"do the encoder's weights {VALUES}: use other weights"
+    )
+
+
+def test_the_last_layers_values_have_no_part_in_attention(
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+) -> None:
+    """The average stands; the features of the same encoder do not."""
+    encoder = poisoned(VALUES.replace("0", "1"), 0, float("inf"))
+    corpus = corpora["cola"]
+    sums = average_split(encoder, corpus.split("train"), slots=64, batch_tokens=BATCH_TOKENS)
+    assert bool(sums.sums.isfinite().all())
+    with pytest.raises(NumbersError, match=r"the output of layer 1 of row \d+, batch 1 of the train split"):
+        cell(encoder, corpus, tasks["cola"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "budget", "precision"),
+    [
+        ("train", 1, "float32"),
+        ("validation", 0, "float32"),
+        pytest.param(
+            *("validation", 1, "bfloat16"),
+            marks=pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16"),
+        ),
+    ],
+)
+def test_one_bad_token_is_traced_to_its_row_and_batch(
+    poisoned: Poisoned,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
+    part: str,
+    budget: float,
+    precision: Precision,
+) -> None:
+    """In the validation split a NaN would lose a prediction and nothing else."""
+    split = corpora["cola"].split(part)  # type: ignore[arg-type]
+    token, row, batch = rare_token(split)
+    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"), precision)
+    expected = rf"the embeddings of row {row + 1}, batch {batch} of the {part} split holds NaN or infinity: so do"
+    for model in (encoder, WordEmbeddings(encoder)):
+        with pytest.raises(NumbersError, match=expected):
+            cell(model, corpora["cola"], tasks["cola"], tmp_path, budget)
+    if part == "train":
+        with pytest.raises(NumbersError, match=expected):
+            average_split(encoder, split, slots=64, batch_tokens=BATCH_TOKENS)
+
+
+def test_other_rows_are_not_touched_by_a_bad_token(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
+    """The control: without its row the encoder computes as ever."""
+    split = corpora["cola"].split("train")
+    token, row, _ = rare_token(split)
+    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
+    with torch.inference_mode():
+        for batch in micro_batches(split, [other for other in range(len(split)) if other != row], BATCH_TOKENS):
+            encoder.token_states(batch)
+
+
+def test_a_constant_head_needs_no_queries(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
+    """What is not computed is not looked at."""
+    encoder = poisoned("encoder.layer.0.attention.self.query.weight", 0, float("nan"))
+    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
+    batch = next(micro_batches(corpora["cola"].split("train"), None, BATCH_TOKENS))
+    with torch.inference_mode():
+        with replaced(encoder, constants, [(0, head) for head in range(encoder.heads)]):
+            encoder.token_states(batch)
+        with pytest.raises(NumbersError, match="the output of layer 0"):
+            encoder.token_states(batch)
+
+
+def test_lambda_and_trained_matrices_name_the_minibatch(
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+) -> None:
+    corpus, task = corpora["cola"], tasks["cola"]
+    token, row, _ = rare_token(corpus.split("train"))
+    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
+    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
+    expected = rf"^the embeddings of row {row + 1}, minibatch \d of epoch 1 holds NaN or infinity: so do"
+    with pytest.raises(NumbersError, match=expected):
+        train_lambda(encoder, constants, corpus, task, RankingSpec())
+    heads = [(0, head) for head in range(encoder.heads)]
+    with pytest.raises(NumbersError, match=expected):
+        evaluate_trained_cell(encoder, constants, heads, corpus, task, [0], execution=EXECUTION)
+
+
+def test_float16_is_told_what_holds_more(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
+    """Weights that float32 can hold and float16 cannot."""
+    name = "encoder.layer.0.intermediate.dense.weight"
+    batch = next(micro_batches(corpora["cola"].split("train"), None, BATCH_TOKENS))
+    with torch.inference_mode():
+        poisoned(name, 0, 1e6).token_states(batch)
+        with pytest.raises(NumbersError, match=r"the output of layer 0 of row \d+ .*set precision: bfloat16"):
+            poisoned(name, 0, 1e6, "float16").token_states(batch)
+
+
+def test_a_loss_that_diverges_names_its_minibatch(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+) -> None:
+    """The first step is sound, whatever the rate; the second reads what the first has made."""
+    task = first_rate(tasks["cola"], learning_rate=1e30)
+    expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"
+    with pytest.raises(SpecError, match=expected):
+        cell(encoder, corpora["cola"], task, tmp_path)
+    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
+    with pytest.raises(SpecError, match=expected):
+        train_lambda(encoder, constants, corpora["cola"], task, RankingSpec())
+
+
+def test_the_sentence_comes_back_from_another_process() -> None:
+    error = NumbersError("the output of layer 3", "use other weights").within("batch 2")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301
+    assert isinstance(error.within("epoch 1"), NumbersError)

@@ -1,0 +1,150 @@
+"""Passwords and keys in addresses: refused where they are given, repeated nowhere."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from flows.check import cluster_address
+from papa.credentials import holds_credentials, without_credentials
+from papa.encoders.reference import resolve_encoder
+from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecError
+from papa.spec import EncoderSpec, FilesSource
+from papa.spec.file import load_study
+from papa.storage.cache import cache_folder
+from tasks.mlflow_client import without_password
+from tasks.provenance import command_line
+from tasks.store import Store
+
+SECRET = "pa55w/rd+of=mine"
+WITH = [
+    f"ftp://user:{SECRET}@host/x.csv",
+    f"s3://AKIAIOSFODNN7EXAMPLE:{SECRET}@bucket/prefix",
+    "https://pa55w@host/x",
+    "https://host/x?X-Amz-Signature=pa55w",
+    "https://host/x?a=1&access_token=pa55w",
+    f"simplecache::s3://key:{SECRET}@bucket",
+    f"postgresql+asyncpg://papa:{SECRET}@db:5432/x",
+    f"ftp:/user:{SECRET}@host",
+]
+WITHOUT = [
+    "s3://bucket/prefix",
+    "s3://bucket/a@b",
+    "http://host:8080/x@y",
+    "http://[::1]:5000/",
+    "sqlite:////home/a@b/x.db",
+    "google-bert/bert-base-uncased@1a2b3c",
+    "mail me@host.com, or look at https://a.b/c",
+    "C:/Users/me@work",
+    "a text?",
+]
+
+
+@pytest.mark.parametrize("text", WITH)
+def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
+    assert holds_credentials(text)
+    for error in (PapaError(f"'{text}' is wrong"), DamagedError(f"{text}/a", text)):
+        for written in (str(error), repr(error), str(Problem("here", error)), str(pickle.loads(pickle.dumps(error)))):  # noqa: S301
+            assert "pa55w" not in written
+            assert "***" in written
+    assert "pa55w" not in command_line(["/bin/papa", "run", text])
+
+
+@pytest.mark.parametrize("text", WITHOUT)
+def test_other_addresses_stay_as_they_are(text: str) -> None:
+    assert without_credentials(text) == text
+    assert not holds_credentials(text)
+
+
+def test_a_token_of_the_hub_is_known_by_its_look() -> None:
+    assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
+
+
+@pytest.mark.parametrize("text", ["aa:/" * 200_000, "?token" * 150_000, "aa://a:" * 150_000, "a" * 1_000_000])
+def test_long_texts_are_looked_through_at_once(text: str) -> None:
+    """Each of them would take hours if what is tried grew with the square of its length."""
+    assert not holds_credentials(text)
+
+
+STUDY = """
+name: small
+encoders: [{encoder}]
+tasks:
+  - name: t
+    kind: text
+    source: {{kind: files, train: "{train}", validation: b.csv}}
+    columns: {{text: text, label: label}}
+    metric: accuracy
+    slots: 16
+    probe: {{learning_rate: 1.0e-3, batch_size: 4, epochs: 1}}
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"encoder": '"https://pa55w@huggingface.co/a/b"'}, "encoders.0"),
+        ({"train": WITH[0]}, "tasks.0.source.train"),
+        ({"more": f'execution: {{ray_address: "ray://user:{SECRET}@host:10001"}}'}, "execution.ray_address"),
+        ({"more": f'"s3://key:{SECRET}@bucket": 1'}, ""),
+    ],
+)
+def test_a_study_with_a_secret_is_refused_by_the_key(tmp_path: Path, changed: dict[str, str], place: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.format(**{"encoder": "a/b", "train": "a.csv", "more": ""} | changed))
+    expected = f"'{place}' holds a user, password, key or token: leave it out, and log in with 'hf auth login'"
+    with pytest.raises(SpecError, match=expected) as raised:
+        load_study(path)
+    assert "pa55w" not in str(raised.value)
+    path.write_text(STUDY.format(encoder="a/b", train="a.csv", more=""))
+    load_study(path)
+    with pytest.raises(SpecError, match=r"'tasks\.0\.source\.validation' holds a user") as raised:
+        load_study(path, [f"tasks.0.source.validation={WITH[0]}"])
+    assert "pa55w" not in str(raised.value)
+
+
+def test_what_is_no_yaml_is_not_quoted_with_its_secret(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"name: [small\nencoders: ftp://user:{SECRET}@host/x: ]}}\n")
+    with pytest.raises(SpecError, match="is not YAML") as raised:
+        load_study(path)
+    assert "pa55w" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", [WITH[1], f"http://user:{SECRET}@host", "gs://b/p?token=pa55w"])
+def test_a_store_with_a_secret_in_its_address_is_refused(address: str) -> None:
+    before = sorted(cache_folder().rglob("*"))
+    with pytest.raises(ArtifactError, match=r"the store.s address holds a user.*AWS_PROFILE") as raised:
+        Store(address)
+    assert "pa55w" not in repr(raised.value)
+    assert sorted(cache_folder().rglob("*")) == before
+
+
+def test_a_cluster_with_a_secret_in_its_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.reporting.studies import results, study
+
+    spec = study(results())
+    monkeypatch.setenv("RAY_ADDRESS", f"ray://me:{SECRET}@host:10001")
+    with pytest.raises(SpecError, match="Ray's address holds a user or password"):
+        cluster_address(spec, None)
+    assert cluster_address(spec, "host:6379") == "host:6379"
+
+
+def test_the_library_repeats_no_secret_either() -> None:
+    with pytest.raises(PapaError) as raised:
+        resolve_encoder(EncoderSpec(name="https://me:pa55w@huggingface.co/a/b"))
+    assert "pa55w" not in repr(raised.value)
+    from papa.corpora import read_source
+
+    with pytest.raises(PapaError) as raised:
+        read_source(FilesSource(kind="files", train=Path(WITH[0]), validation=Path(WITH[0])), "train")
+    assert "pa55w" not in repr(raised.value)
+
+
+def test_mlflows_address_is_shown_without_a_token() -> None:
+    assert without_password("https://pa55w@host:5000") == "https://***@host:5000"
+    assert without_password("http://me:pa55w@host:5000") == "http://me:***@host:5000"
+    assert without_password("http://host:5000") == "http://host:5000"
