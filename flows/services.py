@@ -16,7 +16,7 @@ from flows.findings import Finding, State
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import within
-from papa.workers.ray_session import reach
+from papa.workers.ray_session import ClusterError, reach
 from tasks.mlflow_client import check_tracking, database_of, tracking_address, without_password
 from tasks.store import Store, check_is_ours, is_marked
 
@@ -147,7 +147,10 @@ def _ray(address: str | None) -> Finding:
         return Finding("services", "Ray", "not configured", "each study starts it on this machine")
 
     def ask() -> str:
-        reach(address)
+        try:
+            reach(address)
+        except ClusterError as error:
+            raise TransientError(str(error)) from None
         return "; whether it takes this machine's token is known when a study joins it"
 
     return _asked("Ray", address, ask, broken=True)
