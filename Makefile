@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration lint bench setup clean
+.PHONY: demo check test test-integration test-compatibility lint bench setup clean
 
 setup: $(STAMP)
 
@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/shellcheck .ci/run infra/services/*.sh
+	$(BIN)/shellcheck .ci/run infra/services/*.sh tests/compatibility/run.sh
 
 check: lint
 	$(PYTEST) -m 'not integration and not server'
@@ -37,6 +37,9 @@ test: lint
 
 test-integration: setup
 	$(BIN)/python -m tests.integration
+
+test-compatibility:
+	VERSIONS=$(or $(VERSIONS),lowest) tests/compatibility/run.sh
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')
