@@ -51,7 +51,7 @@ def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> 
     place = tokenise_corpus(
         spec, LayoutSpec(), load_tokenizer(reference), reference, folder / "corpus", shard_rows=20_000
     )
-    return spec, load_corpus(place)
+    return spec, load_corpus(Path(place))
 
 
 def averaged(rows: int, folder: Path) -> dict[str, float]:
@@ -64,9 +64,10 @@ def averaged(rows: int, folder: Path) -> dict[str, float]:
     with own_memory() as peak:
         task, corpus = tokenised(rows, 16, folder)
         found = {"tokenising MB": peak()}
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    model = BertModel(BertConfig(**sizes, attn_implementation="eager"), add_pooling_layer=False)
-    encoder, split, total = Encoder(model.eval().requires_grad_(False)), corpus.split("train"), None
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "attn_implementation": "eager"}
+    configuration = BertConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
+    model = BertModel(configuration, add_pooling_layer=False).eval().requires_grad_(False)
+    encoder, split, total = Encoder(model), corpus.split("train"), None
     with own_memory() as peak:
         for index in range(len(split.shards)):
             sums = average_split(encoder, split.shard(index), slots=task.slots, batch_tokens=2048)
@@ -90,7 +91,7 @@ def stages(longest: int, folder: Path) -> dict[str, float]:
 
     task, corpus = tokenised(SHORT_ROWS, LONGEST, folder, longest=bool(longest))
     model, split, found = encoder(), corpus.split("train"), {}
-    assert (split.lengths.max() == LONGEST) == longest
+    assert (split.lengths.max() == LONGEST) == bool(longest)
     with own_memory() as peak:
         begun = cpu()
         sums = average_split(model, split, slots=LONGEST, batch_tokens=model.tokens_per_batch(None))
@@ -98,8 +99,8 @@ def stages(longest: int, folder: Path) -> dict[str, float]:
         begun, constants = cpu(), sums.average()
         train_lambda(model, constants, corpus, task, RankingSpec(epochs=1))
         found["λ CPU s"] = cpu() - begun
-        begun, options = cpu(), {"features": FeaturesSpec(), "execution": ExecutionSpec()}
-        evaluate_cell(model, corpus, task, (0,), scratch=folder, **options)
+        begun, execution = cpu(), ExecutionSpec()
+        evaluate_cell(model, corpus, task, (0,), features=FeaturesSpec(), execution=execution, scratch=folder)
         found["probe CPU s"] = cpu() - begun
         return {**found, "MB": peak()}
 
@@ -152,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*LOADS, []], default=[])
     for name in parser.parse_args().names or LOADS:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             print(json.dumps({name: LOADS[name](Path(folder))}, indent=1), flush=True)
 
 

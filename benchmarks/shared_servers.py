@@ -76,7 +76,8 @@ def studies(folder: Path) -> dict[str, Any]:
             options: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             return subprocess.Popen([*command, "--store", store.address], env=environment, **options)
 
-        seconds, failed = [], {}
+        seconds: list[float] = []
+        failed: dict[int, str] = {}
         for seeds in ([0], range(1, STUDIES + 1)):
             started, running = time.monotonic(), {seed: begun(seed) for seed in seeds}
             said = {seed: one.communicate()[1] for seed, one in running.items()}
@@ -84,6 +85,7 @@ def studies(folder: Path) -> dict[str, Any]:
             failed |= {seed: said[seed][-600:] for seed, one in running.items() if one.returncode}
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
+    server.end()
     made = {one.name: len(list(one.iterdir())) for one in Path(store.artifacts).iterdir()}
     return {
         "one study s": seconds[0],
@@ -104,19 +106,21 @@ def asked(address: str, question: dict[str, Any]) -> Any:
 
 def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
     """Ask every server for its newest again and again; in the end write how long answers took, in ms."""
-    questions, took = {"Prefect": {"limit": 10}, "MLflow": {"max_results": 10}}, {name: [] for name in addresses}
-    took_by: dict[str, list[float]] = took
+    questions = {"Prefect": {"limit": 10}, "MLflow": {"max_results": 10}}
+    took: dict[str, list[float]] = {name: [] for name in addresses}
+    failed = dict.fromkeys(addresses, 0)
     while not over.wait(EVERY_S):
         for name, address in addresses.items():
             started = time.perf_counter()
-            asked(address, questions[name])
-            took_by[name].append(1e3 * (time.perf_counter() - started))
-    found = {name: sorted(times) for name, times in took_by.items()}
-    shares = {"median": 0.5, "95 %": 0.95, "most": 1.0}
-    document = {
-        name: {"asked": len(times), **{of: times[int(share * (len(times) - 1))] for of, share in shares.items()}}
-        for name, times in found.items()
-    }
+            try:
+                asked(address, questions[name])
+            except OSError:
+                failed[name] += 1
+            took[name].append(1e3 * (time.perf_counter() - started))
+    document = {}
+    for name, times in took.items():
+        median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
+        document[name] = {"asked": len(times), "failed": failed[name], "median": median, "95 %": nineteen, "most": most}
     path.write_text(json.dumps(document))
 
 
@@ -149,5 +153,4 @@ def cells(folder: Path) -> dict[str, Any]:
         }
         with polled(addresses, answers):
             large = next(found)
-        found.close()
     return {**large, "ms of an answer": json.loads(answers.read_text())}
