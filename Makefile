@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration test-faults lint bench audit setup clean
+.PHONY: demo check test test-integration test-faults test-compatibility lint bench audit setup clean
 
 setup: $(STAMP)
 
@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/shellcheck .ci/run infra/services/*.sh
+	$(BIN)/shellcheck .ci/run infra/services/*.sh tests/compatibility/run.sh
 
 check: lint
 	$(PYTEST) -m 'not integration and not faults and not server'
@@ -40,6 +40,9 @@ test-integration: setup
 
 test-faults: setup
 	$(BIN)/python -m pytest tests/faults -m 'faults or server'
+
+test-compatibility:
+	VERSIONS=$(or $(VERSIONS),lowest) tests/compatibility/run.sh
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')

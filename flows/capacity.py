@@ -23,6 +23,8 @@ _PROCESS = 0.55e9
 """A worker with its libraries and its unused heap."""
 _OVERHEAD = 1.5e9
 """The study itself, Prefect's server and Ray."""
+LEAST_BYTES = _PROCESS + _OVERHEAD
+"""What a study with one worker takes, without weights and text."""
 _SUMS = 2.5
 """Copies of the float64 sums while two are merged and divided."""
 _BATCH_TOKENS, _PART_TOKENS = 512, 256

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import stored_commands
+from flows.doctor import doctor
 from flows.options import (
     DEFAULT_STORE,
     Overrides,
@@ -196,3 +197,4 @@ app.command()(stored_commands.report)
 app.command("list")(stored_commands.list_studies)
 app.command()(stored_commands.compare)
 app.command()(stored_commands.prune)
+app.command()(doctor)

@@ -220,7 +220,7 @@ class Device:
 
 def one_core(width: int) -> Device:
     """A core of this machine, measured now on products of an encoder of this width."""
-    return Device("one core, measured now", _measured("cpu", "float32", width))
+    return Device("one core, measured now", matrix_rate("cpu", "float32", width))
 
 
 def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
@@ -230,12 +230,13 @@ def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
     if teraflops:
         return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
     if torch.cuda.is_available():
-        return Device(f"{torch.cuda.get_device_name()}, measured now", _measured("cuda", precision, width))
+        return Device(f"{torch.cuda.get_device_name()}, measured now", matrix_rate("cuda", precision, width))
     rate = _DATA_SHEET[precision]
     return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12)
 
 
-def _measured(device: str, precision: Precision, width: int) -> float:
+def matrix_rate(device: str, precision: Precision, width: int) -> float:
+    """Operations per second in a matrix product of an encoder of this width, by one thread or GPU, measured now."""
     import torch
 
     threads = torch.get_num_threads()

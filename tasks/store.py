@@ -218,14 +218,23 @@ def mark(address: str) -> None:
     """
     if is_marked(address):
         return
+    check_is_ours(address)
+    content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
+    store_at(address).write(MARKER, content)
+
+
+def check_is_ours(address: str) -> None:
+    """Make sure that an address without a marker holds nothing, or what an earlier PAPA kept there.
+
+    Raises:
+        ArtifactError: it holds something else.
+    """
     # Another run marks before it writes anything else: what is neither empty nor marked by now was not its doing.
     if not (_is_empty(address) or _shows_a_store(address) or is_marked(address)):
         raise ArtifactError(
             f"{address} holds other things and no PAPA store ({MARKER} is missing): "
             "give a new or empty folder, or another prefix, with --store"
         )
-    content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
-    store_at(address).write(MARKER, content)
 
 
 def _is_empty(address: str) -> bool:

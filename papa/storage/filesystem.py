@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
 from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.cache import endpoint
+
+Found = TypeVar("Found")
 
 _S3 = {"config_kwargs": {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
@@ -114,13 +117,13 @@ def _code(error: BaseException) -> str:
     return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
 
 
-def within(seconds: float, action: Callable[[], object]) -> None:
+def within(seconds: float, action: Callable[[], Found]) -> Found:
     """Run an action in a thread: not every wait of every filesystem has an end of its own.
 
     Raises:
         TimeoutError: it took longer; its thread is left behind.
     """
-    done: Future[object] = Future()
+    done: Future[Found] = Future()
 
     def run() -> None:
         try:
@@ -130,6 +133,6 @@ def within(seconds: float, action: Callable[[], object]) -> None:
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        done.result(seconds)
+        return done.result(seconds)
     except TimeoutError:
         raise TimeoutError(f"no answer within {seconds:g} seconds") from None

@@ -16,7 +16,7 @@ from typing import Any
 from papa.errors import PapaError
 from papa.processes import Process
 
-_OBJECT_STORE_BYTES = 512 * 2**20
+OBJECT_STORE_BYTES = 512 * 2**20
 _SOCKET_PATH_ROOM = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _TEMPORARY = "papa-ray-"
 _SUFFIX = 8
@@ -45,7 +45,7 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
+                object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(temporary),
             )
     except Exception:
@@ -133,14 +133,7 @@ def join(address: str) -> Any:
     Raises:
         ClusterError: nobody answers there, or the cluster refuses.
     """
-    host, port = _parts(address)
-    try:
-        socket.create_connection((host, port), _ANSWER_SECONDS).close()
-    except OSError as error:
-        raise ClusterError(
-            f"no Ray cluster answers at {address} ({error.strerror or error}): "
-            "check the address and that the head runs, or leave --ray-address out to use this machine"
-        ) from None
+    reach(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray's own patience with a wrong token is 20 and 30 seconds.
@@ -159,6 +152,22 @@ def join(address: str) -> Any:
             f"RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and that this machine is a node (else use {_CLIENT}host:10001)"
         ) from None
     return ray
+
+
+def reach(address: str) -> None:
+    """Make sure that somebody listens at the address of a cluster.
+
+    Raises:
+        ClusterError: nobody does.
+    """
+    host, port = _parts(address)
+    try:
+        socket.create_connection((host, port), _ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}): "
+            "check the address and that the head runs, or leave --ray-address out to use this machine"
+        ) from None
 
 
 def _parts(address: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from papa.corpora import TokenisedCorpus, TokenisedSplit
-from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
+from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches, rows_of_like_length
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.reference import EncoderReference
 from papa.spec import TaskSpec
@@ -233,3 +233,24 @@ def test_gradients_of_packing_are_its_own_inverse() -> None:
     (packed,) = torch.autograd.grad((batch.pack(places) * states.detach()).sum(), places)
     assert torch.equal(packed, batch.unpack(states.detach()) * mask)
     assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * mask), [states])
+
+
+@pytest.mark.parametrize("batch_tokens", [512, 16_384])
+@pytest.mark.parametrize("place", [0, 1], ids=["first text", "second text"])
+def test_one_very_long_row_pads_no_short_ones(batch_tokens: int, place: int) -> None:
+    """Places of all batches, padding included: the long row adds its own, and cuts at most one batch in two."""
+    drawn = np.random.default_rng(0).integers(3, 9, (2_000, 2))
+    long = drawn.copy()
+    long[1_000, place] = 500
+
+    def places(texts: np.ndarray, batches: Iterable[np.ndarray]) -> int:
+        return sum(len(rows) * int(texts[rows].max(axis=0).sum()) for rows in batches)
+
+    without = places(drawn, rows_of_like_length(drawn[:, 0], drawn.sum(1), batch_tokens))
+    batches = list(rows_of_like_length(long[:, 0], long.sum(1), batch_tokens))
+    assert places(long, batches) - without <= 2 * batch_tokens
+    (its,) = (rows for rows in batches if 1_000 in rows)
+    assert len(its) * (500 + 8) <= batch_tokens or len(its) == 1
+    # The same rows in batches as they come: 256 are padded to the long one.
+    in_order = np.split(np.arange(2_000), range(256, 2_000, 256))
+    assert places(long, in_order) - places(drawn, in_order) > 100_000

@@ -112,6 +112,8 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if self.to_storage:
             return self._file(self._stored(parts))
+        if parts == ["api", "whoami-v2"]:
+            return self._whoami()
         if parts[0] == "api" and parts[1:2] in (["models"], ["datasets"]):
             return self._about("models" if parts[1] == "models" else "datasets", parts[2:], parse_qs(address.query))
         kind: Kind = "datasets" if parts[0] == "datasets" else "models"
@@ -121,6 +123,11 @@ class Handler(BaseHTTPRequestHandler):
         return self._error(404, "", "Not found")
 
     do_HEAD = do_POST = do_GET  # noqa: N815
+
+    def _whoami(self) -> None:
+        if self._token() == TOKEN:
+            return self._json({"type": "user", "name": "reader"})
+        return self._error(401, "", "Invalid username or password.")
 
     def _about(self, kind: Kind, parts: list[str], query: dict[str, list[str]]) -> None:
         words = ("revision", "tree", "paths-info", "refs")

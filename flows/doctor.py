@@ -1,0 +1,80 @@
+"""``papa doctor``: what is installed, what this machine has, what answers, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.findings import Finding
+from flows.options import DEFAULT_STORE, RayAddress, StoreAddress, one_sentence
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_COLOURS = {"ok": "green", "slow": "yellow", "low": "yellow", "not configured": "dim"}
+
+
+def doctor(
+    store: StoreAddress = DEFAULT_STORE,
+    ray_address: RayAddress = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look at what is installed, at this machine and at the services a study would use, and say what to do.
+
+    It ends with 1 where a study that is started here and now would fail.
+    """
+    with one_sentence():
+        from rich.console import Console
+
+        console, findings = Console(highlight=False), []
+        for group in _groups(store, ray_address):
+            findings += group
+            if not as_json:
+                console.print(group[0].group.capitalize(), style="bold")
+                console.print(_table(group))
+        broken = [one.what for one in findings if one.broken]
+        if as_json:
+            document = {"usable": not broken, "findings": [asdict(one) for one in findings]}
+            print(json.dumps(document, indent=1))
+        else:
+            mend = f"Studies cannot run: mend {', '.join(broken)}." if broken else "Studies can run here."
+            console.print(mend, markup=False)
+    raise typer.Exit(1 if broken else 0)
+
+
+def _groups(store: str, ray_address: str | None) -> Iterator[list[Finding]]:
+    """One group after the other, as each takes longer than the one before."""
+    from flows.environment import quiet_engines
+
+    quiet_engines()
+    from flows.installed import installed
+
+    yield installed()
+    from flows.machine import machine, torch_here
+    from flows.services import services
+    from tasks.store import Store
+
+    place = Store(store)
+    yield machine(place)
+    yield services(place, ray_address)
+    yield torch_here()
+
+
+def _table(findings: list[Finding]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2), pad_edge=True)
+    table.add_column(no_wrap=True, min_width=14)
+    table.add_column(no_wrap=True, min_width=15)
+    table.add_column(overflow="fold")
+    for one in findings:
+        colour = _COLOURS.get(one.state, "red")
+        table.add_row(f"[{colour}]{one.state}[/]", escape(one.what), escape(one.found))
+        if one.advice:
+            table.add_row("", "", escape(f"→ {one.advice}"))
+    return table

@@ -1,0 +1,156 @@
+"""The services that a study would use: whether each answers, how fast, and whether it takes the credentials.
+
+They are asked as a study asks them, all at once, and none for longer than ``PATIENCE`` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from flows.environment import prepare_environment
+from flows.findings import Finding, State
+from flows.server import check_server, running_server
+from papa.errors import PapaError, TransientError
+from papa.storage.filesystem import within
+from papa.workers.ray_session import ClusterError, reach
+from tasks.mlflow_client import check_tracking, database_of, tracking_address, without_password
+from tasks.store import Store, check_is_ours, is_marked
+
+PATIENCE = 10.0
+_SLOW = 1.5
+_NO_STUDY = "papa-doctor"
+
+
+def services(store: Store, ray_address: str | None) -> list[Finding]:
+    """Ask the hub, the store, MLflow, Prefect and Ray.
+
+    Args:
+        store: as a study would use it; nothing is made in it.
+        ray_address: as on the command line.
+    """
+    looks: list[Callable[[], Finding]] = [_hub, lambda: _store(store)]
+    looks += [_mlflow(store), _prefect(store), lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS"))]
+    with ThreadPoolExecutor(len(looks)) as pool:
+        return [one.result() for one in [pool.submit(look) for look in looks]]
+
+
+def _asked(what: str, where: str, ask: Callable[[], str], *, broken: bool) -> Finding:
+    """What a service answers.
+
+    Args:
+        what: the service.
+        where: its address, fit to be shown.
+        ask: asks it and says what it found.
+        broken: whether a study needs it.
+    """
+    started = time.perf_counter()
+    try:
+        said = within(PATIENCE, ask)
+    except (TransientError, OSError) as error:
+        return _unwell(what, "not reachable", where, error, broken)
+    except PapaError as error:
+        return _unwell(what, "refused", where, error, broken)
+    seconds = time.perf_counter() - started
+    found = f"{where} answered in {seconds * 1e3:.0f} ms{said}"
+    if seconds > _SLOW:
+        return Finding("services", what, "slow", found, "studies wait for it now and then: look at the network")
+    return Finding("services", what, "ok", found)
+
+
+def _unwell(what: str, state: State, where: str, error: Exception, broken: bool) -> Finding:
+    if isinstance(error, PapaError):
+        # A message of ours ends in what to do.
+        found, _, advice = str(error).rpartition(": ")
+        return Finding("services", what, state, found, advice, broken)
+    return Finding("services", what, state, f"{where}: {error}", "check the network and the address", broken)
+
+
+def _hub() -> Finding:
+    from huggingface_hub import constants, get_token
+    from huggingface_hub.errors import HTTPError
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    where = without_password(constants.ENDPOINT)
+    if constants.is_offline_mode():
+        return Finding("services", "hub", "not configured", "HF_HUB_OFFLINE is set: what is on this machine is used")
+
+    def ask() -> str:
+        address = f"{constants.ENDPOINT}/api/whoami-v2"
+        try:
+            status = get_session().get(address, headers=build_hf_headers(), timeout=PATIENCE).status_code
+        except (HTTPError, ValueError):
+            status = 0
+        if not status or status >= 500:
+            reason = f"status {status}" if status else "no answer"
+            raise TransientError(
+                f"{where} ({reason}): check the network and HF_ENDPOINT; what is on this machine already can be used"
+            )
+        if get_token() is None:
+            return "; no token, so public models and datasets alone"
+        if status in (401, 403):
+            raise PapaError(f"{where} refuses the token (status {status}): log in with 'hf auth login' or set HF_TOKEN")
+        return "; the token is valid" if status == 200 else f"; the token could not be checked (status {status})"
+
+    return _asked("hub", where, ask, broken=False)
+
+
+def _store(store: Store) -> Finding:
+    def ask() -> str:
+        store.backend.check(write=True)
+        if is_marked(store.address):
+            return ", a store of PAPA"
+        check_is_ours(store.address)
+        return ", no store yet: the first study makes it"
+
+    return _asked("store", store.address, ask, broken=True)
+
+
+def _mlflow(store: Store) -> Callable[[], Finding]:
+    address = tracking_address(store)
+    database, where = database_of(address), without_password(address)
+    if database is not None and not database.exists():
+        made = Finding("services", "MLflow", "ok", f"{where}: the first study makes it")
+        return lambda: made
+    # Two engines imported at once, in two threads, could meet half a module.
+    import mlflow  # noqa: F401
+
+    def ask() -> str:
+        check_tracking(address, _NO_STUDY)
+        return ""
+
+    return lambda: _asked("MLflow", where, ask, broken=True)
+
+
+def _prefect(store: Store) -> Callable[[], Finding]:
+    address = os.environ.get("PREFECT_API_URL")
+    if not address:
+        port = running_server(store)
+        found = f"the one of papa ui, on port {port}" if port else "each study starts a server of its own"
+        return lambda: Finding("services", "Prefect", "ok" if port else "not configured", found)
+    with tempfile.TemporaryDirectory() as home:
+        prepare_environment(Store(home))
+        import prefect  # noqa: F401
+
+    def ask() -> str:
+        check_server()
+        return ""
+
+    return lambda: _asked("Prefect", without_password(address), ask, broken=True)
+
+
+def _ray(address: str | None) -> Finding:
+    if not address:
+        return Finding("services", "Ray", "not configured", "each study starts it on this machine")
+
+    def ask() -> str:
+        try:
+            reach(address)
+        except ClusterError as error:
+            raise TransientError(str(error)) from None
+        return "; whether it takes this machine's token is known when a study joins it"
+
+    return _asked("Ray", address, ask, broken=True)

@@ -1,0 +1,48 @@
+"""Both files of constraints fit pyproject.toml: else one is from before a bound was changed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+UNTYPED = {"types-psutil", "types-pyyaml", "papa-attention"}
+
+
+def pinned(file: str) -> dict[str, Version]:
+    """The version of each package in a file of constraints."""
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)", (CHECKOUT / file).read_text(), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def required() -> dict[str, Requirement]:
+    """What pyproject.toml names, with every extra."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
+    found = {canonicalize_name(one.name): one for one in map(Requirement, texts)}
+    return {name: one for name, one in found.items() if name not in UNTYPED}
+
+
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
+def test_every_package_that_is_named_is_pinned_inside_its_range(file: str) -> None:
+    versions = pinned(file)
+    wrong = {
+        str(one): str(versions.get(name))
+        for name, one in required().items()
+        if name not in versions or versions[name] not in one.specifier
+    }
+    assert not wrong
+
+
+def test_the_lowest_versions_are_low() -> None:
+    lowest, usual = pinned("constraints-lowest.txt"), pinned("constraints.txt")
+    named = required()
+    assert not {name for name in named if lowest[name] > usual[name]}
+    lower = {name for name in named if lowest[name] < usual[name]}
+    assert {"transformers", "datasets", "mlflow", "numpy", "pyarrow", "huggingface-hub", "pydantic"} <= lower
