@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration lint bench setup clean
+.PHONY: demo check test test-integration lint bench docs setup clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ test-integration: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')
+
+# build/site, to be read from disk; searching needs a server: python -m http.server --directory build/site
+docs: setup
+	$(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV)
