@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration test-faults test-compatibility lint bench audit setup clean
+.PHONY: demo check test test-integration test-faults test-compatibility lint bench docs audit setup clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ audit: setup
 	test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
 	$(BIN)/python infra/audit.py tools | xargs $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 	$(BIN)/python infra/audit.py $(AUDIT)/bin $(BIN)/python
+
+# build/site, to be read from disk; searching needs a server: python -m http.server --directory build/site
+docs: setup
+	$(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV)

@@ -1,4 +1,4 @@
-"""The results of a study, a row for every cell and seed: docs/results.md says what every column is."""
+"""The results of a study, a row for every cell and seed: ``papa.reporting.columns`` says what every column is."""
 
 from __future__ import annotations
 

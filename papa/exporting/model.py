@@ -22,7 +22,7 @@ from papa.ranking import Head
 
 
 class ExportedEncoder(nn.Module):
-    """A frozen encoder some of whose heads are constant, called like a model of ``transformers``::
+    """A frozen encoder some of whose heads are constant, called like a model of ``transformers``:
 
         model = papa.load_exported("folder")
         inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")

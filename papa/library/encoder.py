@@ -93,9 +93,10 @@ def load_encoder(
 ) -> TextEncoder:
     """An encoder by its name, or from a model that is loaded already and stays as it is.
 
-    >>> import papa
-    >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")
-    <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
+    Examples:
+        >>> import papa
+        >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")
+        <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
         model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or a model of transformers. The

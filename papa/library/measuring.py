@@ -103,14 +103,15 @@ def measure(
 
     The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds.
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-    >>> found = papa.measure(
-    ...     encoder, {"train": data, "validation": data}, fractions=[1, 0], orders=["first_to_last"], progress=False
-    ... )
-    >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
-    [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 2.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0], [0.0, 72.0, 2.0]]
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+        >>> found = papa.measure(
+        ...     encoder, {"train": data, "validation": data}, fractions=[1, 0], orders=["first_to_last"], progress=False
+        ... )
+        >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
+        [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 2.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0], [0.0, 72.0, 2.0]]
 
     Args:
         encoder: frozen.
@@ -120,7 +121,8 @@ def measure(
         orders: in which heads become constant.
         fractions: shares of heads that stay input-dependent.
         seeds: a probe for each.
-        train_rows, validation_rows: samples of that many rows; None takes all.
+        train_rows: a sample of that many training rows; None takes all.
+        validation_rows: likewise of validation rows.
         ranking_rows: λ is trained on a sample of this many training rows; None takes all.
         progress: whether to show bars.
 

@@ -31,16 +31,18 @@ def average(
 ) -> ConstantMatrices:
     """The average of the encoder's attention over unlabelled texts, head by head (paper, Section 3.1).
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
-    >>> constants.matrices.shape  # layers, heads, slots, slots
-    torch.Size([6, 12, 32, 32])
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
+        >>> constants.matrices.shape  # layers, heads, slots, slots
+        torch.Size([6, 12, 32, 32])
 
     Args:
         encoder: whose attention.
         texts: strings, pairs of strings, or a data set or data frame with a column of strings.
-        text, text_pair: the columns with the texts, where they are a table; ``text_pair`` for two texts per input.
+        text: the column with the texts, where they are a table.
+        text_pair: the column with the second texts, where there are two per input.
         progress: whether to show a bar.
 
     Raises:
@@ -60,13 +62,14 @@ def average(
 def replaced(encoder: TextEncoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper, Section 3.1).
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
-    >>> with papa.replaced(encoder, constants, heads=[(0, 3), (5, 7)]) as entries:
-    ...     features = papa.features(encoder, ["A third text."], progress=False)
-    >>> entries.unseen_share  # of the entries read, how many the average had never seen
-    0.0
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
+        >>> with papa.replaced(encoder, constants, heads=[(0, 3), (5, 7)]) as entries:
+        ...     features = papa.features(encoder, ["A third text."], progress=False)
+        >>> entries.unseen_share  # of the entries read, how many the average had never seen
+        0.0
 
     Args:
         encoder: changed inside the block.
@@ -102,16 +105,18 @@ def features(
 ) -> list[Float[Tensor, "tokens layers width"]]:
     """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> states = papa.features(encoder, ["A first text.", "Another, longer one."], progress=False)
-    >>> [tuple(one.shape) for one in states]  # tokens, with [CLS] and [SEP]; layers, embeddings first; width
-    [(6, 7, 384), (7, 7, 384)]
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> states = papa.features(encoder, ["A first text.", "Another, longer one."], progress=False)
+        >>> [tuple(one.shape) for one in states]  # tokens, with [CLS] and [SEP]; layers, embeddings first; width
+        [(6, 7, 384), (7, 7, 384)]
 
     Args:
         encoder: inside ``replaced`` with constant heads.
         texts: as for ``average``.
-        text, text_pair: as for ``average``.
+        text: as for ``average``.
+        text_pair: as for ``average``.
         progress: whether to show a bar.
 
     Returns:
@@ -146,13 +151,14 @@ def train_lambda(
 ) -> Float[Tensor, "layers heads"]:
     """λ of every head: how much of its input-dependent attention it keeps, next to a probe (paper, Section 3.2).
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-    >>> constants = papa.average(encoder, data["text"], progress=False)
-    >>> lambdas = papa.train_lambda(encoder, constants, {"train": data, "validation": data}, progress=False)
-    >>> lambdas.shape  # layers, heads
-    torch.Size([6, 12])
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+        >>> constants = papa.average(encoder, data["text"], progress=False)
+        >>> lambdas = papa.train_lambda(encoder, constants, {"train": data, "validation": data}, progress=False)
+        >>> lambdas.shape  # layers, heads
+        torch.Size([6, 12])
 
     Args:
         encoder: frozen.
@@ -180,9 +186,10 @@ def train_lambda(
 def constant_heads(lambdas: Float[Tensor, "layers heads"], fraction: float) -> tuple[Head, ...]:
     """The heads that are constant where this fraction stays input-dependent, λ ascending (paper, Section 3.2).
 
-    >>> import papa, torch
-    >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), fraction=0.5)
-    ((0, 1), (1, 0))
+    Examples:
+        >>> import papa, torch
+        >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), fraction=0.5)
+        ((0, 1), (1, 0))
 
     Args:
         lambdas: as ``train_lambda`` gives them.
@@ -208,19 +215,21 @@ def fit_probe(
 ) -> list[SeedScore]:
     """Train the task's probe on frozen features and score it on the validation split (paper, Section 3.3).
 
-    >>> import papa
-    >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-    >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-    >>> scores = papa.fit_probe(encoder, {"train": data, "validation": data}, seeds=[0, 1], progress=False)
-    >>> [one.seed for one in scores], all(0 <= one.score <= 1 for one in scores)
-    ([0, 1], True)
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+        >>> scores = papa.fit_probe(encoder, {"train": data, "validation": data}, seeds=[0, 1], progress=False)
+        >>> [one.seed for one in scores], all(0 <= one.score <= 1 for one in scores)
+        ([0, 1], True)
 
     Args:
         encoder: frozen; inside ``replaced`` with constant heads.
         dataset: as for ``train_lambda``.
         task: which columns hold what; None takes ``text`` and ``label``.
         seeds: a probe for each.
-        train_rows, validation_rows: samples of that many rows; None takes all.
+        train_rows: a sample of that many training rows; None takes all.
+        validation_rows: likewise of validation rows.
         progress: whether to show a bar.
 
     Returns:

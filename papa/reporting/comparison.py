@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas
 
+from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.figures import png_bytes, scores_figure, svg_text
-from papa.reporting.summary import LINE, SUMMARY_COLUMNS, summarise
+from papa.reporting.summary import LINE, summarise
 from papa.storage.atomic import write_atomically
 
 

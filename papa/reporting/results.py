@@ -1,4 +1,4 @@
-"""The rows of ``results.parquet``: docs/results.md says what every column is."""
+"""The rows of ``results.parquet``: ``papa.reporting.columns`` says what every column is."""
 
 from __future__ import annotations
 

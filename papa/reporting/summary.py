@@ -7,39 +7,13 @@ from pathlib import Path
 import numpy
 import pandas
 
+from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.verdicts import not_beaten
 from papa.scores.intervals import interval, paired_drop
 from papa.spec.cells import Cell
 
 OVER_EXAMPLES = ("score_examples_low", "score_examples_high", "drop_examples_low", "drop_examples_high")
 _NAMES = ("positive", "one_answer")
-SUMMARY_COLUMNS = (
-    "model",
-    "task",
-    "constants",
-    "order",
-    "fraction",
-    "share_of_heads",
-    "constant_heads",
-    "metric",
-    "positive",
-    "seeds",
-    "mean",
-    "low",
-    "high",
-    "original",
-    "relative_drop",
-    "drop_low",
-    "drop_high",
-    *OVER_EXAMPLES,
-    "always_one_answer",
-    "one_answer",
-    "word_embeddings",
-    "word_embeddings_low",
-    "word_embeddings_high",
-    "beats_baseline",
-    "reason",
-)
 LINE = ["model", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 
@@ -48,12 +22,10 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     """Every cell of the study: its score and relative drop with their intervals, and its baselines.
 
     Args:
-        results: a row for every cell and seed, with the columns of ``results.parquet`` (docs/results.md). Results of
-            older versions lack some columns.
+        results: a row for every cell and seed, with ``RESULT_COLUMNS``; results of older versions lack some.
 
     Returns:
-        A row for every cell with the columns ``SUMMARY_COLUMNS`` (docs/results.md); the study's own order, fractions
-        from 1 down to 0.
+        A row for every cell with the columns ``SUMMARY_COLUMNS``; the study's own order, fractions from 1 down to 0.
     """
     complete = _with_all_columns(results)
     rows = []

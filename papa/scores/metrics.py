@@ -13,6 +13,18 @@ from papa.errors import DataError
 from papa.scores.examples import Answers, example_counts, score_of, scores_of_resamples
 from papa.spec import Metric, TaskSpec
 
+MEANINGS: dict[Metric, str] = {
+    "accuracy": "the share of labels that are right",
+    "matthews": "the Matthews correlation of predicted and true classes, -1 to 1; 0 where either are all the same",
+    "f1": "F1 of one class: the task's `positive`, else class 1",
+    "entity_f1": "micro-averaged F1 over the entities that IOB2 tags mark, as conlleval counts them",
+    "token_f1": "micro-averaged F1 over words, which is their accuracy",
+    "bare_entity_f1": "F1 over tags without a prefix, read as entities: the paper's POS score (docs/fidelity.md)",
+    "spearman": "Spearman's rank correlation of predicted and true numbers; the label is a number",
+    "negative_log_perplexity": "the mean natural log-probability of the masked tokens",
+}
+"""What a score in each metric is."""
+
 
 @dataclass(frozen=True)
 class Scored:

@@ -1,17 +1,14 @@
 """What a study is: its specification, the files it is written in, and its cells."""
 
+from papa.spec.data import Columns, EmbeddedSource, FilesSource, HubSource, Source
+from papa.spec.frozen import Frozen
 from papa.spec.study import (
-    Columns,
     ConstantsKind,
     ConstantsSpec,
-    EmbeddedSource,
     EncoderSpec,
     ExecutionSpec,
     FeaturesSpec,
-    FilesSource,
     Fraction,
-    Frozen,
-    HubSource,
     LayoutSpec,
     Metric,
     Name,
@@ -21,7 +18,6 @@ from papa.spec.study import (
     PrecisionChoice,
     ProbeSpec,
     RankingSpec,
-    Source,
     StudySpec,
     TaskKind,
     TaskSpec,

