@@ -9,7 +9,10 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration lint bench setup clean
+# What fuzz tests draw from, in print so that a run can be repeated: make test-fuzz SEED=…
+SEED ?= $(shell date +%s)
+
+.PHONY: demo check test test-fuzz test-integration lint bench setup clean
 
 setup: $(STAMP)
 
@@ -34,6 +37,9 @@ check: lint
 
 test: lint
 	$(PYTEST)
+
+test-fuzz: setup
+	$(PYTEST) -m 'not integration' --hypothesis-profile=long --hypothesis-seed=$(SEED) -o faulthandler_timeout=600 tests/fuzz
 
 test-integration: setup
 	$(BIN)/python -m tests.integration

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, fi
 from pydantic_core import PydanticKnownError
 
 from papa.attention.controls import CONTROLS
+from papa.errors import shortened, shown
 from papa.ranking.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -120,7 +121,7 @@ class ProbeSpec(Frozen):
     epochs: Positive
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     adam_epsilon: Rate = 1e-8
-    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
@@ -177,9 +178,8 @@ class TaskSpec(Frozen):
         if self.positive is not None and self.metric != "f1":
             raise ValueError(f"positive: only metric f1 has a positive class, and the metric is {self.metric}")
         if self.positive is not None and self.labels is not None and self.positive not in self.labels:
-            raise ValueError(
-                f"positive is '{self.positive}', and no class has that name: use one of {listed(self.labels)}"
-            )
+            known = shortened(listed(self.labels), 300)
+            raise ValueError(f"positive is {shown(self.positive)}, and no class has that name: use one of {known}")
         return self
 
     @property
@@ -258,7 +258,7 @@ class ExecutionSpec(Frozen):
     """Tokens in a micro-batch, padding included; None takes the fastest for the device."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
-    features_budget_gb: Annotated[float, Field(ge=0)] = 20.0
+    features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
 
 
@@ -296,5 +296,5 @@ class StudySpec(Frozen):
         labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
         repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
         if repeated:
-            raise ValueError(f"'{repeated[0]}' is listed twice")
+            raise ValueError(f"{shown(repeated[0])} is listed twice")
         return values
