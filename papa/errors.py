@@ -87,9 +87,15 @@ def in_one_line(error: Exception) -> str:
     return shortened(" ".join(said.split()) or type(error).__name__, 300)
 
 
-def shortened(text: str, most: int = 80) -> str:
-    """The text, or its start and an ellipsis: ``most`` characters."""
+def shortened(said: object, most: int = 80) -> str:
+    """What is said, or its start and an ellipsis: ``most`` characters."""
+    text = str(said)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as a message lists them, the first of them where they are many."""
+    return shortened(", ".join(names), 300)
 
 
 def shown(value: object) -> str:
@@ -114,7 +120,7 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
 
     names = sorted(existing, key=likeness, reverse=True)
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return (", ".join(names[:_MOST]) or "none") + more
+    return (", ".join(shortened(name, 60) for name in names[:_MOST]) or "none") + more
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:

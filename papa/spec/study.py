@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, fi
 from pydantic_core import PydanticKnownError
 
 from papa.attention.controls import CONTROLS
-from papa.errors import shortened, shown
+from papa.errors import joined, shown
 from papa.ranking.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -22,7 +22,7 @@ Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
+ColumnName = Annotated[str, Field(max_length=200)]
 TaskKind = Literal["text", "pair", "words", "mlm"]
 Metric = Literal[
     "accuracy",
@@ -107,10 +107,10 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 class Columns(Frozen):
     """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
 
-    text: str | None = None
-    text_pair: str | None = None
-    words: str | None = None
-    label: str | None = None
+    text: ColumnName | None = None
+    text_pair: ColumnName | None = None
+    words: ColumnName | None = None
+    label: ColumnName | None = None
 
 
 class ProbeSpec(Frozen):
@@ -178,7 +178,7 @@ class TaskSpec(Frozen):
         if self.positive is not None and self.metric != "f1":
             raise ValueError(f"positive: only metric f1 has a positive class, and the metric is {self.metric}")
         if self.positive is not None and self.labels is not None and self.positive not in self.labels:
-            known = shortened(listed(self.labels), 300)
+            known = joined(self.labels)
             raise ValueError(f"positive is {shown(self.positive)}, and no class has that name: use one of {known}")
         return self
 

@@ -32,13 +32,17 @@ def one_sentence(error: PapaError) -> str:
     return sentence
 
 
-def result_or_sentence(read: Callable[[], Result]) -> Result | None:
-    """What ``read`` returns; None where it refused in one sentence. Whatever else it raises fails the test."""
+def result_or_sentence(read: Callable[[], Result], *named: str) -> Result | None:
+    """What ``read`` returns; None where it refused in one sentence, with what is ``named`` in it. Whatever else it
+    raises fails the test.
+    """
     try:
         return read()
     except PapaError as error:
-        one_sentence(error)
-        return None
+        sentence = one_sentence(error)
+    for name in named:
+        assert name in sentence, f"{name!r} is not in {sentence!r}"
+    return None
 
 
 def times(factor: float) -> Any:
