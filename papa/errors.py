@@ -14,11 +14,18 @@ from papa.credentials import without_credentials
 
 
 class PapaError(Exception):
-    """Base of every error that the user can mend; what it says holds no password or key of an address."""
+    """Base of every error that the user can mend.
+
+    What it says holds no password or key of an address, and is printable, whatever it quotes: a name with line breaks
+    stays on its line, and one with a terminal's control sequences commands no terminal.
+    """
 
     def __init__(self, *told: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
         super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in told))
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class TransientError(PapaError):
@@ -70,7 +77,7 @@ class DamagedError(ArtifactError):
         self.what, self.address = what, address
 
     def __str__(self) -> str:
-        return without_credentials(f"{self.what}: delete {self.address} and run again")
+        return printable(without_credentials(f"{self.what}: delete {self.address} and run again"))
 
 
 class NumbersError(PapaError):
@@ -91,12 +98,39 @@ class NumbersError(PapaError):
         return NumbersError(self.what, self.reason, (*self.places, place))
 
     def __str__(self) -> str:
-        return f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}"
+        return printable(f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}")
+
+
+def printable(text: str) -> str:
+    """The text with every character that is not printable as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def in_one_line(error: Exception) -> str:
-    """What a library said, in short."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300]
+    """What a library or the system said, in short."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return shortened(" ".join(said.split()) or type(error).__name__, 300)
+
+
+def shortened(said: object, most: int = 80) -> str:
+    """What is said, or its start and an ellipsis: ``most`` characters."""
+    text = str(said)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as a message lists them, the first of them where they are many."""
+    return shortened(", ".join(names), 300)
+
+
+def shown(value: object) -> str:
+    """A value that somebody gave, as a message quotes it: not more of it than tells which one it is."""
+    try:
+        return shortened(repr(value))
+    except (ValueError, RecursionError):  # Python writes out neither numbers of 5,000 digits nor endless nesting.
+        return f"a {type(value).__name__} that is too large to be shown"
 
 
 _MOST = 12
@@ -113,13 +147,13 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
 
     names = sorted(existing, key=likeness, reverse=True)
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return (", ".join(names[:_MOST]) or "none") + more
+    return (", ".join(shortened(name, 60) for name in names[:_MOST]) or "none") + more
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` where a name is near to an existing one, else nothing."""
     names = {name.lower(): name for name in existing}
-    near = get_close_matches(str(wanted).lower(), names, n=1)
+    near = get_close_matches(str(wanted).lower(), names, n=1) if isinstance(wanted, str) else ()
     return f" (did you mean '{names[near[0]]}'?)" if near else ""
 
 
@@ -150,6 +184,9 @@ class CheckError(PapaError):
         self.problems = _told(problems)
         several = f"{len(self.problems)} problems keep this study from running:"
         super().__init__(self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems)))
+
+    def __str__(self) -> str:
+        return "\n".join(printable(line) for line in str(self.args[0]).split("\n"))
 
 
 def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:

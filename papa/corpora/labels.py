@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.errors import DataError
+from papa.errors import DataError, in_one_line, shortened, shown
 
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 
@@ -87,14 +87,14 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
         for index, value in enumerate(values.to_pylist()):
             if not _is_number(value):
                 raise DataError(
-                    f"{side.place(index)} has '{value}' as '{side.column}' where a regression task (metric "
+                    f"{side.place(index)} has {shown(value)} as '{side.column}' where a regression task (metric "
                     "spearman) needs a number: give numbers, or score classes with metric accuracy"
                 )
         values = pa.array(map(float, values.to_pylist()), pa.float64())
     elif not _is_numeric(values.type):
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds {values.type}, not the numbers of a regression task (metric "
-            "spearman): set the task's columns to fit it"
+            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not the numbers of a regression "
+            "task (metric spearman): set the task's columns to fit it"
         )
     with np.errstate(over="ignore"):
         numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
@@ -131,7 +131,8 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
             )
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds {values.type}, not labels: give integers or strings"
+            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not labels: give integers or "
+            "strings"
         )
     integers = _integers(side, values)
     if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
@@ -144,8 +145,8 @@ def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
         return values.cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds a number beyond 64 bits ({error}): number the classes from "
-            "0, or name them"
+            f"{side.origin}: column '{side.column}' holds a number beyond 64 bits ({in_one_line(error)}): number the "
+            "classes from 0, or name them"
         ) from None
 
 
@@ -173,12 +174,12 @@ def _distinct(values: pa.Array) -> pa.Array:
 def _unknown(side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Array, *, by_task: bool) -> None:
     missing = values.filter(index.is_null())
     first = index.is_null().index(True).as_py()
-    shown = ", ".join(str(value) for value in _distinct(missing).to_pylist()[:20])
+    found = joined(map(str, _distinct(missing).to_pylist()))
     if by_task:
-        names = ", ".join(known.to_pylist())
-        raise DataError(f"{side.place(first)} has a label that the task does not know: {shown} (known: {names})")
-    hint = _HIDDEN if shown == "-1" else "correct the rows, or name all labels in the task's labels"
-    raise DataError(f"{side.place(first)} has a label that no training row has: {shown}: {hint}")
+        names = joined(known.to_pylist())
+        raise DataError(f"{side.place(first)} has a label that the task does not know: {found} (known: {names})")
+    hint = _HIDDEN if found == "-1" else "correct the rows, or name all labels in the task's labels"
+    raise DataError(f"{side.place(first)} has a label that no training row has: {found}: {hint}")
 
 
 def _kind(integers: bool) -> str:
@@ -219,7 +220,7 @@ def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]]
             match = _TAG.fullmatch(tag)
             if match is None:
                 raise DataError(
-                    f"{origin}: row {number} has the tag '{tag}', which is not IOB2 (O, B-TYPE or I-TYPE): "
+                    f"{origin}: row {number} has the tag {shown(tag)}, which is not IOB2 (O, B-TYPE or I-TYPE): "
                     "convert the tags, or score them with metric token_f1"
                 )
             prefix, kind = match.groups()
@@ -249,7 +250,7 @@ def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[st
     for split, found in zip(("training", "validation"), counts, strict=True):
         if np.count_nonzero(found) == 1:
             warnings.append(
-                f"every {split} label is '{names[int(found.argmax())]}' ({found.sum():,} of them), so "
+                f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "
                 + ("there is nothing to learn" if split == "training" else "a score shows nothing")
                 + ": take other rows, or more of them"
             )
@@ -262,7 +263,7 @@ def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[st
         most = int(np.abs(difference).round(9).argmax())
         warnings.append(
             f"classes are spread differently in the two splits (total variation distance {distance:.2f}): "
-            f"'{names[most]}' is {shares[0][most]:.0%} of the training labels and {shares[1][most]:.0%} of the "
+            f"{shown(names[most])} is {shares[0][most]:.0%} of the training labels and {shares[1][most]:.0%} of the "
             "validation labels"
         )
     return warnings

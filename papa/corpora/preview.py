@@ -14,7 +14,7 @@ from papa.corpora.hub import HubSplit, split_of
 from papa.corpora.rows import labelled, rows_of
 from papa.corpora.sources import SPLITS, Split, read_source
 from papa.corpora.table import SourceTable
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, joined, nearest_first
 from papa.spec import HubSource, TaskSpec
 
 SMALL_BYTES = 8_000_000
@@ -124,8 +124,9 @@ def _of_columns(task: TaskSpec, train: SourceTable, validation: SourceTable) -> 
     given = train.class_names.get(task.columns.label or "", ())
     if task.labels and len(given) > len(task.labels):
         raise DataError(
-            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes ({', '.join(given)}) where the "
-            f"task names {len(task.labels)} labels ({', '.join(task.labels)}): name all of them in the task's labels"
+            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes ({joined(given)}) "
+            f"where the task names {len(task.labels)} labels ({joined(task.labels)}): name all of them in the "
+            "task's labels"
         )
     names = labelled(task, train, validation)[1]
     return names or None

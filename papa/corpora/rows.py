@@ -13,7 +13,7 @@ from papa.corpora.labels import LabelColumn, split_warnings, to_classes, to_iob2
 from papa.corpora.limits import check_texts, check_words
 from papa.corpora.sources import Split, read_source
 from papa.corpora.table import SourceTable, take_rows
-from papa.errors import DataError
+from papa.errors import DataError, joined, shortened
 from papa.spec import TaskSpec
 
 
@@ -90,7 +90,7 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
     if task.metric == "f1" and names and len(names) != 2:
         raise DataError(
             f"{train.origin}: metric f1 needs two classes, and '{task.columns.label}' has {len(names)} "
-            f"({', '.join(names[:20])}): score them with metric accuracy"
+            f"({joined(names)}): score them with metric accuracy"
         )
     return tables, names, notes
 
@@ -191,7 +191,7 @@ def _as_iob2(tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, 
     if unnamed:
         raise DataError(
             f"{origin}: the tags are IOB1, and in IOB2 they need names that the labels lack: "
-            f"{', '.join(unnamed)}: add them to the task's labels"
+            f"{joined(unnamed)}: add them to the task's labels"
         )
     number = {name: index for index, name in enumerate(names)}
     return pa.array([number[tag] for tag in flat], pa.int64()), changed
@@ -207,7 +207,9 @@ def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     column = source.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to fit it")
+        raise DataError(
+            f"{source.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's columns to fit it"
+        )
     texts = column.cast(kind)
     check_texts(texts, source.origin, name)
     return texts
@@ -217,7 +219,7 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
     column = _one(source.column(name))
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {column.type}, not one list a row: a task of kind "
+            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not one list a row: a task of kind "
             "'words' needs a list of words and a list of labels in each row"
         )
     check_words(column, source.origin, name)
@@ -232,8 +234,8 @@ def _word_lists(source: SourceTable, name: str) -> pa.Array:
     kind = column.type.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {column.type}, not lists of words: set the task's columns to fit "
-            "it"
+            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not lists of words: set the task's "
+            "columns to fit it"
         )
     return column.cast(pa.large_list(pa.large_string()))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, joined, nearest_first
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SourceTable:
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
             raise DataError(
-                f"{self.origin}: row {row} has no '{name}' (columns: {', '.join(self.rows.column_names)}): "
+                f"{self.origin}: row {row} has no '{name}' (columns: {joined(self.rows.column_names)}): "
                 "complete the row or remove it"
             )
         return column

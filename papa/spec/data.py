@@ -9,6 +9,8 @@ from pydantic import Field
 
 from papa.spec.frozen import Frozen
 
+ColumnName = Annotated[str, Field(max_length=200)]
+
 
 class FilesSource(Frozen):
     """Local files; the format follows from the suffix unless it is given."""
@@ -57,11 +59,11 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 class Columns(Frozen):
     """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
 
-    text: str | None = None
+    text: ColumnName | None = None
     """The column with the texts; of a pair, with the first ones."""
-    text_pair: str | None = None
+    text_pair: ColumnName | None = None
     """The column with the second texts of pairs."""
-    words: str | None = None
+    words: ColumnName | None = None
     """The column with lists of words."""
-    label: str | None = None
+    label: ColumnName | None = None
     """The column with the labels: names or numbers; for words a list in each row."""

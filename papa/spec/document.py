@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from papa.errors import SpecError, in_one_line
+from papa.errors import SpecError, in_one_line, shortened
 
 _MOST_CHARACTERS = 1_000_000
 _MOST_VALUES = 50_000
@@ -42,7 +42,7 @@ def read_yaml(text: str, origin: str) -> Any:
         raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
     except RecursionError:
         raise SpecError(f"{origin} is nested too deeply, at most {_MOST_DEPTH} levels are read: flatten it") from None
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, AttributeError, LookupError) as error:  # Of an odd tag's value.
         raise SpecError(f"{origin} holds a value that cannot be read ({in_one_line(error)}): correct it") from None
 
 
@@ -65,7 +65,7 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int], above: tuple[int
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys:
                     where = f"{origin}: line {key.start_mark.line + 1}"
-                    raise SpecError(f"{where} gives '{key.value[:60]}' a second time: remove one of them")
+                    raise SpecError(f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them")
                 keys.add(key.value)
             size += _check(key, origin, sizes, inside) + _check(value, origin, sizes, inside)
     if size > _MOST_VALUES:

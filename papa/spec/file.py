@@ -14,12 +14,15 @@ import yaml
 from pydantic import ValidationError
 
 from papa.credentials import WHERE_INSTEAD, places_with_credentials
-from papa.errors import SpecError, in_one_line, meant
+from papa.errors import SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml
 from papa.spec.messages import AS_THE_AUTHORS_RAN, first_problem
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
+_DEEPEST = 10
+"""Levels of a study's keys."""
+_MOST_LISTED = 12
 _AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
 _AUTHORS_PROBE = {"encoder_dropout": True}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
@@ -82,13 +85,13 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
-        raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {authors!r}: use true or false")
+        raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
     if authors and isinstance(resolved.get("layout", {}), dict):
         resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
     if isinstance(resolved.get("reference"), str):
-        resolved["reference"] = str((folder / Path(resolved["reference"]).expanduser()).resolve())
+        resolved["reference"] = str(_absolute(resolved["reference"], folder, f"{origin}: 'reference'"))
     if isinstance(resolved.get("encoders"), list):
-        resolved["encoders"] = [_resolve_encoder(entry, folder) for entry in resolved["encoders"]]
+        resolved["encoders"] = [_resolve_encoder(entry, folder, origin) for entry in resolved["encoders"]]
     if isinstance(resolved.get("tasks"), list):
         resolved["tasks"] = [_resolve_task(entry, folder, origin, authors) for entry in resolved["tasks"]]
     if isinstance(resolved.get("constants"), list):
@@ -110,12 +113,23 @@ def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
         raise SpecError(f"{origin}: '{place}' holds a user, password, key or token: {WHERE_INSTEAD}")
 
 
-def _resolve_encoder(entry: Any, folder: Path) -> Any:
+def _absolute(path: str, folder: Path, where: str) -> Path:
+    """A study's path from its folder; what no file can have as its path is refused, naming ``where``."""
+    try:
+        absolute = (folder / Path(path).expanduser()).resolve()
+        absolute.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = in_one_line(error).replace("embedded null byte", "it holds a null byte")
+        raise SpecError(f"{where} is {shown(path)}, which is no usable path ({reason}): correct it") from None
+    return absolute
+
+
+def _resolve_encoder(entry: Any, folder: Path, origin: str) -> Any:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-        local = folder / Path(entry["name"]).expanduser()
+        local = _absolute(entry["name"], folder, f"{origin}: the encoder")
         if entry["name"].startswith((".", "/", "~")) or local.is_dir():
-            return {**entry, "name": str(local.resolve())}
+            return {**entry, "name": str(local)}
     return entry
 
 
@@ -126,6 +140,8 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
     entry = dict(entry)
     known = registry()
     base = entry.pop("base", entry.get("name"))
+    if base is not None and not isinstance(base, str):
+        raise SpecError(f"{origin}: a task's name is {shown(base)}, expected text such as cola: correct it")
     if base in known:
         defaults = {"name": base, **known[base]}
         if authors:
@@ -133,15 +149,15 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
-            f"{origin}: task '{base}' is unknown{meant(base, known)}: use one of {listed(sorted(known))}, or describe "
-            "it in full (kind, source, columns, metric, slots, probe; 'papa init' writes an example)"
+            f"{origin}: task {shown(base)} is unknown{meant(base, known)}: use one of {listed(sorted(known))}, or "
+            "describe it in full (kind, source, columns, metric, slots, probe; 'papa init' writes an example)"
         )
     if authors and isinstance(entry.get("probe"), dict):
         entry["probe"] = {**_AUTHORS_PROBE, **entry["probe"]}
     source = entry.get("source")
     if isinstance(source, dict) and source.get("kind") == "files":
         paths = {
-            split: str((folder / Path(source[split]).expanduser()).resolve())
+            split: str(_absolute(source[split], folder, f"{origin}: the source's '{split}'"))
             for split in ("train", "validation")
             if isinstance(source.get(split), str)
         }
@@ -175,10 +191,13 @@ def override(document: dict[str, Any], setting: str) -> None:
         SpecError: it is no such setting, or fits nothing in the mapping.
     """
     path, equals, text = setting.partition("=")
+    setting = shortened(setting, 200)
     if not equals or not path:
-        raise SpecError(f"--set {setting[:200]}: expected KEY=VALUE, such as execution.workers=2")
-    value = read_yaml(text, f"--set {setting[:200]}: the value")
+        raise SpecError(f"--set {setting}: expected KEY=VALUE, such as execution.workers=2")
+    value = read_yaml(text, f"--set {setting}: the value")
     *parents, last = path.split(".")
+    if len(parents) > _DEEPEST:
+        raise SpecError(f"--set {setting}: no key of a study is more than {_DEEPEST} deep: correct it")
     node: Any = document
     for step, key in enumerate(parents):
         if isinstance(node, list):
@@ -195,7 +214,9 @@ def override(document: dict[str, Any], setting: str) -> None:
     elif isinstance(node, dict):
         node[last] = value
     else:
-        raise SpecError(f"--set {setting}: '{'.'.join(parents)}' holds {_kind(node)}, which has no key '{last}'")
+        raise SpecError(
+            f"--set {setting}: '{shortened('.'.join(parents))}' holds {_kind(node)}, which has no key {shown(last)}"
+        )
 
 
 def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
@@ -206,9 +227,11 @@ def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
 
 
 def _index(values: list[Any], key: str, setting: str) -> int:
-    if not key.isdecimal() or int(key) >= len(values):
-        entries = listed(f"{place} ({_entry(value)})" for place, value in enumerate(values)) or "nothing, it is empty"
-        raise SpecError(f"--set {setting}: '{key}' is not an index of a list of {len(values)}: use {entries}")
+    if not key.isdecimal() or len(key) > 9 or int(key) >= len(values):
+        entries = [f"{place} ({shortened(_entry(value), 40)})" for place, value in enumerate(values[:_MOST_LISTED])]
+        more = ["…"] if len(values) > _MOST_LISTED else []
+        use = listed(entries + more) or "nothing, it is empty"
+        raise SpecError(f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use {use}")
     return int(key)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from papa.errors import meant
+from papa.errors import meant, shortened, shown
 from papa.spec import (
     Columns,
     ConstantsSpec,
@@ -53,7 +53,11 @@ def first_problem(error: ValidationError, origin: str) -> str:
         origin: what the message begins with: the study's file.
     """
     problem = error.errors(include_url=False)[0]
-    steps = [str(step) for step in problem["loc"] if step not in ("files", "hub", "embedded", "function-after")]
+    steps = [
+        shortened(str(step), 60)
+        for step in problem["loc"]
+        if step not in ("files", "hub", "embedded", "function-after")
+    ]
     where = ".".join(steps) or "the study"
     allowed = problem.get("ctx", {}).get("expected")
     value = problem.get("input")
@@ -68,23 +72,28 @@ def first_problem(error: ValidationError, origin: str) -> str:
             example = _EXAMPLES.get(steps[-1])
             return f"{origin}: '{where}' is missing: add it{f', such as: {example}' if example else ''}"
         case "literal_error":
-            return f"{origin}: '{where}' is {value!r}{meant(value, _QUOTED.findall(str(allowed)))}: use {allowed}"
+            return f"{origin}: '{where}' is {shown(value)}{meant(value, _QUOTED.findall(str(allowed)))}: use {allowed}"
         case "union_tag_not_found" | "union_tag_invalid":
             given = value.get("kind") if isinstance(value, dict) else value
             kinds = problem["ctx"].get("expected_tags", "'files', 'hub', 'embedded'")
-            return f"{origin}: '{where}.kind' is {given!r}{meant(given, _QUOTED.findall(kinds))}: use one of {kinds}"
+            return (
+                f"{origin}: '{where}.kind' is {shown(given)}{meant(given, _QUOTED.findall(kinds))}: use one of {kinds}"
+            )
         case "string_pattern_mismatch" if steps[-1] == "name":
             return (
-                f"{origin}: '{where}' is {value!r}: use letters, digits, '.', '_' and '-', such as {_as_name(value)!r}"
+                f"{origin}: '{where}' is {shown(value)}: use letters, digits, '.', '_' and '-', such as "
+                f"{_as_name(value)!r}"
             )
+        case "path_type":
+            return f"{origin}: '{where}' is {shown(value)}, expected the path of a file: correct it"
         case _:
-            found = "" if isinstance(value, dict) else f" (found {value!r})"
+            found = "" if isinstance(value, dict) else f" (found {shown(value)})"
             return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
 
 
 def _as_name(value: Any) -> str:
     """The name nearest to a text that is none."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).strip("-._") or "my-study"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)[:60]).strip("-._") or "my-study"
 
 
 def _model_at(steps: Sequence[str]) -> type[BaseModel] | None:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, FilePath, field_validator, model_va
 from pydantic_core import PydanticKnownError
 
 from papa.attention.controls import CONTROLS
+from papa.errors import joined, shown
 from papa.ranking.orders import HEAD_ORDERS
 from papa.spec.data import Columns, Source
 from papa.spec.frozen import Frozen
@@ -22,7 +23,6 @@ Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
 TaskKind = Literal["text", "pair", "words", "mlm"]
 Metric = Literal[
     "accuracy",
@@ -88,7 +88,7 @@ class ProbeSpec(Frozen):
     """AdamW's decoupled decay."""
     adam_epsilon: Rate = 1e-8
     """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
-    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
@@ -148,9 +148,8 @@ class TaskSpec(Frozen):
         if self.positive is not None and self.metric != "f1":
             raise ValueError(f"positive: only metric f1 has a positive class, and the metric is {self.metric}")
         if self.positive is not None and self.labels is not None and self.positive not in self.labels:
-            raise ValueError(
-                f"positive is '{self.positive}', and no class has that name: use one of {listed(self.labels)}"
-            )
+            known = joined(self.labels)
+            raise ValueError(f"positive is {shown(self.positive)}, and no class has that name: use one of {known}")
         return self
 
     @property
@@ -231,7 +230,7 @@ class ExecutionSpec(Frozen):
     """Tokens in a micro-batch, padding included; None takes the fastest for the device."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
-    features_budget_gb: Annotated[float, Field(ge=0)] = 20.0
+    features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
 
 
@@ -269,5 +268,5 @@ class StudySpec(Frozen):
         labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
         repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
         if repeated:
-            raise ValueError(f"'{repeated[0]}' is listed twice")
+            raise ValueError(f"{shown(repeated[0])} is listed twice")
         return values
