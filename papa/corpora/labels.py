@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.errors import DataError, in_one_line, shortened, shown
+from papa.errors import DataError, in_one_line, joined, shortened, shown
 
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 
