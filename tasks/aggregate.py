@@ -28,10 +28,10 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from tasks.locks import claimed
-from tasks.provenance import provenance
+from tasks.provenance import Invocation, provenance
 from tasks.rank import read_lambda, read_stability
 from tasks.results import ScoredCell, cells_in_key, digests_in_key, results_table
-from tasks.step import Session, Step
+from tasks.step import Context, Session, WorkerStep
 
 if TYPE_CHECKING:
     from papa.reporting.heads import HeadsOfEncoder
@@ -40,7 +40,7 @@ SPECIFICATION = "study.yaml"
 
 
 @dataclass(frozen=True)
-class Aggregate(Step):
+class Aggregate(WorkerStep):
     """Write the results of a study.
 
     Attributes:
@@ -50,6 +50,7 @@ class Aggregate(Step):
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
         rankings: the rankings by λ, by (model, task).
+        invocation: the run that writes them.
     """
 
     stage: ClassVar[str] = "aggregate"
@@ -61,6 +62,7 @@ class Aggregate(Step):
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
     rankings: Mapping[tuple[str, str], ArtifactReference] = field(default_factory=dict)
+    invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -91,12 +93,15 @@ class Aggregate(Step):
         folder = self.folder(session.store)
         # The artifact may be sound while its copy among the studies is not.
         if not is_sound(folder):
-            with published(folder, self.metadata()) as scratch:
-                self.write(scratch)
+            self.run_on_worker(session, progress, urgency=1, at_driver=True)
         with claimed(session.store, f"study-{self.study.name}"):
             verify(folder)
             replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        with published(self.folder(context.store), self.metadata()) as scratch:
+            self.write(scratch)
 
     def write(self, folder: Path) -> None:
         """Write the results, the figures, both reports and the resolved specification, from finished artifacts.

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,23 @@ if TYPE_CHECKING:
     from tasks.aggregate import Aggregate
 
 _PROCESSORS = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The process that runs a study.
+
+    Attributes:
+        command: its command line.
+        started: when, in seconds since the epoch.
+    """
+
+    command: str
+    started: float
+
+    @classmethod
+    def of_this_process(cls) -> Invocation:
+        return cls(command_line(sys.argv), psutil.Process().create_time())
 
 
 def provenance(step: Aggregate) -> Provenance:
@@ -45,9 +63,9 @@ def provenance(step: Aggregate) -> Provenance:
     tokens = {f"Text of {task}, tokenised": one.digest for task, one in step.corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=command_line(sys.argv),
+        command=step.invocation.command,
         machine=machine(),
-        run_seconds=time.time() - psutil.Process().create_time(),
+        run_seconds=time.time() - step.invocation.started,
         computing_seconds=sum(one.get("seconds", 0.0) for one in (*documents.values(), *texts.values())),
         commit=commit(),
         digests={**weights, **sources, **tokens},

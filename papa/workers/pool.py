@@ -135,12 +135,13 @@ class WorkerPool:
             progress: called from this thread with how far the call is.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
             helpers: of the workers that are idle when the call begins, so many help with it at most.
-            at_driver: what the function reads lies on this machine alone; on a cluster it runs here.
+            at_driver: what the function reads lies on this machine alone: on a cluster it runs here, and where no
+                worker was started yet.
 
         Raises:
             PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined.
         """
-        if at_driver and self._address:
+        if at_driver and (self._address or self._beginning is None):
             with self._at_driver:
                 return function(**arguments, progress=progress)
         free = self._started()
