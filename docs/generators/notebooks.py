@@ -45,6 +45,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
     # `papa` is found as in an environment that is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}})
+        # Sockets in the folder: other accounts on this machine reach a port on loopback, too.
+        sockets = Config(KernelManager={"transport": "ipc", "ip": str(Path(folder) / "kernel")})
+        client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets)
         client.execute(env={**os.environ, "PATH": path, "PAPA_STORE": str(Path(folder) / "papa-store")})
     return notebook
