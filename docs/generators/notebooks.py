@@ -32,8 +32,12 @@ def pages(path: Path) -> dict[str, str | bytes]:
         CellExecutionError: a cell failed.
     """
     exporter = MarkdownExporter(config=Config(ExtractOutputPreprocessor={"enabled": True}))
+    notebook = executed(path)
+    for cell in notebook.cells:
+        if "outputs" in cell:  # Bars and warnings are not what a page is read for.
+            cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
     text, resources = exporter.from_notebook_node(
-        executed(path), resources={"unique_key": path.stem, "output_files_dir": "."}
+        notebook, resources={"unique_key": path.stem, "output_files_dir": "."}
     )
     images = {Path(name).name: content for name, content in resources["outputs"].items()}
     return {f"{path.stem}.md": text, **images}
@@ -45,6 +49,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
     # `papa` is found as in an environment that is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}})
-        client.execute(env={**os.environ, "PATH": path, "PAPA_STORE": str(Path(folder) / "papa-store")})
+        # Sockets in the folder: other accounts on this machine reach a port on loopback, too.
+        sockets = Config(KernelManager={"transport": "ipc", "ip": str(Path(folder) / "kernel")})
+        client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets)
+        client.execute(env={"PAPA_STORE": str(Path(folder) / "papa-store"), **os.environ, "PATH": path})
     return notebook

@@ -28,7 +28,7 @@ def test_the_snippet_on_the_library_runs_when_pasted(
     exec(compile(snippet, str(README), "exec"), pasted)
     assert pasted["states"][0].shape[1:] == (7, 384)
     printed = capsys.readouterr().out
-    assert "| Constants |" in printed
+    assert "word embeddings alone" in printed
     assert pasted["found"].to_pandas()["fraction"].unique().tolist() == [1.0, 0.5, 0.0]
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: built strictly, its notebooks run, and what a browser makes of it."""
+"""The documentation site: its tutorial followed, built strictly, its notebooks run, and what a browser makes of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import papa
 from flows.cli import app
+from tests.docs.tutorial import TUTORIAL, follow
 from tests.flows.conftest import environment
 from tests.reporting.browser import Page, chromium
 
@@ -22,15 +23,23 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[2]
 
 
-def built(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def built(configuration: Path, site: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(configuration), "-d", str(site)]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    return subprocess.run(command, cwd=ROOT, env=environment() | settings, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What following the tutorial leaves; the notebooks take its study."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    follow(TUTORIAL.read_text(), folder)
+    return folder / "papa-store"
+
+
+@pytest.fixture(scope="module")
+def site(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    finished = built(ROOT / "mkdocs.yml", folder)
+    finished = built(ROOT / "mkdocs.yml", folder, PAPA_STORE=str(store))
     assert finished.returncode == 0, finished.stderr
     return folder
 
@@ -47,6 +56,10 @@ def test_a_dead_link_ends_the_build(tmp_path: Path, text: str, problem: str) -> 
     finished = built(configuration, tmp_path / "site")
     assert (finished.returncode != 0) == bool(problem), finished.stderr
     assert problem in finished.stderr
+
+
+def test_the_tutorials_commands_run_and_print_what_is_shown(store: Path) -> None:
+    assert (store / "studies" / "first" / "report.html").is_file()
 
 
 def test_the_references_name_everything(site: Path) -> None:
@@ -68,6 +81,7 @@ def test_the_notebooks_ran(site: Path) -> None:
     assert "torch.Size([6, 12, 32, 32])" in researcher
     assert "beats_baseline" in researcher
     assert len(list((site / "notebooks").glob("researcher*.png"))) == 2
+    assert "done in" not in engineer, "its study is not that of the tutorial"
     assert "36 constant heads" in engineer
     assert "Written to half-constant" in engineer
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
