@@ -54,7 +54,9 @@ def test_the_stores_disk_is_full_until_there_is_room(
     with small_disk(tmp_path / "store" / "artifacts", 32) as disk:
         life = Life(study, str(tmp_path / "store"))
         lives.append(life)
-        trouble = Trouble("average started", lambda: fill(disk), "is full: free some space", lambda: (disk / "fill").unlink())
+        trouble = Trouble(
+            "average started", lambda: fill(disk), "is full: free some space", lambda: (disk / "fill").unlink()
+        )
         code = life.once(trouble)
         assert trouble.ended
         if code:
