@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -26,6 +26,9 @@ from papa.spec import StudySpec
 from tasks.locks import no_longer_announced
 from tasks.mlflow_client import tracking_address, without_password
 from tasks.store import Store
+
+if TYPE_CHECKING:
+    from prefect import Flow
 
 
 def run_study(
@@ -97,7 +100,7 @@ def run_study(
     gc.freeze()
 
 
-def _record_and_run(flow: Callable[..., str], parameters: Mapping[str, Any], ready: ReadyStudy) -> None:
+def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy) -> None:
     """Run a flow; where Prefect's server is lost meanwhile, what the steps came to counts.
 
     Raises:

@@ -76,7 +76,7 @@ class Life:
         """Run the study to its end, through ``faults`` that come one after the other."""
         left = deque(faults)
         for _ in range(runs):
-            if self._run(left) == 0:
+            if self.run(left) == 0:
                 self.struck += [Struck(str(one), one.victim, MISSED) for one in left]
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
@@ -110,7 +110,8 @@ class Life:
         self._check_run(process.returncode, lines)
         return process.returncode
 
-    def _run(self, left: deque[Fault]) -> int:
+    def run(self, left: deque[Fault]) -> int:
+        """Run the study; the faults that strike it are taken from ``left``. Returns its exit code."""
         hurt: list[Fault] = []
 
         def strike(seen: Seen, process: subprocess.Popen[str]) -> None:
