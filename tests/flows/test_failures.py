@@ -113,12 +113,12 @@ def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(tmp_path: Path, 
     changed = {"encoders": [str(tmp_path / "poisoned")], "constants": ["identity"]}
     finished = papa("run", write_study(tmp_path, TINY | changed), "--store", str(tmp_path / "store"), more=prefect)
     (run,) = flow_runs(tmp_path / "store", prefect["PREFECT_API_URL"])
-    reached = "probe · poisoned · reviews · every head input-dependent"
+    reached = "probe · poisoned · reviews · no constant head"
     assert run.message is not None
-    assert re.fullmatch(
+    assert re.search(
         rf"{reached} failed: the output of layer 1 of row \d+, batch 1 of the train split holds NaN or infinity: so do "
         r"the encoder's weights encoder\.layer\.1\.attention\.self\.query\.weight: use other weights \(finished cells "
-        r"are kept\)",
+        r"are kept\)$",
         run.message,
     )
     assert finished.code == 1
