@@ -63,7 +63,7 @@ def test_a_token_of_the_hub_is_known_by_its_look() -> None:
     assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
 
 
-@pytest.mark.parametrize("text", ["aa:/" * 200_000, "?token" * 150_000, "aa://a:" * 150_000, "a" * 1_000_000])
+@pytest.mark.parametrize("text", ["aa:/" * 50_000, "?token" * 40_000, "aa://a:" * 40_000, "a" * 250_000])
 def test_long_texts_are_looked_through_at_once(text: str) -> None:
     """Each of them would take hours if what is tried grew with the square of its length."""
     assert not holds_credentials(text)
