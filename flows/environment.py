@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+from pathlib import Path
 
 from papa.errors import SpecError
 from tasks.store import Store
@@ -33,11 +35,20 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
             f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: use a new process for {store.root}"
         )
     quiet_engines()
+    _keep_private(store.root)
     os.environ["PREFECT_HOME"] = home
     os.environ["PREFECT_RESULTS_LOCAL_STORAGE_PATH"] = str(store.prefect / "results")
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
     # Of a server that is lost its threads would tell with every event that they cannot send.
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
+
+
+def _keep_private(root: Path) -> None:
+    """What this process and its children write is their owner's alone; the group's too, where it may write to the
+    store's folder.
+    """
+    shared = root.is_dir() and root.stat().st_mode & stat.S_IWGRP
+    os.umask(0o007 if shared else 0o077)
 
 
 def quiet_engines() -> None:

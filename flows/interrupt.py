@@ -18,6 +18,8 @@ from types import TracebackType
 
 import psutil
 
+from papa.credentials import without_credentials
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HUSH_SECONDS = 0.5
 _ENDING_SECONDS = 2.0
@@ -87,7 +89,7 @@ class Interruption:
         self._kill(number)
 
     def _sentence(self) -> str:
-        command = shlex.join(["papa", *sys.argv[1:]])
+        command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
         kept = f"{text}; " if (text := self.kept()) else ""
         return f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
 

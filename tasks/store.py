@@ -167,7 +167,7 @@ class Store:
             TransientError: the store does not answer.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.backend.check(write=True)
             mark(self.address)
             self.scratch.mkdir(parents=True, exist_ok=True)

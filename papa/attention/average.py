@@ -3,7 +3,8 @@
 C[i, j] = Σ A[i, j] / (number of inputs in which slots i and j both hold a token). Sums are float64. Every
 batch's sum is rounded to a multiple of 2^-32 before it is added: such sums are exact in float64 up to two million
 inputs, so additions commute, and shards merged in any grouping equal one pass bit for bit. The rounding (2e-10)
-is far below float32's own.
+is far below float32's own. Against the exact average c of an entry that n inputs have, in batches of b, the error is at
+most b · 2^-24 · c + 2^-33 · batches / n.
 """
 
 from __future__ import annotations

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 
 from papa.reporting.wording import NOTHING
 
+REPEATED = (
+    "Run again with these versions on a machine of the same kind, the study gives the same scores to the last bit, "
+    "whatever the number of workers, each of which computes in one thread; other processors, GPUs and versions add up "
+    "in other orders, and scores may differ by their rounding."
+)
+
 
 @dataclass(frozen=True)
 class Provenance:

@@ -36,7 +36,7 @@ from papa.reporting.figures import (
 from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
-from papa.reporting.provenance import Provenance
+from papa.reporting.provenance import REPEATED, Provenance
 from papa.reporting.tables import TEXT_COLUMNS, examples_table, markdown_table, markdown_text, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
@@ -213,6 +213,7 @@ def _context(
         "coverage": _optional("Coverage", coverage_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
         "versions": versions(),
+        "repeated": REPEATED,
         "provenance": extras.provenance,
         "text_columns": TEXT_COLUMNS,
         "specification": specification,

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tasks.store import mark
+from tests.encoders.lower import lower_layers
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs
 from tests.flows.processes import PATIENCE_SECONDS
@@ -100,3 +102,26 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path
     assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
     assert "Traceback" not in finished.err
     assert finished.err.count(f"{CELL}: will be tried again") == 2
+
+
+def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(tmp_path: Path, prefect: dict[str, str]) -> None:
+    """Queries of the last layer: where all heads are constant nobody computes them."""
+    lower_layers(2, tmp_path / "poisoned")
+    weights = load_file(tmp_path / "poisoned" / "model.safetensors")
+    weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
+    save_file(weights, tmp_path / "poisoned" / "model.safetensors", metadata={"format": "pt"})
+    changed = {"encoders": [str(tmp_path / "poisoned")], "constants": ["identity"]}
+    finished = papa("run", write_study(tmp_path, TINY | changed), "--store", str(tmp_path / "store"), more=prefect)
+    (run,) = flow_runs(tmp_path / "store", prefect["PREFECT_API_URL"])
+    reached = "probe · poisoned · reviews · no constant head"
+    assert run.message is not None
+    assert re.search(
+        rf"{reached} failed: the output of layer 1 of row \d+, batch 1 of the train split holds NaN or infinity: so do "
+        r"the encoder's weights encoder\.layer\.1\.attention\.self\.query\.weight: use other weights \(finished cells "
+        r"are kept\)$",
+        run.message,
+    )
+    assert finished.code == 1
+    assert run.steps[reached].attempts == 1
+    assert run.steps["probe · poisoned · reviews · identity · every head constant"].state == "Completed"
+    assert run.steps["baseline · poisoned · reviews"].state == "Completed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,15 @@ pytestmark = pytest.mark.server
 
 NAME = "microsoft/deberta-v3-base"
 STUDY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+PLANTED = {
+    "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
+    "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
+    "MLFLOW_TRACKING_USERNAME": "planted-user-of-mlflow",
+    "PREFECT_API_KEY": "planted-key-of-prefect",
+    "RAY_AUTH_TOKEN": "planted-token-of-ray" + 40 * "0",
+}
+PICKLES = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04.{0,200}data\.pkl", re.DOTALL)
+"""How a pickle of protocol 2 and later begins, and a file of torch.save."""
 STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "publish")
 
 
@@ -59,7 +70,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     hub.publish("models", NAME, folder / "encoder", branch="v3", access="private")
     environment = environment_of(hub, folder)
     ran = Place(folder, hub, commit, Finished(0, "", ""), environment)
-    first = ran.papa("run", HF_TOKEN=TOKEN)
+    first = ran.papa("run", HF_TOKEN=TOKEN, **PLANTED)
     assert first.code == 0, first.err
     other = ran.papa("plan", revision="v3", HF_TOKEN=TOKEN)
     assert "nothing would run" in other.out, "another branch of the same commit"
@@ -70,10 +81,34 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def test_the_token_is_nowhere(place: Place) -> None:
     assert TOKEN in {request.token for request in place.hub.requests if not request.to_storage}
     assert {request.token for request in place.hub.requests if request.to_storage} == {None}
-    assert TOKEN not in place.first.out + place.first.err
+    secrets = [TOKEN, *PLANTED.values()]
+    assert not [secret for secret in secrets if secret in place.first.out + place.first.err]
     files = [path for path in place.folder.rglob("*") if path.is_file()]
-    assert any(path.name == "mlflow.db" for path in files)
-    assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
+    assert {"mlflow.db", "prefect.db", "study.yaml", "report.html"} <= {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        assert not [secret for secret in secrets if secret.encode() in content], path
+
+
+def test_nothing_is_pickled(place: Place) -> None:
+    """In the store, MLflow's artifacts and Prefect's results; the control is the hub's own file."""
+    weights = next(path for path in place.folder.rglob("pytorch_model.bin"))
+    assert PICKLES.match(weights.read_bytes()[:300])
+    files = [path for path in place.store.rglob("*") if path.is_file()]
+    assert {"mlartifacts", "prefect", "artifacts"} <= {path.relative_to(place.store).parts[0] for path in files}
+    for path in files:
+        assert not PICKLES.match(path.read_bytes()[:300]), path
+        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy"), path
+    results = [json.loads(path.read_text()) for path in (place.store / "prefect" / "results").iterdir()]
+    assert results
+    assert {result["metadata"]["serializer"]["type"] for result in results} == {"json"}
+
+
+def test_a_store_is_its_owners_alone(place: Place) -> None:
+    assert place.store.stat().st_mode & 0o777 == 0o700
+    modes = {path: path.lstat().st_mode & 0o777 for path in place.store.rglob("*") if not path.is_symlink()}
+    assert len(modes) > 50
+    assert not {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
 
 
 def test_what_is_stored_names_the_commit(place: Place) -> None:

@@ -181,7 +181,7 @@ def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Figure])
     assert svg_text(draw(other)) != svg_text(first)
 
 
-HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00", "-->", "<script>alert(1)</script>", "日本語", "a\nb & c"]
+HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00 --> <script>alert(1)</script>", "日本語\nb & c"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -127,6 +127,8 @@ def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.Dat
     text = html.unescape((tmp_path / "report.html").read_text())
     for told in (facts.written, facts.command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
         assert told in text
+    for page in (text, (tmp_path / "report.md").read_text()):
+        assert "the same scores to the last bit" in page
 
 
 def test_markdown_escapes_names(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ class TestLocalStore(HostileLaws):
         assert names(place) == []
         assert verify(tmp_path / "other")
 
+    @pytest.mark.parametrize("linked", ["inner", "inner/file.txt"])
+    def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
+        """Not even to the very same bytes."""
+        publish(f"{place}/a")
+        verify(f"{place}/a")
+        (Path(place) / "a" / linked).rename(tmp_path / "outside")
+        (Path(place) / "a" / linked).symlink_to(tmp_path / "outside")
+        with pytest.raises(ArtifactError, match=r"inner/file\.txt is a link"):
+            verify(f"{place}/a")
+
     def test_a_link_to_a_store_is_a_store(self, place: str, tmp_path: Path) -> None:
         publish(f"{place}/a")
         (tmp_path / "link").symlink_to(place)

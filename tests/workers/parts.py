@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+from papa.errors import NumbersError
 from papa.progress import Progress
 from papa.workers import WorkerPool
 from papa.workers.group import Replicas, WorkerGroup
@@ -24,6 +25,11 @@ class Part:
             os.kill(os.getpid(), signal.SIGKILL)
         return number * number + self.layers, os.getpid()
 
+    def refuse(self, shared: None, number: int) -> int:
+        if os.getpid() != self.leader:
+            raise NumbersError("the loss", "use other weights")
+        return number
+
 
 def squares(*, encoder: Any, group: WorkerGroup, progress: Progress) -> list[list[tuple[int, int]]]:
     """Squares by the whole group, then with a call that its helper dies of, then by who is left."""
@@ -33,6 +39,13 @@ def squares(*, encoder: Any, group: WorkerGroup, progress: Progress) -> list[lis
         deadly = replicas.map("square", True, range(NUMBERS), [1] * NUMBERS)
         after = replicas.map("square", False, range(NUMBERS), [1] * NUMBERS)
     return [shared, deadly, after]
+
+
+def refused(*, encoder: Any, group: WorkerGroup, progress: Progress) -> list[int]:
+    """A call whose helper refuses its part."""
+    with group.replicas(Part, {"leader": os.getpid()}) as replicas:
+        helpers_ready(replicas)
+        return replicas.map("refuse", None, range(NUMBERS), [1] * NUMBERS)
 
 
 def own_process(*, progress: Progress) -> int:

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.errors import NumbersError
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
 from papa.workers.group import WorkerGroup, spread
-from tests.workers.parts import NUMBERS, Part, both_ready, own_process, squares
+from tests.workers.parts import NUMBERS, Part, both_ready, own_process, refused, squares
 
 LAYERS = 6
 EXPECTED = [number * number + LAYERS for number in range(NUMBERS)]
@@ -64,6 +65,9 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
         assert len({process for _, process in after}) == 1
         # The lost helper is started again: both workers take calls as before.
         both_ready(pool)
+        with pytest.raises(NumbersError) as raised:
+            pool.run(refused, encoder=encoder, arguments={}, urgency=1, helpers=1)
+        assert str(raised.value) == "the loss holds NaN or infinity: use other weights", "and no traceback"
         again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
         assert len({process for _, process in again}) == 2
 
