@@ -53,7 +53,7 @@ def _answers(address: str) -> bool:
 
 
 def studies(folder: Path) -> dict[str, Any]:
-    """One study by itself, then eight at once that share its text, average and head order but no seed."""
+    """One study by itself, then eight at once: all share its text and average, and each its seed with one other."""
     from flows.environment import prepare_environment
     from flows.server import start_own_server
     from tasks.store import Store
@@ -69,20 +69,24 @@ def studies(folder: Path) -> dict[str, Any]:
     with mlflow_server(folder) as tracking:
         environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking, "OMP_NUM_THREADS": "1"}
 
-        def begun(seed: int) -> subprocess.Popen[str]:
-            path = folder / f"study-{seed}.yaml"
-            path.write_text(yaml.safe_dump({"name": f"study-{seed}", **study, "seeds": [seed]}))
+        def begun(number: int) -> subprocess.Popen[str]:
+            path = folder / f"study-{number}.yaml"
+            path.write_text(yaml.safe_dump({"name": f"study-{number}", **study, "seeds": [number % (STUDIES // 2)]}))
             command = [sys.executable, "-c", "from flows.cli import app; app()", "run", str(path)]
             options: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             return subprocess.Popen([*command, "--store", store.address], env=environment, **options)
 
         seconds: list[float] = []
         failed: dict[int, str] = {}
-        for seeds in ([0], range(1, STUDIES + 1)):
-            started, running = time.monotonic(), {seed: begun(seed) for seed in seeds}
-            said = {seed: one.communicate()[1] for seed, one in running.items()}
+        for numbers in ([0], range(1, STUDIES + 1)):
+            started, running = time.monotonic(), {number: begun(number) for number in numbers}
+            try:
+                said = {number: one.communicate()[1] for number, one in running.items()}
+            finally:
+                for one in running.values():
+                    one.terminate()
             seconds.append(time.monotonic() - started)
-            failed |= {seed: said[seed][-600:] for seed, one in running.items() if one.returncode}
+            failed |= {number: said[number][-600:] for number, one in running.items() if one.returncode}
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     server.end()
