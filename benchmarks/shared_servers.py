@@ -109,7 +109,7 @@ def asked(address: str, question: dict[str, Any]) -> Any:
 
 
 def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
-    """Ask every server for its newest again and again; in the end write how long answers took, in ms."""
+    """Ask every server for its newest again and again, and write how long answers took so far, in ms."""
     questions = {"Prefect": {"limit": 10}, "MLflow": {"max_results": 10}}
     took: dict[str, list[float]] = {name: [] for name in addresses}
     failed = dict.fromkeys(addresses, 0)
@@ -121,11 +121,12 @@ def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
             except OSError:
                 failed[name] += 1
             took[name].append(1e3 * (time.perf_counter() - started))
-    document = {}
-    for name, times in took.items():
-        median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
-        document[name] = {"asked": len(times), "failed": failed[name], "median": median, "95 %": nineteen, "most": most}
-    path.write_text(json.dumps(document))
+        document = {}
+        for name, times in took.items():
+            median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
+            document[name] = {"asked": len(times), "failed": failed[name]}
+            document[name] |= {"median": int(median), "95 %": int(nineteen), "most": int(most)}
+        path.write_text(json.dumps(document))
 
 
 @contextmanager
@@ -140,6 +141,8 @@ def polled(addresses: dict[str, str], path: Path) -> Iterator[None]:
     finally:
         over.set()
         process.join()
+        # Also where the block was ended from outside.
+        print(path.read_text(), file=sys.stderr, flush=True)
 
 
 def cells(folder: Path) -> dict[str, Any]:
