@@ -4,7 +4,7 @@
 
 - million: short inputs averaged by a small random encoder, memory with 1,000,000 against 100,000;
 - long: time and memory of the stages on short rows, with one row of the encoder's longest length against without;
-- studies: eight at once, of which two share each seed, on one Prefect server, one MLflow server and one store;
+- studies: eight at once, two of them with cells to compute, on one Prefect server, one MLflow server, one store;
 - cells: a study of 2,000 cells on workers that wait (``benchmarks.scale``); how fast both servers answer meanwhile.
 """
 
