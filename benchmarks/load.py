@@ -4,7 +4,7 @@
 
 - million: short inputs averaged by a small random encoder, memory with 1,000,000 against 100,000;
 - long: time and memory of the stages on short rows, with one row of the encoder's longest length against without;
-- studies: eight studies at once, each with a seed of its own, against one Prefect server, one MLflow server, one store;
+- studies: eight at once, two of them with cells to compute, on one Prefect server, one MLflow server, one store;
 - cells: a study of 2,000 cells on workers that wait (``benchmarks.scale``); how fast both servers answer meanwhile.
 """
 
@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from benchmarks.shared_servers import cells, studies
 
 WORDS = ("the", "a", "movie", "story", "film", "good", "bad", "very", "long", "short", "and", "or", "not", "people")
 INPUTS, TENTH = 1_000_000, 100_000
-SHORT_ROWS, LONGEST = 2_000, 512
+SHORT_ROWS, LONGEST, TURNS = 1_000, 512, 2
 
 
 def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> Any:
@@ -116,6 +117,7 @@ def alone(name: str, argument: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.load", "--alone", name, str(argument), folder]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
+    print(name, argument, done.stdout.splitlines()[-1], file=sys.stderr, flush=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -125,9 +127,9 @@ def million(folder: Path) -> dict[str, Any]:
 
 
 def long(folder: Path) -> dict[str, Any]:
-    """With the long row against without, in turn; the least of three of each."""
+    """With the long row against without, in turn; the least of each."""
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    for _ in range(3):
+    for _ in range(TURNS):
         for longest, taken in found.items():
             taken.append(alone("stages", int(longest)))
     least = {longest: {of: min(one[of] for one in taken) for of in taken[0]} for longest, taken in found.items()}
@@ -150,6 +152,8 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
+    # Ended from outside, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*LOADS, []], default=[])
     for name in parser.parse_args().names or LOADS:

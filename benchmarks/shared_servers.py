@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-STUDIES = 8
+STUDIES, CACHED = 8, 6
 EVERY_S = 0.5
 
 
@@ -53,7 +53,7 @@ def _answers(address: str) -> bool:
 
 
 def studies(folder: Path) -> dict[str, Any]:
-    """One study by itself, then eight at once that share its text, average and head order but no seed."""
+    """One study by itself, then eight at once: six of its seed, whose cells are there, and two of the same new seed."""
     from flows.environment import prepare_environment
     from flows.server import start_own_server
     from tasks.store import Store
@@ -69,20 +69,25 @@ def studies(folder: Path) -> dict[str, Any]:
     with mlflow_server(folder) as tracking:
         environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking, "OMP_NUM_THREADS": "1"}
 
-        def begun(seed: int) -> subprocess.Popen[str]:
-            path = folder / f"study-{seed}.yaml"
-            path.write_text(yaml.safe_dump({"name": f"study-{seed}", **study, "seeds": [seed]}))
+        def begun(number: int) -> subprocess.Popen[str]:
+            path = folder / f"study-{number}.yaml"
+            path.write_text(yaml.safe_dump({"name": f"study-{number}", **study, "seeds": [int(number > CACHED)]}))
             command = [sys.executable, "-c", "from flows.cli import app; app()", "run", str(path)]
             options: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             return subprocess.Popen([*command, "--store", store.address], env=environment, **options)
 
         seconds: list[float] = []
         failed: dict[int, str] = {}
-        for seeds in ([0], range(1, STUDIES + 1)):
-            started, running = time.monotonic(), {seed: begun(seed) for seed in seeds}
-            said = {seed: one.communicate()[1] for seed, one in running.items()}
+        for numbers in ([0], range(1, STUDIES + 1)):
+            started, running = time.monotonic(), {number: begun(number) for number in numbers}
+            try:
+                said = {number: one.communicate()[1] for number, one in running.items()}
+            finally:
+                for one in running.values():
+                    one.terminate()
             seconds.append(time.monotonic() - started)
-            failed |= {seed: said[seed][-600:] for seed, one in running.items() if one.returncode}
+            print(seconds, [one.returncode for one in running.values()], file=sys.stderr, flush=True)
+            failed |= {number: said[number][-600:] for number, one in running.items() if one.returncode}
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     server.end()
@@ -105,7 +110,7 @@ def asked(address: str, question: dict[str, Any]) -> Any:
 
 
 def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
-    """Ask every server for its newest again and again; in the end write how long answers took, in ms."""
+    """Ask every server for its newest again and again, and write how long answers took so far, in ms."""
     questions = {"Prefect": {"limit": 10}, "MLflow": {"max_results": 10}}
     took: dict[str, list[float]] = {name: [] for name in addresses}
     failed = dict.fromkeys(addresses, 0)
@@ -117,11 +122,12 @@ def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
             except OSError:
                 failed[name] += 1
             took[name].append(1e3 * (time.perf_counter() - started))
-    document = {}
-    for name, times in took.items():
-        median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
-        document[name] = {"asked": len(times), "failed": failed[name], "median": median, "95 %": nineteen, "most": most}
-    path.write_text(json.dumps(document))
+        document = {}
+        for name, times in took.items():
+            median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
+            document[name] = {"asked": len(times), "failed": failed[name]}
+            document[name] |= {"median": int(median), "95 %": int(nineteen), "most": int(most)}
+        path.write_text(json.dumps(document))
 
 
 @contextmanager
@@ -136,6 +142,8 @@ def polled(addresses: dict[str, str], path: Path) -> Iterator[None]:
     finally:
         over.set()
         process.join()
+        # Also where the block was ended from outside.
+        print(path.read_text(), file=sys.stderr, flush=True)
 
 
 def cells(folder: Path) -> dict[str, Any]:

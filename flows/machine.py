@@ -39,7 +39,7 @@ def machine(store: Store) -> list[Finding]:
         _memory(),
         _disk("store's disk", store.root, broken=True),
         _disk("cache", cache_folder()),
-        _disk("temporary", Path(tempfile.gettempdir()), broken=True),
+        _temporary(),
         *_shared_memory(),
         _limit("open files", resource.RLIMIT_NOFILE, _LEAST_FILES, "ulimit -n"),
         _limit("processes", resource.RLIMIT_NPROC, _LEAST_PROCESSES, "ulimit -u", _control_group("pids.max")),
@@ -47,7 +47,9 @@ def machine(store: Store) -> list[Finding]:
 
 
 def _cores() -> Finding:
-    every, ours = os.cpu_count() or 1, len(psutil.Process().cpu_affinity())
+    every = ours = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        ours = len(os.sched_getaffinity(0))
     if ours == every:
         return Finding("machine", "cores", "ok", f"{every}")
     advice = f"use --workers {ours}, as a study starts one for each core of the machine"
@@ -86,6 +88,14 @@ def _disk(what: str, folder: Path, *, broken: bool = False) -> Finding:
     if seconds > _SLOW_SYNC or kind.startswith(_NETWORK):
         return Finding("machine", what, "slow", found, "a folder on a local disk is faster")
     return Finding("machine", what, "ok", found)
+
+
+def _temporary() -> Finding:
+    try:
+        return _disk("temporary", Path(tempfile.gettempdir()), broken=True)
+    except FileNotFoundError as error:
+        # Python looks for a folder that it can write to, and found none.
+        return Finding("machine", "temporary", "unusable", str(error), "set TMPDIR to a folder with room", broken=True)
 
 
 def _file_system(path: Path) -> str:
