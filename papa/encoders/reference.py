@@ -110,8 +110,9 @@ def resolve_encoder(
 
 def _weights_fit(folder: Path, what: str) -> bool:
     """True; raises EncoderError where they do not."""
-    from papa.encoders.weights import load_model
+    from papa.encoders.weights import check_size, load_model
 
+    check_size(folder, what)
     load_model(folder, what)
     return True
 
