@@ -49,8 +49,8 @@ def read_configuration(folder: Path, what: str) -> Any:
     positions = document.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise EncoderError(
-            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not compute any more: use an "
-            "encoder with absolute positions"
+            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not compute any more: use "
+            "an encoder with absolute positions"
         )
     from transformers import AutoConfig
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from papa.corpora.tokens import special_tokens_of, tokens_of_texts
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.encoders.models import random_model
 from tests.fuzz.outcomes import result_or_sentence, times
@@ -121,6 +122,20 @@ def test_damaged_files(sound: Path, folder: Path, name: str, bits: list[tuple[fl
             assert digests[0] != known.digest
         else:
             assert digests[1] != known.tokenizer_digest
+
+
+def test_a_tokenizer_that_loads_and_cannot_be_used(sound: Path, folder: Path) -> None:
+    path = copied(sound, "bert", folder) / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": [1]}))
+    assert opened(folder) is None
+
+
+def test_a_configuration_of_many_more_weights_than_there_are(sound: Path, folder: Path) -> None:
+    """They would be made up in memory, all of them, before their shapes were compared."""
+    path = copied(sound, "bert", folder) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_size": 200_000, "intermediate_size": 10**6}))
+    with pytest.raises(EncoderError, match=r"weights do not fit: config.json in .* describes"):
+        resolve_encoder(EncoderSpec(name=str(folder)))
 
 
 @times(2)
