@@ -68,7 +68,7 @@ class Frozen(BaseModel):
 class EncoderSpec(Frozen):
     """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     revision: str | None = None
 
 
@@ -87,7 +87,7 @@ class HubSource(Frozen):
     """A Hugging Face dataset by name and revision."""
 
     kind: Literal["hub"]
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     config: str | None = None
     revision: str | None = None
     train: str = "train"
