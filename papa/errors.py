@@ -6,6 +6,7 @@ The command line prints the message alone and ends with an exit code that is not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
@@ -108,10 +109,13 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+_CLASS = re.compile(r"<class '([\w.]+)'>")
+
+
 def in_one_line(error: Exception) -> str:
     """What a library or the system said, in short."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return shortened(" ".join(said.split()) or type(error).__name__, 300)
+    return shortened(_CLASS.sub(r"\1", " ".join(said.split())) or type(error).__name__, 300)
 
 
 def shortened(said: object, most: int = 80) -> str:

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from papa.corpora.limits import ROW_BYTES, check_lines, one_sentence
 from papa.corpora.table import SourceTable, memory_mapped
 from papa.errors import DataError, in_one_line
+from papa.storage.crashes import guarded
 
 FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
 
@@ -56,7 +57,7 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         header: whether csv and tsv start with column names; without them columns are "0", "1", …
 
     Raises:
-        DataError: the file is missing, empty or not what its format says.
+        DataError: the file is missing, empty or not what its format says, or crashed its parser before.
     """
     if not path.is_file():
         raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
@@ -68,6 +69,11 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with at least one row")
+    table = guarded(_parsed, path, chosen, header, error=DataError)
+    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema, path))
+
+
+def _parsed(path: Path, format: FileFormat, header: bool) -> pa.Table:
     readers: dict[str, Callable[[], pa.Table]] = {
         "jsonl": lambda: _jsonl(path),
         "csv": lambda: _separated(path, ",", header=header),
@@ -77,10 +83,9 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         "conll": lambda: _conll(path),
     }
     with one_sentence(path):
-        if chosen != "parquet":
-            check_lines(path, json=chosen == "jsonl")
-        table = readers[chosen]()
-    return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema, path))
+        if format != "parquet":
+            check_lines(path, json=format == "jsonl")
+        return readers[format]()
 
 
 def format_of(path: PurePath) -> FileFormat | None:

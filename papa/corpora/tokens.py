@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from papa.corpora.ragged import Ragged
-from papa.errors import EncoderError
+from papa.errors import EncoderError, in_one_line
 
 if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loaded
     from transformers import PreTrainedTokenizerBase
@@ -21,18 +22,40 @@ MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
 
+@contextmanager
+def _usable(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+    """What a tokenizer whose files are damaged raises when it is used becomes one sentence."""
+    try:
+        yield
+    except EncoderError:
+        raise
+    except Exception as error:
+        raise EncoderError(
+            f"the tokenizer of '{_name(tokenizer)}' cannot be used ({in_one_line(error)}): get its files again"
+        ) from None
+
+
+def _name(tokenizer: PreTrainedTokenizerBase) -> str:
+    return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+
+
 def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
-    """Token ids of each text, uncut and without special tokens."""
-    ids = tokenizer(
-        list(texts),
-        add_special_tokens=False,
-        split_special_tokens=True,
-        truncation=False,
-        padding=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )["input_ids"]
+    """Token ids of each text, uncut and without special tokens.
+
+    Raises:
+        EncoderError: the tokenizer's files are damaged, so that it cannot be used.
+    """
+    with _usable(tokenizer):
+        ids = tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            split_special_tokens=True,
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
     tokens = Ragged.of(ids)
     # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never special.
     special = np.isin(tokens.values, list(special_tokens.reserved))
@@ -152,9 +175,14 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """Learn the special tokens of a tokenizer of the ``transformers`` library.
 
     Raises:
-        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, or frames texts otherwise.
+        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, frames texts otherwise, or is damaged.
     """
-    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    with _usable(tokenizer):
+        return _special_tokens(tokenizer)
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
+    name = _name(tokenizer)
     if not getattr(tokenizer, "is_fast", False):
         raise EncoderError(
             f"the tokenizer of '{name}' has no fast version (tokenizer.json): use an encoder that has one"

@@ -7,7 +7,7 @@ from typing import Any
 
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.supported import FAMILIES, family_of
-from papa.errors import EncoderError, in_one_line
+from papa.errors import EncoderError, in_one_line, shortened, shown
 
 _MOST_LAYERS = 1_000
 _MOST = 10_000_000
@@ -35,22 +35,22 @@ def read_configuration(folder: Path, what: str) -> Any:
     document = read_configuration_file(folder, what)
     kind = document.get("model_type", "unknown")
     if not isinstance(kind, str) or family_of(kind) is None:
-        raise EncoderError(f"{what}: architecture '{kind}' is not supported: use one of {supported()}")
+        raise EncoderError(f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}")
     for name, value in document.items():
         most = _MOST_LAYERS if "layers" in name else _MOST
         if isinstance(value, int) and abs(value) > most:
-            raise EncoderError(f"{path}: {name} is {str(value)[:20]}, at most {most:,} is read: correct it")
+            raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, at most {most:,} is read: correct it")
     for name in _CHANGES_WEIGHTS:
         if document.get(name):
             raise EncoderError(
-                f"{path}: {name} is {str(document[name])[:60]}, and PAPA computes attention itself, on plain weights: "
+                f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, on plain weights: "
                 "remove it, or save the encoder without it"
             )
     positions = document.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise EncoderError(
-            f"{path}: position_embedding_type is {positions}, which transformers does not compute any more: use an "
-            "encoder with absolute positions"
+            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not compute any more: use "
+            "an encoder with absolute positions"
         )
     from transformers import AutoConfig
 
@@ -67,7 +67,7 @@ def read_configuration(folder: Path, what: str) -> Any:
     for name, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise EncoderError(
-                f"{path} describes an encoder with {count!r} {name}, expected a number above 0: correct it"
+                f"{path} describes an encoder with {shown(count)} {name}, expected a number above 0: correct it"
             )
     if config.hidden_size % config.num_attention_heads:
         raise EncoderError(

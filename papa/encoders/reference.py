@@ -25,6 +25,7 @@ from papa.encoders.known import known
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, sha256_of_json
+from papa.storage.crashes import guarded
 from papa.storage.remembered import digest_by_status
 
 if TYPE_CHECKING:
@@ -110,8 +111,9 @@ def resolve_encoder(
 
 def _weights_fit(folder: Path, what: str) -> bool:
     """True; raises EncoderError where they do not."""
-    from papa.encoders.weights import load_model
+    from papa.encoders.weights import check_size, load_model
 
+    check_size(folder, what)
     load_model(folder, what)
     return True
 
@@ -193,10 +195,10 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     Raises:
         EncoderError: its files cannot be read, or there is no fast tokenizer for it.
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(reference.folder, local_files_only=True, use_fast=True)
+        tokenizer = guarded(_tokenizer, Path(reference.folder), error=EncoderError)
+    except EncoderError:
+        raise
     except Exception as error:  # The libraries believe whatever the files say.
         reason = in_one_line(error)
         raise EncoderError(
@@ -207,6 +209,12 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
             f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in {reference.folder}"
         )
     return tokenizer
+
+
+def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
 
 
 def embedded_folder() -> Path:

@@ -18,9 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES, converted_folder
+from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES, converted_folder, weight_files
 from papa.errors import EncoderError, in_one_line
 from papa.storage.artifacts import is_sound, published
+
+_POOLER = 2_000_000
+"""Weights that files may lack: those of the pooler, which PAPA does not use."""
 
 
 def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:
@@ -48,6 +51,7 @@ def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str
                 for name in (CONFIGURATION, *TOKENIZER_FILES):
                     if (folder / name).is_file():
                         shutil.copyfile(folder / name, scratch / name)
+                check_size(scratch, what)
                 load_model(scratch, what)
     return place
 
@@ -104,6 +108,29 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             "give a folder or hub name with the encoder's full weights"
         )
     return model
+
+
+def check_size(folder: Path, what: str) -> None:
+    """Refuse a configuration that describes far more weights than the files hold: they would be made up in memory.
+
+    Raises:
+        EncoderError: it does.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        with _quiet(), torch.device("meta"):
+            model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    except Exception:  # Loading it says what is wrong.
+        return
+    described = sum(parameter.numel() for parameter in model.parameters())
+    # A weight takes a byte at least.
+    held = sum(path.stat().st_size for path in weight_files(folder, what).paths)
+    if described > held + _POOLER:
+        raise EncoderError(
+            f"{what}: weights do not fit: {CONFIGURATION} in {folder} describes {described:,} of them, and the files "
+            f"have room for {held:,} at most: give a folder or hub name whose weights and config.json belong together"
+        )
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:

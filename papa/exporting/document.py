@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
+from papa.storage.metadata import is_signed, signed
 
-FORMAT = 2
+FORMAT = 3
 DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"
@@ -55,7 +56,7 @@ class ExportDocument:
             if path.is_file() and path.name != DOCUMENT
         }
         document = {"format": FORMAT, **vars(self), "heads": [list(head) for head in self.heads], "files": files}
-        (folder / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        (folder / DOCUMENT).write_text(json.dumps(signed(document), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_document(folder: Path) -> ExportDocument:
@@ -71,17 +72,21 @@ def read_document(folder: Path) -> ExportDocument:
         raise ArtifactError(
             f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa export' wrote"
         ) from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise ArtifactError(f"{path} is damaged (not JSON): export the encoder again") from None
     version = content.get("format") if isinstance(content, dict) else None
     if version != FORMAT:
         raise ArtifactError(
-            f"{path} has format {version}, this version of papa reads format {FORMAT}: export the encoder again"
+            f"{path} has format {shown(version)}, this version of papa reads format {FORMAT}: export the encoder again"
         )
     try:
+        if not is_signed(content):
+            raise ArtifactError(f"{path} is damaged (its digest is not that of what it says): export the encoder again")
         fields = {name: content[name] for name in ExportDocument.__dataclass_fields__}
         files = dict(content["files"])
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
+        if not all(isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")):
+            raise TypeError
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
     for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():

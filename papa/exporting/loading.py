@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from papa.encoders.supported import family_of
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, PapaError, in_one_line
 from papa.exporting.document import CONFIGURATION, CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
@@ -37,17 +37,20 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     document = read_document(folder)
     try:
         layout = InputLayout.read(document.layout)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again") from None
-    encoder = Encoder(_model(folder, document.heads), device)
-    return ExportedEncoder(
-        encoder,
-        _constants(folder, document, encoder, layout.slots),
-        document.heads,
-        layout,
-        _tokenizer(folder, layout, encoder),
-        document,
-    )
+    try:
+        encoder = Encoder(_model(folder, document.heads), device)
+        constants = _constants(folder, document, encoder, layout.slots)
+        tokenizer = _tokenizer(folder, layout, encoder)
+        return ExportedEncoder(encoder, constants, document.heads, layout, tokenizer, document)
+    except PapaError:
+        raise
+    except Exception as error:  # The libraries believe whatever the files say.
+        raise ArtifactError(
+            f"{folder} cannot be loaded, its parts do not fit each other ({in_one_line(error)}): export the encoder "
+            "again"
+        ) from None
 
 
 def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:

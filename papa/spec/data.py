@@ -32,7 +32,7 @@ class HubSource(Frozen):
 
     kind: Literal["hub"]
     """What makes it a source of this kind."""
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     """The dataset's name on the hub."""
     config: str | None = None
     """The dataset's configuration; None takes its only or default one."""

@@ -126,7 +126,7 @@ def _absolute(path: str, folder: Path, where: str) -> Path:
 
 def _resolve_encoder(entry: Any, folder: Path, origin: str) -> Any:
     entry = {"name": entry} if isinstance(entry, str) else entry
-    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+    if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]:
         local = _absolute(entry["name"], folder, f"{origin}: the encoder")
         if entry["name"].startswith((".", "/", "~")) or local.is_dir():
             return {**entry, "name": str(local)}
@@ -162,6 +162,9 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
             if isinstance(source.get(split), str)
         }
         entry["source"] = {**source, **paths}
+    elif isinstance(source, dict) and isinstance(source.get("name"), str):
+        # A dataset's name may be that of a folder.
+        _absolute(source["name"], folder, f"{origin}: the source's 'name'")
     return entry
 
 

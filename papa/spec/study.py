@@ -69,7 +69,7 @@ Order = Annotated[str, _one_of(lambda: HEAD_ORDERS)]
 class EncoderSpec(Frozen):
     """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     """A name on the hub, a folder (relative to the study's file), or ``embedded/all-MiniLM-L6-v2``."""
     revision: str | None = None
     """A branch, tag or commit on the hub; None takes the main branch."""

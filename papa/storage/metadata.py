@@ -9,11 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from papa.errors import ArtifactError, DamagedError
+from papa.errors import ArtifactError, DamagedError, shown
 
 METADATA = "metadata.json"
 DIGEST = r"[0-9a-f]{64}"
@@ -47,6 +46,11 @@ def signed(document: Mapping[str, Any]) -> dict[str, Any]:
     # As JSON reads it back: keys are strings there.
     content = json.loads(json.dumps({name: value for name, value in document.items() if name != _OWN}))
     return {**content, _OWN: sha256_of_json(content)}
+
+
+def is_signed(document: Mapping[str, Any]) -> bool:
+    """Whether the document says what it said when it was signed."""
+    return document.get(_OWN) == signed(document)[_OWN]
 
 
 def metadata_bytes(document: Mapping[str, Any]) -> bytes:
@@ -104,8 +108,14 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
         ArtifactError: a file cannot be read.
     """
     data = None
-    with suppress(FileNotFoundError, NotADirectoryError):
+    try:
         data = (folder / METADATA).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except IsADirectoryError:
+        raise _damaged(f"{METADATA} is damaged (a folder)", address) from None
+    except OSError as error:
+        raise ArtifactError(f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights") from None
     metadata = parse_metadata(data, address)
     for name in needed:
         if name not in metadata["files"]:
@@ -135,9 +145,9 @@ def _fault(document: object) -> str | None:
         return "'files' is not a mapping"
     for name, digest in files.items():
         if not _is_plain(name):
-            return f"{name!r} is no plain relative path inside the artifact"
+            return f"{shown(name)} is no plain relative path inside the artifact"
         if not (isinstance(digest, str) and re.fullmatch(DIGEST, digest)):
-            return f"{digest!r} is no SHA-256 of {name!r}"
+            return f"{shown(digest)} is no SHA-256 of {shown(name)}"
     if document.get("digest") != sha256_of_json(files):
         return "'digest' is not that of 'files'"
     return None
@@ -146,7 +156,7 @@ def _fault(document: object) -> str | None:
 def _unsigned(document: Mapping[str, Any]) -> str | None:
     if _OWN not in document:
         return f"no '{_OWN}': it is of an older PAPA"
-    return None if document[_OWN] == signed(document)[_OWN] else f"'{_OWN}' is not that of what it says"
+    return None if is_signed(document) else f"'{_OWN}' is not that of what it says"
 
 
 def _is_plain(name: str) -> bool:

@@ -48,18 +48,19 @@ def digest_by_status(path: Path) -> str:
     Size, inode and the times of the last changes say so; the time of the last change of the inode is set by the
     kernel alone. For what is computed with, read the file: ``sha256_of_file``.
     """
-    key = _status(path)
+    key = status_of(path)
     known = recall(key)
     if isinstance(known, str):
         return known
     digest = sha256_of_file(path)
     settled = time.time_ns() - max(key["modified_ns"], key["changed_ns"]) > _SETTLED_NS
-    if settled and _status(path) == key:
+    if settled and status_of(path) == key:
         remember(key, digest)
     return digest
 
 
-def _status(path: Path) -> dict[str, Any]:
+def status_of(path: Path) -> dict[str, Any]:
+    """What the file system says of a file; where it says something else, so may the file."""
     status = path.stat()
     return {
         "file": os.path.realpath(path),

@@ -18,6 +18,7 @@ from papa.errors import ArtifactError
 from papa.exporting import export_encoder
 from papa.exporting.speed import reproducible_rows
 from papa.storage.artifacts import sha256_of_file
+from papa.storage.metadata import signed
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
 
@@ -82,7 +83,16 @@ def test_a_damaged_or_missing_file_is_named(written: Path, name: str) -> None:
 def _change(folder: Path, **fields: object) -> None:
     document = json.loads((folder / "papa.json").read_text())
     document["files"] |= {name: sha256_of_file(folder / name) for name in document["files"]}
-    (folder / "papa.json").write_text(json.dumps(document | fields))
+    (folder / "papa.json").write_text(json.dumps(signed(document | fields)))
+
+
+def test_a_document_of_other_bits_is_refused(written: Path) -> None:
+    """A head's number, say: its matrix would go to another head."""
+    document = json.loads((written / "papa.json").read_text())
+    document["heads"][0][1] ^= 1
+    (written / "papa.json").write_text(json.dumps(document))
+    with pytest.raises(ArtifactError, match="its digest is not that of what it says"):
+        papa.load_exported(written)
 
 
 def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
@@ -93,10 +103,10 @@ def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
     _change(written, heads=[*heads[:-1], [0, 99]])
     with pytest.raises(ArtifactError):
         papa.load_exported(written)
-    _change(written, heads=heads, format=3)
-    with pytest.raises(ArtifactError, match="has format 3, this version of papa reads format 2"):
+    _change(written, heads=heads, format=4)
+    with pytest.raises(ArtifactError, match="has format 4, this version of papa reads format 3"):
         papa.load_exported(written)
-    _change(written, format=2, layout={"slots": SLOTS})
+    _change(written, format=3, layout={"slots": SLOTS})
     with pytest.raises(ArtifactError, match="layout is malformed"):
         papa.load_exported(written)
 

@@ -16,7 +16,7 @@ from papa.encoders.reference import embedded_folder
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.remembered import _status, remember
+from papa.storage.remembered import remember, status_of
 from tasks.store import Store
 from tests.flows.conftest import SMALL, papa, words, write_study
 
@@ -109,7 +109,7 @@ def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: P
     spec, store = study(tmp_path, encoders=[str(folder)]), Store(tmp_path / "store")
     check_study(spec, store)
     # What the file system says of the file is what it said of another content.
-    remember(_status(folder / "model.safetensors"), "0" * 64)
+    remember(status_of(folder / "model.safetensors"), "0" * 64)
     check_study(spec, store, fetch_weights=False)
     with pytest.raises(CheckError, match="changed without a trace in the file system"):
         check_study(spec, store)

@@ -47,4 +47,4 @@ def result_or_sentence(read: Callable[[], Result], *named: str) -> Result | None
 
 def times(factor: float) -> Any:
     """So many times as many examples as the profile says, for doors that open slowly or quickly."""
-    return settings(max_examples=max(1, int(settings().max_examples * factor)))
+    return settings(max_examples=max(1, int(settings.default.max_examples * factor)))

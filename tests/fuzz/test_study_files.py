@@ -45,7 +45,7 @@ STUDY: dict[str, Any] = {
     "execution": {"workers": 2, "batch_tokens": 512, "ray_address": "auto", "features_budget_gb": 1.5},
     "as_the_authors_ran": True,
 }
-HERE = Path("/nosuch")
+HERE = Path(__file__).parent
 
 
 def resolved(document: Any) -> StudySpec:
@@ -72,10 +72,32 @@ def check_is_right(study: StudySpec | None) -> None:
 @example({**STUDY, "seeds": [16**6000]})
 @example({**STUDY, "tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": "\ud800"}}]})
 @example({**STUDY, "tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]})
+@example({**STUDY, "tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]})
 @example({**STUDY, "a\nb\x1b[31m": 1})
 def test_changed_values(document: Any) -> None:
     if isinstance(document, dict):
         check_is_right(result_or_sentence(lambda: resolved(document)))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"encoders": ["~nosuchuser/encoder"]}, "the encoder is '~nosuchuser/encoder', which is no usable path"),
+        ({"encoders": ["a\0b"]}, "the encoder is 'a\\x00b', which is no usable path"),
+        ({"encoders": ["x" * 300]}, "which is no usable path (File name too long)"),
+        ({"encoders": [""]}, "'encoders.0.name': String should have at least 1 character"),
+        ({"reference": "~nosuchuser"}, "'reference' is '~nosuchuser', which is no usable path"),
+        ({"tasks": [{"name": {"a": 1}}]}, "a task's name is {'a': 1}, expected text such as cola"),
+        ({"tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]}, "(File name too long)"),
+        ({"tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": ""}}]}, "should have at least 1 character"),
+        ({"tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]}, "expected the path of a file"),
+        ({"name": "a" * 100_000}, "aaa…"),
+    ],
+)
+def test_what_was_raw_or_endless_is_one_sentence(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolved({**STUDY, **change})
+    assert expected in one_sentence(caught.value)
 
 
 def test_the_study_itself_is_read() -> None:

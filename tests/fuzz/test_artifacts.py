@@ -1,0 +1,188 @@
+"""Artifacts and exported folders that somebody damaged: what is read is what was stored, or one sentence says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.corpus import load_corpus
+from papa.encoders.reference import EncoderReference
+from papa.errors import PapaError
+from papa.exporting import export_encoder
+from papa.exporting.loading import load_exported
+from papa.storage.artifacts import borrowed, inspect, published, read_metadata, verify
+from papa.storage.metadata import METADATA, signed
+from tasks.probe import ProbeScores, ScoredSeed, read_scores
+from tasks.rank import ORDERS, read_orders
+from tests.exporting.conftest import Case, folders, make_case, small  # noqa: F401
+from tests.fuzz.outcomes import one_sentence, times
+from tests.fuzz.test_corpora import BITS, damaged
+from tests.fuzz.values import changed
+
+ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
+SCORES_FOUND = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+ORDERS_FOUND = {"lambda": [[0, 1], [0, 2], [1, 0]]}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, small: Case) -> Path:  # noqa: F811
+    """An artifact of each kind, and an exported encoder."""
+    place = tmp_path_factory.mktemp("sound")
+    torch.manual_seed(0)
+    matrices = ConstantMatrices(torch.rand(2, 3, 4, 4), torch.ones(4, 4, dtype=torch.bool), "average")
+    matrices.save(place / "average", ENCODER, {"stage": "average", "version": 1})
+    with published(place / "rank", {"stage": "rank"}) as scratch:
+        (scratch / ORDERS).write_text(json.dumps(ORDERS_FOUND))
+    with published(place / "probe", {"stage": "probe"}) as scratch:
+        SCORES_FOUND.save(scratch)
+    shutil.copytree(small.split.shards[0].parent, place / "corpus")
+    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, place / "export")
+    return place
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged") / "artifact"
+
+
+def matrices_of(folder: Path) -> Any:
+    found = ConstantMatrices.load(folder, encoder=ENCODER, slots=4)
+    return found.matrices.tolist(), found.seen.tolist(), found.kind
+
+
+def corpus_of(folder: Path) -> Any:
+    corpus = load_corpus(folder)
+    splits = [corpus.split(name) for name in ("train", "validation")]
+    return [[one.tokens().input_ids.tolist(), one.tokens().slot_ids.tolist(), one.labels.tolist()] for one in splits], (
+        corpus.kind,
+        corpus.slots,
+        corpus.label_names,
+    )
+
+
+def exported(folder: Path) -> Any:
+    model = load_exported(folder)
+    weights = {name: value.sum().item() for name, value in model.state_dict().items()}
+    return weights, model.document.heads, model.document.constants, vars(model.layout)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "average": matrices_of,
+    "rank": read_orders,
+    "probe": read_scores,
+    "corpus": corpus_of,
+    "export": exported,
+}
+ARTIFACTS = [name for name in READERS if name != "export"]
+
+
+def copied(sound: Path, kind: str, place: Path) -> Path:
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(sound / kind, place)
+    return place
+
+
+def refused(read: Callable[[], Any]) -> bool:
+    """Whether it was refused, in one sentence."""
+    try:
+        read()
+    except PapaError as error:
+        one_sentence(error)
+        return True
+    return False
+
+
+def check(kind: str, place: Path, sound: Path) -> None:
+    """What was damaged is refused by every reader, or all of it is as it was stored."""
+    if not refused(lambda: READERS[kind](place)):
+        assert READERS[kind](place) == READERS[kind](sound / kind)
+    if kind != "export":
+        for look in (inspect, verify, lambda folder: borrowed(folder).__enter__()):
+            if not refused(lambda look=look: look(place)):
+                assert inspect(place) == inspect(sound / kind)
+
+
+def test_sound_ones_are_read(sound: Path) -> None:
+    assert read_scores(sound / "probe") == SCORES_FOUND
+    assert read_orders(sound / "rank") == {"lambda": [(0, 1), (0, 2), (1, 0)]}
+    for kind in READERS:
+        assert READERS[kind](sound / kind) == READERS[kind](sound / kind)
+
+
+@times(6)
+@given(
+    st.sampled_from([*ARTIFACTS, "export"]),
+    st.floats(0, 1, exclude_max=True),
+    st.lists(BITS, max_size=3),
+    st.sampled_from([1.0, 1.0, 1.0, 0.99, 0.5]),
+    st.sampled_from(["damage", "damage", "damage", "empty", "delete", "folder", "link"]),
+)
+def test_damaged_files(
+    sound: Path, place: Path, kind: str, which: float, bits: list[tuple[float, int]], cut: float, how: str
+) -> None:
+    names = sorted(path.name for path in copied(sound, kind, place).iterdir() if path.is_file())
+    path = place / names[int(which * len(names))]
+    before = path.read_bytes()
+    match how:
+        case "damage":
+            path.write_bytes(damaged(before, bits, cut))
+            assume(path.read_bytes() != before)
+        case "empty":
+            path.write_bytes(b"")
+        case "delete":
+            path.unlink()
+        case "folder":
+            path.unlink()
+            path.mkdir()
+        case _:
+            path.unlink()
+            path.symlink_to(place / "nosuch")
+    check(kind, place, sound)
+
+
+@times(6)
+@given(st.sampled_from(ARTIFACTS), st.data())
+def test_rewritten_metadata(sound: Path, place: Path, kind: str, data: st.DataObject) -> None:
+    path = copied(sound, kind, place) / METADATA
+    path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))))
+    check(kind, place, sound)
+    if not refused(lambda: read_metadata(place)):
+        assert read_metadata(place) == read_metadata(sound / kind)
+
+
+@times(4)
+@given(st.data(), st.booleans())
+def test_rewritten_documents_of_exports(sound: Path, place: Path, data: st.DataObject, sign: bool) -> None:
+    path = copied(sound, "export", place) / "papa.json"
+    before = json.loads(path.read_text())
+    document = data.draw(changed(before, most=2))
+    assume(document != before)
+    assume("\\ud" not in json.dumps(document))
+    path.write_text(json.dumps(signed(document) if sign and isinstance(document, dict) else document))
+    assert refused(lambda: load_exported(place)) or sign
+
+
+@times(2)
+@given(st.sampled_from(ARTIFACTS), st.sampled_from(ARTIFACTS))
+def test_artifacts_in_the_place_of_others(sound: Path, place: Path, kind: str, other: str) -> None:
+    """Sound and foreign: an artifact of another stage has other files, and no reader takes it for its own."""
+    assume(kind != other)
+    copied(sound, other, place)
+    assert refused(lambda: READERS[kind](place))
+
+
+@times(2)
+@given(st.sampled_from(ARTIFACTS), st.sampled_from(ARTIFACTS))
+def test_metadata_in_the_place_of_others(sound: Path, place: Path, kind: str, other: str) -> None:
+    assume(kind != other)
+    shutil.copyfile(sound / other / METADATA, copied(sound, kind, place) / METADATA)
+    assert refused(lambda: READERS[kind](place))

@@ -1,0 +1,247 @@
+"""Laws that hold for whatever is drawn: packed rows, the layout, merged sums, head orders, cells and intervals."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from papa.attention.average import GRID, AttentionAverager, AttentionSums
+from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
+from papa.corpora.ragged import PackedTokens, Ragged, concatenated
+from papa.corpora.split import TokenisedSplit, write_shard
+from papa.corpora.tokens import Framing
+from papa.ranking.orders import HEAD_ORDERS
+from papa.scores.intervals import interval, paired_drop, relative_drop
+from papa.spec import LayoutSpec
+from papa.spec.cells import constant_count, constant_heads, partial_counts
+from tests.fuzz.outcomes import times
+
+IDS = st.integers(10, 999)
+ROWS = st.lists(st.lists(IDS, max_size=9), max_size=7)
+FRAMING = Framing(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
+FRAMINGS = st.sampled_from([FRAMING, Framing(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))])
+
+
+def rows_of(ragged: Ragged) -> list[list[int]]:
+    return [ragged.values[a:b].tolist() for a, b in pairwise(ragged.offsets)]
+
+
+@times(4)
+@given(ROWS, st.integers(0, 10), st.data())
+def test_ragged_rows_are_lists(rows: list[list[int]], limit: int, data: st.DataObject) -> None:
+    ragged = Ragged.of(rows)
+    assert rows_of(ragged) == rows
+    assert rows_of(ragged.cut(limit)) == [row[:limit] for row in rows]
+    kept = np.array([value % 2 == 0 for row in rows for value in row], dtype=bool)
+    assert rows_of(ragged.where(kept)) == [[value for value in row if value % 2 == 0] for row in rows]
+    if rows:
+        chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9))
+        assert rows_of(ragged.take(np.array(chosen, dtype=np.int64))) == [rows[row] for row in chosen]
+    groups, left = [], len(rows)
+    while left:
+        groups.append(data.draw(st.integers(1, left)))
+        left -= groups[-1]
+    ends = np.cumsum([0, *groups])
+    expected = [list(chain.from_iterable(rows[a:b])) for a, b in pairwise(ends)]
+    assert rows_of(ragged.joined(np.array(groups, dtype=np.int64))) == expected
+
+
+def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
+    """Each row as its slots; None where there is no token."""
+    table: list[list[int | None]] = [[None] * slots for _ in tokens.lengths]
+    row_of = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
+    for row, slot, token in zip(row_of.tolist(), tokens.slot_ids.tolist(), tokens.input_ids.tolist(), strict=True):
+        assert table[row][slot] is None, "two tokens in one slot"
+        table[row][slot] = token
+    return table
+
+
+@times(4)
+@given(ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"]))
+def test_one_text_in_its_slots(rows: list[list[int]], framing: Framing, slots: int, truncation: Any) -> None:
+    """Paper, App. A: [CLS] text [PAD]… [SEP] with [SEP] in the last slot."""
+    kept = text_capacity(LayoutSpec(one_text_truncation=truncation), "text", slots)
+    found = dense(arrange_one(Ragged.of(rows).cut(kept), framing, slots), slots)
+    for row, line in zip(rows, found, strict=True):
+        text = row[:kept]
+        assert line == [framing.cls, *text, *[None] * (slots - 2 - len(text)), framing.sep]
+
+
+@times(4)
+@given(
+    st.lists(st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), max_size=6),
+    FRAMINGS,
+    st.integers(4, 8).map(lambda half: 2 * half),
+    st.sampled_from(["follow", "stay"]),
+)
+def test_two_texts_in_their_halves(pairs: Any, framing: Framing, slots: int, segment_ids: Any) -> None:
+    most = pair_capacity(framing, slots)
+    first, second = (Ragged.of([pair[side] for pair in pairs]) for side in (0, 1))
+    tokens = arrange_pair(first, second, framing, segment_ids, slots)
+    for (a, b), line in zip(pairs, dense(tokens, slots), strict=True):
+        a, b = a[: most[0]], b[: most[1]]
+        left = [framing.cls, *a, *[None] * (slots // 2 - 1 - len(a))]
+        right = [framing.sep] * framing.between + b
+        assert line == [*left, *right, *[None] * (slots // 2 - 1 - len(right)), framing.sep]
+    if segment_ids == "follow":
+        in_second = tokens.slot_ids >= slots // 2 + framing.between
+        assert (tokens.token_type_ids[in_second] == framing.segments[2]).all()
+        assert (tokens.token_type_ids[tokens.slot_ids < slots // 2] == framing.segments[0]).all()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shards")
+
+
+@times(2)
+@given(st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=8), st.data())
+def test_shards_give_back_what_was_packed(shards: Path, rows: list[list[int]], data: st.DataObject) -> None:
+    slots = 12
+    tokens, labels = arrange_one(Ragged.of(rows), FRAMING, slots), np.arange(len(rows))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {len(rows)})
+    starts, paths = [0, *cuts], []
+    for number, (a, b) in enumerate(zip(starts, cuts, strict=False)):
+        paths.append(shards / f"{number}.arrow")
+        write_shard(paths[-1], tokens.take(np.arange(a, b)), labels[a:b], label_per_token=False)
+    split = TokenisedSplit(tuple(paths), "text", slots, tuple(starts), "train")
+    assert dense(split.tokens(), slots) == dense(tokens, slots)
+    assert split.labels.tolist() == labels.tolist()
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=9))
+    assert dense(split.tokens(chosen), slots) == [dense(tokens, slots)[row] for row in chosen]
+    assert split.labels_of(chosen).tolist() == chosen
+    parts = [split.shard(number).tokens() for number in range(len(paths))]
+    assert dense(concatenated(parts), slots) == dense(tokens, slots)
+
+
+LAYERS, HEADS, SLOTS = 2, 2, 5
+ATTENTION = arrays(np.float32, (LAYERS, HEADS, 3, 3), elements=st.floats(0, 1, width=32))
+THREE_SLOTS = st.sets(st.integers(0, SLOTS - 1), min_size=3, max_size=3)
+INPUTS = st.lists(st.tuples(THREE_SLOTS, ATTENTION), min_size=1, max_size=6)
+
+
+def summed(inputs: list[tuple[set[int], np.ndarray]]) -> AttentionSums:
+    averager = AttentionAverager(LAYERS, HEADS, SLOTS)
+    for slots, attention in inputs:
+        for layer in range(LAYERS):
+            mask = torch.ones(1, 3, dtype=torch.bool)
+            averager.update(layer, torch.from_numpy(attention[layer])[None], torch.tensor(sorted(slots)), mask)
+    return averager.result()
+
+
+def merged(parts: list[AttentionSums]) -> AttentionSums:
+    first, *others = (AttentionSums(part.sums.clone(), part.counts.clone()) for part in parts)
+    for other in others:
+        first.merge(other)
+    return first
+
+
+def same(a: AttentionSums, b: AttentionSums) -> bool:
+    return torch.equal(a.sums, b.sums) and torch.equal(a.counts, b.counts)
+
+
+@times(2)
+@given(INPUTS, st.randoms(use_true_random=False))
+def test_sums_in_any_order_and_grouping_are_the_whole(inputs: Any, random: Any) -> None:
+    """To the last bit (DESIGN: for any number of workers, retries or crashes), and equal to exact rational sums."""
+    whole, parts = summed(inputs), [summed([one]) for one in inputs]
+    random.shuffle(parts)
+    middle = random.randint(0, len(parts))
+    grouped = [merged(group) for group in (parts[:middle], parts[middle:]) if group]
+    assert same(merged(parts), whole)
+    assert same(merged(grouped[::-1]), whole)
+    average = whole.average()
+    for i in range(SLOTS):
+        for j in range(SLOTS):
+            seen = [(sorted(slots), attention) for slots, attention in inputs if {i, j} <= slots]
+            assert whole.counts[i, j] == len(seen)
+            assert bool(average.seen[i, j]) == bool(seen)
+            exact = sum(
+                (Fraction(round(float(one[1, 0, at.index(i), at.index(j)]) * GRID), int(GRID)) for at, one in seen),
+                Fraction(0),
+            )
+            assert Fraction(whole.sums[1, 0, i, j].item()) == exact
+
+
+@times(4)
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 99), st.floats(0, 1), st.floats(0, 1), st.data())
+def test_constant_heads_are_the_first_of_their_order(
+    layers: int, heads: int, seed: int, fraction: float, other: float, data: st.DataObject
+) -> None:
+    every = [(layer, head) for layer in range(layers) for head in range(heads)]
+    drawn = data.draw(arrays(np.float64, (layers, heads), elements=st.sampled_from([0.1, 0.5, 0.5, 0.9])))
+    for order in HEAD_ORDERS.values():
+        values = torch.from_numpy(drawn) if order.needs_lambda else None
+        arranged = order.arrange(list(every), values, seed)
+        assert sorted(arranged) == every, "every head is there once"
+        constant = constant_heads(arranged, fraction)
+        assert list(constant) == arranged[: len(constant)]
+        assert len(constant) == constant_count(fraction, len(every)) == round((1 - fraction) * len(every))
+        fewer, more = sorted((constant, constant_heads(arranged, other)), key=len)
+        assert set(fewer) <= set(more), "a smaller fraction keeps what is constant"
+        assert order.arrange(list(every), values, seed) == arranged
+    assert (constant_count(1.0, len(every)), constant_count(0.0, len(every))) == (0, len(every))
+    counts = partial_counts([fraction, other, 0, 1], len(every))
+    assert all(0 < count < len(every) for count in counts.values())
+    ascending = HEAD_ORDERS["lambda"].arrange(list(every), torch.from_numpy(drawn), seed)
+    keys = [(drawn[head], head) for head in ascending]
+    assert keys == sorted(keys), "ties go by layer and head"
+
+
+SCORES = st.lists(st.floats(-1e3, 1e3).map(lambda score: round(score, 6)), min_size=1, max_size=8)
+
+
+@times(4)
+@given(SCORES, st.floats(-100, 100).map(lambda value: round(value, 3)), st.randoms(use_true_random=False))
+@example([0.1] * 5, 0.0, None)
+def test_intervals(scores: list[float], shift: float, random: Any) -> None:
+    found = interval(scores)
+    if len(scores) == 1:
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+        assert found.mean == scores[0]
+        return
+    assert found.low <= found.mean <= found.high
+    assert min(scores) - 1e-9 <= found.mean <= max(scores) + 1e-9
+    shuffled = list(scores)
+    if random is not None:
+        random.shuffle(shuffled)
+    assert interval(shuffled) == found, "seeds have no order"
+    mirrored = interval([-score for score in scores])
+    assert (mirrored.low, mirrored.mean, mirrored.high) == (-found.high, -found.mean, -found.low)
+    wide, narrow = interval(scores, 0.99), interval(scores, 0.5)
+    assert wide.low <= found.low <= narrow.low
+    assert narrow.high <= found.high <= wide.high
+    twice = interval([*scores, *scores])
+    assert twice.high - twice.low <= found.high - found.low + 1e-9, "more seeds of the same spread shrink it"
+    moved = interval([score + shift for score in scores])
+    assert moved.high - moved.low == pytest.approx(found.high - found.low, abs=1e-6)
+
+
+@times(4)
+@given(st.dictionaries(st.integers(0, 9), st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=6))
+def test_drops(by_seed: dict[int, tuple[float, float]]) -> None:
+    full, score = ({seed: pair[side] for seed, pair in by_seed.items()} for side in (0, 1))
+    found = paired_drop(full, score)
+    size = abs(math.fsum(full.values()))
+    assume(size > 1e-6)
+    assert found.mean == pytest.approx(math.fsum(full[seed] - score[seed] for seed in full) / size, rel=1e-9, abs=1e-9)
+    relabelled = paired_drop({seed + 7: value for seed, value in full.items()}, {s + 7: v for s, v in score.items()})
+    assert str(relabelled) == str(found), "a seed's number does not matter"
+    unchanged = paired_drop(full, full)
+    assert unchanged.mean == 0
+    if len(by_seed) == 1:
+        only = next(iter(by_seed))
+        assert found.mean == pytest.approx(relative_drop(full[only], score[only]))
+    else:
+        assert found.low <= found.mean <= found.high
