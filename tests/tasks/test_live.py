@@ -62,6 +62,7 @@ def live(place: Path, driver: str = "this process") -> Iterator[LiveRuns]:
 
 def scores_of(place: Path, cell: Cell) -> ArtifactReference:
     """The artifact that scores a cell of the made-up results."""
+    Store(place).make()
     cells = scored_cells(Store(place), "live", RESULTS[RESULTS["model"] == MODELS[0]])
     return next(one.scores[0] for one in cells if one.cell == cell)
 
