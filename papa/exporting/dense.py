@@ -120,11 +120,10 @@ class DenseEncoder(nn.Module):
         for layer, head in sorted(heads):
             by_layer.setdefault(layer, []).append(head)
         self._rules = {layer: _Constant(constants.matrices[layer], own) for layer, own in by_layer.items()}
-        most = layout.longest
-        # Reading a table past its end is an error in every runtime: too long inputs are refused by it.
-        self.register_buffer("_positions", torch.arange(layout.longest_input))
-        self.register_buffer("_first_lengths", torch.arange(most[0] + 2))
-        self.register_buffer("_second_lengths", torch.arange(most[-1] + 1))
+        # Numbers that are looked up: to read past the end of a table is an error, so too long inputs are refused.
+        self._positions = torch.arange(layout.longest_input)
+        self._starts = torch.arange(layout.longest[0] + 2)
+        self._second_lengths = torch.arange(layout.longest[-1] + 1)
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -136,15 +135,15 @@ class DenseEncoder(nn.Module):
         self,
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
-        token_type_ids: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The last hidden states, 0 where there is no token."""
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
         lengths = attention_mask.sum(dim=1, keepdim=True)
         place = self._one if self.layout.texts == 1 else self._two
         columns, index, real, back = place(input_ids, lengths)
-        batch = DenseBatch.of_columns(
-            input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
-        )
+        batch = DenseBatch.of_columns(input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real)
         states = self._encoder.token_states(batch)[-1]
         states = states.reshape(*batch.shape, states.shape[-1])
         found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
@@ -165,7 +164,7 @@ class DenseEncoder(nn.Module):
         positions = torch.arange(tokens)
         separators = (input_ids == self.layout.framing.sep) & (positions > 0)
         # Where the second half begins: at the first separator.
-        first = self._first_lengths[torch.where(separators, positions, tokens).amin(dim=1, keepdim=True)]
+        first = self._starts[torch.where(separators, positions, tokens).amin(dim=1, keepdim=True)]
         rest = lengths - 1 - first
         rest = self._second_lengths[rest - self.layout.framing.between] + self.layout.framing.between
         columns = torch.arange(slots)
