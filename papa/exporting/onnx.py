@@ -195,15 +195,14 @@ def _write(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter says what it looks for and lacks; only what it fails at matters."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logging.disable(before)
 
 
 def _least(sessions: Sequence[_Session], batches: Sequence[dict[str, Tensor]]) -> list[float]:

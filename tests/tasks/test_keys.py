@@ -185,6 +185,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "study.execution.*": "only changes speed",
         "parents.0.encoder.tokenizer_digest": "is not logged",
         **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
+        **{
+            f"parents.0.texts.0.text.{name}": "is not said of a data set"
+            for name in ("kind", "labels", "metric", "positive", "slots", "probe.*", "mask_seed")
+        },
     },
 }
 
