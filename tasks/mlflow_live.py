@@ -199,7 +199,6 @@ class LiveRuns:
             if run is None:
                 tags = {LIVE: one.live_key, DRIVER: self._driver}
                 run = self._runs.cell(one, self._open[parent].info.run_id, tags)
-                self._runs.log(run, {**parent.parameters(self.study), **one.own})
             else:
                 self._reopen(run)
             children[one] = run
@@ -221,7 +220,8 @@ class LiveRuns:
         of_seed = {one.seed: one for one in document.scores}
         for one, run in children.items():
             metrics = [*self._pending.pop(run.info.run_id, []), *cell_metrics(run, one, document, of_seed[one.seed])]
-            self._runs.log(run, {}, metrics, {SCORES: found.digest})
+            params = {**one.parent.parameters(self.study), **one.own}
+            self._runs.log(run, params, metrics, {SCORES: found.digest})
             self._end(run, "FINISHED")
 
     def _fail_cells(self, step: str) -> None:

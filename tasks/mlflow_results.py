@@ -14,6 +14,7 @@ from tasks.mlflow_client import database_of
 from tasks.mlflow_parents import ScoredParent, SeedRun
 from tasks.mlflow_runs import (
     CELL,
+    DROP,
     FRACTION_STEPS,
     LIVE,
     PARENT,
@@ -144,8 +145,12 @@ class RunLogger:
                 run = created[key] = live or self.runs.cell(seed_run, parent_id, {CELL: key, LIVE: seed_run.live_key})
             params = {**parent.parameters(self.study), **seed_run.own}
             metrics = cell_metrics(run, seed_run, document, one, relative_drop(originals, one))
+            if SCORES in run.data.tags:
+                # The rest was logged as the cell was scored.
+                params, metrics = {}, [metric for metric in metrics if metric.key == DROP]
             self.runs.log(run, params, metrics, {CELL: key, BEATS_BASELINE: verdict})
-            self.client.set_terminated(run.info.run_id)
+            if run.info.status != "FINISHED":
+                self.client.set_terminated(run.info.run_id)
         return created
 
     def _log_curves(self, parent_id: str, parent: ScoredParent, verdict: str) -> dict[str, Run]:
@@ -168,7 +173,7 @@ class RunLogger:
             for (*line, fraction), score in scores.items():
                 if line == [constants, order]:
                     original = scores.get((constants, order, 1.0))
-                    drop = {"relative_drop": (original - score) / abs(original)} if original else {}
+                    drop = {DROP: (original - score) / abs(original)} if original else {}
                     known = {"fraction": fraction, "score": score, parent.task.metric: score, **drop}
                     step = round(fraction * FRACTION_STEPS)
                     metrics += [Metric(name, value, now, step) for name, value in known.items()]

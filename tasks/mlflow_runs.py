@@ -35,6 +35,7 @@ ROLE = "papa.role"
 PARENT = "mlflow.parentRunId"
 FRACTION_STEPS = 10_000
 """A metric's step is the input-dependent fraction in 1/10,000, so that charts draw score over fraction."""
+DROP = "relative_drop"
 PROGRESS = "progress"
 """The parent's metric of how much of the study is done, over the seconds since the parent run was created."""
 NOTE = (
@@ -160,7 +161,7 @@ def cell_metrics(
         "seconds": found.seconds,
         "cell_seconds": document.seconds,
         "coverage": document.unseen_share,
-        "relative_drop": drop,
+        DROP: drop,
     }
     # The run's own time: whoever logs the same once more adds nothing.
     started, step = run.info.start_time, round(one.cell.fraction * FRACTION_STEPS)

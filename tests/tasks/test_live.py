@@ -87,7 +87,7 @@ def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
             "the losses of the probe",
         )
         (cell,) = runs_in(tmp_path, "cell")
-        assert (cell["status"], cell["params"]["fraction"], cell["tags"]["seed"]) == ("RUNNING", "0.5", "0")
+        assert (cell["status"], cell["tags"]["fraction"], cell["tags"]["seed"]) == ("RUNNING", "0.5", "0")
         (first,) = (run for run in runs_in(tmp_path, "parent") if run["params"]["model"] == MODELS[0])
         assert cell["parent"] == first["id"]
         assert first["metrics"]["lambda/train_loss"] == 0.75
@@ -117,8 +117,19 @@ def test_a_study_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a step failed"):
         fail()
     assert {run["status"] for run in runs_in(tmp_path, "parent")} == {"FAILED"}
-    states = {run["params"]["fraction"]: run["status"] for run in runs_in(tmp_path, "cell")}
+    states = {run["tags"]["fraction"]: run["status"] for run in runs_in(tmp_path, "cell")}
     assert states == {"0.5": "FAILED", "0.125": "KILLED"}
+
+
+def test_a_study_that_is_interrupted_is_killed(tmp_path: Path) -> None:
+    with live(tmp_path) as runs:
+        runs.started("half")
+        wait_until(lambda: runs_in(tmp_path, "cell"), PATIENCE_SECONDS, "the run of a cell")
+        runs.interrupted()
+        for role in ("parent", "cell"):
+            assert {run["status"] for run in runs_in(tmp_path, role)} == {"KILLED"}
+        # The process would have ended by now.
+        runs._open.clear()
 
 
 def test_the_next_run_closes_what_a_killed_one_left_and_goes_on_with_it(tmp_path: Path) -> None:
@@ -129,7 +140,7 @@ def test_the_next_run_closes_what_a_killed_one_left_and_goes_on_with_it(tmp_path
         killed.enters("track")
         # As a process that is gone leaves them: nothing is closed.
         killed._open.clear()
-        left = {run["params"]["fraction"]: run["id"] for run in runs_in(tmp_path, "cell")}
+        left = {run["tags"]["fraction"]: run["id"] for run in runs_in(tmp_path, "cell")}
         assert {run["status"] for run in runs_in(tmp_path, "cell")} == {"RUNNING"}
     with live(tmp_path) as runs:
         assert {run["status"] for run in runs_in(tmp_path, "cell")} == {"KILLED"}
