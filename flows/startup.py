@@ -17,7 +17,7 @@ from papa.workers import WorkerPool
 from tasks.mlflow_client import check_tracking, tracking_address
 from tasks.mlflow_live import LiveRuns
 from tasks.store import Store
-from tasks.track import experiment_document, run_links
+from tasks.track import live_link
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def live_runs(study: StudySpec, graph: Graph, store: Store, progress: StudyProgr
     address = tracking_address(store)
 
     def opened(experiment: str) -> None:
-        for link in run_links(experiment_document(address, study.name, experiment)).values():
+        if link := live_link(address, experiment):
             progress.noted(f"MLflow: {link}")
 
     probes: dict[str, list[tuple[Cell, int]]] = defaultdict(list)

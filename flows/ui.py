@@ -21,7 +21,7 @@ from papa.errors import PapaError
 from tasks.locks import running
 from tasks.mlflow_client import connect, database_of, tracking_address, tracking_errors, without_password
 from tasks.store import Store
-from tasks.track import experiment_document, run_links
+from tasks.track import run_links
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
 _PATIENCE_SECONDS = 30.0
@@ -137,8 +137,9 @@ def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
         known = client.search_experiments()
     links: dict[str, str] = {}
     for one in known:
+        document = {"address": mlflow, "experiment": one.name, "experiment_id": one.experiment_id, "parents": {}}
         if one.tags.get("mlflow.note.content"):
-            links |= run_links(experiment_document(mlflow, one.name, one.experiment_id))
+            links |= run_links(document)
     return links
 
 

@@ -122,22 +122,6 @@ def page_link(document: Mapping[str, Any]) -> str:
     return f"{pages[0].removesuffix(f'?{PAGE}')}/artifactPath/{RESULTS}/report.html?{PAGE}" if pages else ""
 
 
-def experiment_document(address: str, study: str, experiment: str) -> dict[str, Any]:
-    """Of a study whose runs are not there yet, what ``run_links`` takes.
-
-    Args:
-        address: MLflow's tracking URI, or its server.
-        study: the study's name.
-        experiment: its experiment's id.
-    """
-    return {
-        "address": without_password(address),
-        "experiment": study,
-        "experiment_id": experiment,
-        "parents": dict[str, str](),
-    }
-
-
 def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     """Where a browser shows a study's runs.
 
@@ -148,13 +132,27 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
         The charts of the experiment under the study's name, then the page of each parent run under the run's
         name; empty for a SQLite file, which has no pages until ``mlflow ui`` serves it.
     """
-    parts = urlsplit(document["address"])
-    if parts.scheme not in ("http", "https"):
+    if database_of(document["address"]) is not None:
         return {}
-    server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
-    experiment = f"{server}/#/experiments/{document['experiment_id']}"
+    experiment = _experiment_page(document["address"], document["experiment_id"])
     runs = {name: f"{experiment}/runs/{run}?{PAGE}" for name, run in document["parents"].items()}
     return {document["experiment"]: f"{experiment}/runs?{CHARTS}", **runs}
+
+
+def live_link(address: str, experiment: str) -> str:
+    """Where a browser shows the runs of a study that is not finished; "" for a SQLite file.
+
+    Args:
+        address: MLflow's tracking URI.
+        experiment: the id of the study's experiment.
+    """
+    return "" if database_of(address) is not None else f"{_experiment_page(address, experiment)}/runs?{PAGE}"
+
+
+def _experiment_page(address: str, experiment: str) -> str:
+    parts = urlsplit(address)
+    server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    return f"{server}/#/experiments/{experiment}"
 
 
 def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
