@@ -118,7 +118,7 @@ def _run_steps(ready: ReadyStudy) -> None:
         document = logged_runs(done[nodes[-1]].folder)
         _publish_report(ready.spec.name, store.study(ready.spec.name), document)
         charts, page = run_links(document).get(ready.spec.name), page_link(document)
-        ready.links |= {"charts": charts, "report": page} if charts else {}
+        ready.links.update({"charts": charts, "report": page} if charts else {})
 
 
 def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:

@@ -78,7 +78,7 @@ class LiveRuns:
         self._running: dict[str, str] = {}
         self._pending: dict[str, list[Metric]] = defaultdict(list)
         self._points: set[tuple[str, str, int]] = set()
-        self._share = self._shown = 0.0
+        self._share, self._shown = 0.0, -1.0
         self._logging = self._logged = False
 
     def __enter__(self) -> LiveRuns:
@@ -241,7 +241,7 @@ class LiveRuns:
 
     def _write(self) -> None:
         """Write the metrics that have come together."""
-        if self._share - self._shown >= _LEAST_PROGRESS or not self._shown:
+        if self._share - self._shown >= _LEAST_PROGRESS:
             self._shown = self._share
             for run in self._open.values():
                 self._pending[run.info.run_id].append(progress_metric(run, self._share))

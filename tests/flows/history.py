@@ -81,7 +81,7 @@ def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def mlflow_states(store: Path) -> dict[str, set[str]]:
     """The states of the runs that a study has in the store's MLflow, by their role."""
-    with closing(sqlite3.connect(f"file:{store / 'mlflow.db'}?mode=ro", uri=True)) as database:
+    with closing(sqlite3.connect(f"file:{store / 'mlflow.db'}?mode=rw", uri=True)) as database:
         rows = database.execute(
             "select value, status from tags join runs on runs.run_uuid = tags.run_uuid "
             "where key = 'papa.role' and lifecycle_stage = 'active'"

@@ -221,7 +221,8 @@ def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) 
         (loss,) = client.get_metric_history(parent, name)
         assert loss.step == 1
         assert 0 < loss.value < 10
-    shares = [one.value for one in client.get_metric_history(parent, "progress")]
+    history = client.get_metric_history(parent, "progress")
+    shares = [one.value for one in sorted(history, key=lambda one: one.timestamp)]
     assert shares[-1] == 1
     assert len(shares) > 2
     assert shares == sorted(shares)
