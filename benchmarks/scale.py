@@ -82,7 +82,7 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
         assert pool.on_gpu is False
         server.wait()
         from flows.progress import StudyProgress
-        from flows.startup import ReadyStudy
+        from flows.startup import ReadyStudy, live_runs
         from flows.study import study_flow
 
         first = 0
@@ -91,10 +91,13 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
             first += count
             graph = check_study(spec, store).graph
             progress = StudyProgress(lambda line: print(line, file=log))
-            ready = ReadyStudy(spec, graph, store, pool, progress)
+            live = live_runs(spec, graph, store, progress)
+            live.begin()
+            ready = ReadyStudy(spec, graph, store, pool, progress, live)
             processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.served.process.pid)}
             before, started = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
-            study_flow(ready)(study="none.yaml")
+            with live:
+                study_flow(ready)(study="none.yaml")
             cells, clock = len(graph.cells), time.monotonic() - started
             yield {
                 "cells": cells,

@@ -24,7 +24,7 @@ from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.storage.artifacts import published
 from papa.workers import WorkerPool, ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
-from papa.workers.worker import PROGRESS_BOARD, BoardReader, ProgressBoard
+from papa.workers.worker import PROGRESS_BOARD, BoardReader, Epochs, ProgressBoard
 from tasks.average import SUMS, Average
 from tasks.baseline import BASELINE, Baseline
 from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
@@ -48,7 +48,9 @@ class StandIn:
     def ready(self) -> None:
         """Nothing, as soon as the worker can take a call."""
 
-    def run(self, function: Any, encoder: Any, arguments: dict[str, Any], call: int, helpers: Any) -> None:
+    def run(
+        self, function: Any, encoder: Any, arguments: dict[str, Any], call: int, helpers: Any, epochs: bool
+    ) -> tuple[None, Epochs]:
         """As ``Worker.run``."""
         store = arguments["store"]
         if "step" in arguments:
@@ -59,6 +61,7 @@ class StandIn:
         else:
             time.sleep(self._seconds["shard"])
             write_shard(function.__self__, store, arguments["index"])
+        return None, []
 
 
 class StandInPool(WorkerPool):

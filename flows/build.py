@@ -18,7 +18,8 @@ from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.mlflow_runs import ParentRun
+from tasks.mlflow_parents import ParentRun, ScoredParent
+from tasks.mlflow_texts import texts_of
 from tasks.probe import Probe
 from tasks.rank import Rank, read_orders
 from tasks.results import ScoredCell
@@ -45,17 +46,14 @@ class _EncoderOnTask:
     """One encoder on one task: its cells, and the nodes they build on.
 
     Attributes:
-        label: the encoder's, in tables.
-        encoder, task: which.
+        parent: which, as MLflow shows it from the start.
         cells: what scores each.
         constants: by the label of the constant matrices; those that a cell uses.
         ranking: None where no cell needs λ.
         baseline: what the scores are worth.
     """
 
-    label: str
-    encoder: EncoderReference
-    task: TaskSpec
+    parent: ParentRun
     cells: Mapping[Cell, tuple[Node, ...]]
     constants: Mapping[str, Node]
     ranking: Node | None
@@ -64,21 +62,20 @@ class _EncoderOnTask:
     @property
     def place(self) -> tuple[str, str]:
         """The encoder's label and the task's name."""
-        return self.label, self.task.name
+        return self.parent.place
 
     def scored(self, known: Mapping[Node, ArtifactReference]) -> tuple[ScoredCell, ...]:
         """Its cells, once their scores are known."""
         return tuple(
-            ScoredCell(cell, self.task.metric, tuple(known[node] for node in nodes))
+            ScoredCell(cell, self.parent.task.metric, tuple(known[node] for node in nodes))
             for cell, nodes in self.cells.items()
         )
 
-    def parent_run(self, known: Mapping[Node, ArtifactReference]) -> ParentRun:
-        """What MLflow keeps of it."""
+    def scored_parent(self, known: Mapping[Node, ArtifactReference]) -> ScoredParent:
         constants = {label: known[node] for label, node in self.constants.items()}
         # One ranking serves every kind of constants.
         rankings = dict.fromkeys(constants, known[self.ranking]) if self.ranking else {}
-        return ParentRun(self.label, self.encoder, self.task, self.scored(known), constants, rankings)
+        return self.parent.scored(self.scored(known), constants, rankings)
 
 
 class _Builder:
@@ -93,7 +90,8 @@ class _Builder:
         rows = len(cells) * len(self.study.seeds)
         aggregate = self._aggregate(parts, scored, rows)
         self._track(parts, scored, aggregate, rows, tracking_address)
-        return Graph(tuple(self.nodes.values()), cells)
+        parents = {part.parent: tuple(filter(None, (part.ranking, part.baseline))) for part in parts}
+        return Graph(tuple(self.nodes.values()), cells, parents)
 
     def _node(
         self,
@@ -127,7 +125,9 @@ class _Builder:
                     ranking = need
                 elif need.stage != "tokenise":
                     constants[spec.label] = need
-        return _EncoderOnTask(label, encoder, task, cells, constants, ranking, self._baseline(encoder, task))
+        texts = texts_of(self.study, task, self.inputs.fingerprint, ranked=ranking is not None)
+        parent = ParentRun(label, encoder, task, texts)
+        return _EncoderOnTask(parent, cells, constants, ranking, self._baseline(encoder, task))
 
     def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         layout, fingerprint = self.study.layout, self.inputs.fingerprint(task)
@@ -253,7 +253,7 @@ class _Builder:
                 {place: known[node] for place, node in baselines.items()},
                 {task: known[node] for task, node in corpora.items()},
                 tuple(
-                    Averaged(part.label, part.encoder, part.task, known[averages[part.place]])
+                    Averaged(*part.parent.encoder_on_task, known[averages[part.place]])
                     for part in parts
                     if part.place in averages
                 ),
@@ -270,8 +270,8 @@ class _Builder:
 
         def make(name: str, flops: float, *references: ArtifactReference) -> Track:
             known = dict(zip(needs, references, strict=True))
-            parents = tuple(part.parent_run(known) for part in parts)
-            return Track(name, flops, self.study, known[aggregate], parents, tracking_address)
+            scored_parents = tuple(part.scored_parent(known) for part in parts)
+            return Track(name, flops, self.study, known[aggregate], scored_parents, tracking_address)
 
         return self._node((), "track", self.study.name, make, needs, costs.tracking_flops(rows))
 

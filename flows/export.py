@@ -39,7 +39,9 @@ class ExportRequest:
     fraction: float | None
 
 
-def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: Path, console: Console) -> None:
+def export_cell(
+    study: StudySpec, store: Store, request: ExportRequest, folder: Path, console: Console, *, onnx: bool = False
+) -> None:
     """Write the cell asked for of a finished study to ``folder`` and print the report.
 
     Raises:
@@ -72,7 +74,7 @@ def export_cell(study: StudySpec, store: Store, request: ExportRequest, folder: 
         )
     _silence_transformers()
     with console.status("writing …") as status:
-        document = _export(study, cell, step, original, store, folder, status)
+        document = _export(study, cell, step, original, store, folder, status, onnx)
     _print(document, folder, console)
 
 
@@ -136,7 +138,14 @@ def _original(graph: Graph, finished: Mapping[Node, Probe], cell: Cell) -> Probe
 
 
 def _export(
-    study: StudySpec, cell: Cell, step: Probe, original: Probe | None, store: Store, folder: Path, status: Any
+    study: StudySpec,
+    cell: Cell,
+    step: Probe,
+    original: Probe | None,
+    store: Store,
+    folder: Path,
+    status: Any,
+    onnx: bool,
 ) -> Any:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora import load_corpus
@@ -165,6 +174,7 @@ def _export(
             scores.unseen_share,
         ),
         device=_device(study.execution.device),
+        onnx=onnx,
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
     )
 

@@ -7,12 +7,13 @@ and the flow walk the same graph: the one asks the store, the other runs what is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from flows.costs import seconds_of
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from tasks.mlflow_parents import ParentRun
 from tasks.step import Step
 from tasks.store import Store
 
@@ -50,10 +51,12 @@ class Graph:
         nodes: the last two are the aggregation and the tracking.
         cells: what scores each cell, encoder by encoder, task by task: one node for all seeds, or one per seed where
             each has its own constant heads. Cells that share a result share its nodes.
+        parents: each encoder on each task, as MLflow shows it, and its nodes that train for all of its cells.
     """
 
     nodes: tuple[Node, ...]
     cells: Mapping[Cell, tuple[Node, ...]]
+    parents: Mapping[ParentRun, tuple[Node, ...]] = field(default_factory=dict)
 
 
 State = Literal["cached", "to run"]

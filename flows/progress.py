@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -33,11 +34,27 @@ _ALMOST = 0.99
 _BAR_WIDTH = 12
 
 
+class Follower(Protocol):
+    """Who else wants to know of a study's progress."""
+
+    def enters(self, step: str) -> None:
+        """A step is about to run."""
+
+    def started(self, step: str) -> None:
+        """A worker has started a step."""
+
+    def share(self, share: float) -> None:
+        """So much of the study is done, 0 to 1."""
+
+
 class StudyProgress:
     """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
 
     Args:
         output: a console, or a function that takes a line, such as a logger's ``info``.
+
+    Attributes:
+        follower: who else is told.
     """
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:
@@ -50,6 +67,7 @@ class StudyProgress:
         self._kept: set[str] = set()
         self._done: dict[str, float] = {}
         self._last_line = 0.0
+        self.follower: Follower | None = None
 
     def __enter__(self) -> StudyProgress:
         if self._bars:
@@ -87,6 +105,8 @@ class StudyProgress:
         """While the block runs, the step ``name`` is in progress; it is shown once a worker has started it."""
         started = 0.0
         bar: TaskID | None = None
+        if self.follower:
+            self.follower.enters(name)
 
         def report(done: int, total: int) -> None:
             nonlocal started, bar
@@ -95,6 +115,8 @@ class StudyProgress:
                     started = time.monotonic()
                     bar = self._bars.add_task(name, total=1.0, left="") if self._bars else None
                     self._line(f"{name}: started")
+                    if self.follower:
+                        self.follower.started(name)
                 share = min(1.0, done / total) if total else 0.0
                 self._remaining.partial(name, share)
                 left = (time.monotonic() - started) * (1 - share) / share if share > 0.02 else None
@@ -148,7 +170,14 @@ class StudyProgress:
             self._remaining.finish(name, cached=True)
             self._say("[red]✗[/]", f"{name}: failed: {reason}")
 
+    def noted(self, sentence: str) -> None:
+        """Something worth knowing that is about no step."""
+        with self._lock:
+            self._say("[blue]·[/]", sentence)
+
     def _show_study(self) -> None:
+        if self.follower:
+            self.follower.share(self._remaining.share())
         if self._bars and self._study is not None:
             left = _left(self._remaining.seconds())
             self._bars.update(self._study, completed=self._remaining.share(), left=left)

@@ -82,7 +82,7 @@ def run_study(
 
                 from flows.study import study_flow
 
-                interruption.endings.append(mark_interrupted_run)
+                interruption.endings += [mark_interrupted_run, ready.live.interrupted]
             finally:
                 # A server that ends while it makes its tables leaves a database that none can use.
                 if server:
@@ -95,7 +95,7 @@ def run_study(
             "ray_address": ray_address,
         }
         _record_and_run(study_flow(ready), parameters, ready)
-    _show_results(store, checked.inputs.study.name, Console())
+    _show_results(store, checked.inputs.study.name, ready.links, Console())
     # As the process ends, there is nothing to look through for garbage.
     gc.freeze()
 
@@ -134,7 +134,7 @@ def _why(error: Exception) -> str:
     )
 
 
-def _show_results(store: Store, study: str, console: Console) -> None:
+def _show_results(store: Store, study: str, links: Mapping[str, str], console: Console) -> None:
     from papa.reporting.summary import read_summary
     from papa.reporting.tables import summary_table
 
@@ -142,6 +142,6 @@ def _show_results(store: Store, study: str, console: Console) -> None:
     console.print(summary_table(read_summary(folder / "summary.csv")))
     console.print(f"report   {folder}/report.html (and report.md)", soft_wrap=True, highlight=False)
     console.print(f"figures  {folder}/scores.png, scores.svg", soft_wrap=True, highlight=False)
-    own = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
-    how = own if tracking.startswith("sqlite:") else tracking
-    console.print(f"MLflow   experiment '{study}': {how}", soft_wrap=True, highlight=False)
+    own = f"experiment '{study}': papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
+    for what, link in (links or {"": own}).items():
+        console.print(f"MLflow   {what:<8}{link}" if what else f"MLflow   {link}", soft_wrap=True, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -9,11 +10,15 @@ from dataclasses import dataclass, field
 
 from flows.check import Checked, cluster_address
 from flows.graph import Graph
+from papa.processes import Process
 from flows.progress import StudyProgress
 from papa.spec import StudySpec
+from papa.spec.cells import Cell
 from papa.workers import WorkerPool
 from tasks.mlflow_client import check_tracking, tracking_address
+from tasks.mlflow_live import LiveRuns
 from tasks.store import Store
+from tasks.track import live_link
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class ReadyStudy:
         progress: where its progress is shown.
         outcome: the folder of its results or why there are none, once its steps have ended: Prefect hands it on as
             well, unless its server is lost.
+        live: what shows it in MLflow while it runs; where there is nothing to run, nothing does.
+        links: pages of the finished study in MLflow, by what they show; none before it is finished.
     """
 
     spec: StudySpec
@@ -35,7 +42,9 @@ class ReadyStudy:
     store: Store
     pool: WorkerPool
     progress: StudyProgress
+    live: LiveRuns
     outcome: Future[str] = field(default_factory=Future)
+    links: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -55,8 +64,45 @@ def ready_study(
     """
     spec = checked.inputs.study
     address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
-    with WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote) as pool:
+    pool = WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote)
+    with pool, live_runs(spec, checked.graph, store, progress) as live:
         if checked.to_run:
-            check_tracking(tracking_address(store), spec.name)
+            check_tracking(live.address, spec.name)
             pool.begin()
-        yield ReadyStudy(spec, checked.graph, store, pool, progress)
+            live.begin()
+        yield ReadyStudy(spec, checked.graph, store, pool, progress, live)
+
+
+def live_runs(study: StudySpec, graph: Graph, store: Store, progress: StudyProgress) -> LiveRuns:
+    """What shows a study in MLflow while it runs, told by its progress.
+
+    Args:
+        study: the resolved specification.
+        graph: its steps.
+        store: its store.
+        progress: where the link to its runs is shown.
+    """
+    address = tracking_address(store)
+
+    def opened(experiment: str) -> None:
+        if link := live_link(address, experiment):
+            progress.noted(f"MLflow: {link}")
+
+    probes: dict[str, list[tuple[Cell, int]]] = defaultdict(list)
+    for cell, nodes in graph.cells.items():
+        share = len(study.seeds) // len(nodes)
+        for index, node in enumerate(nodes):
+            probes[node.name] += [(cell, seed) for seed in study.seeds[index * share : (index + 1) * share]]
+    live = progress.follower = LiveRuns(
+        address,
+        store,
+        study,
+        {parent: [node.name for node in nodes] for parent, nodes in graph.parents.items()},
+        probes,
+        graph.nodes[-1].name,
+        driver=str(Process.this()),
+        gone=lambda text: (process := Process.parse(text)) is not None and process.gone,
+        opened=opened,
+        failed=progress.noted,
+    )
+    return live

@@ -31,8 +31,8 @@ class Steps:
     """
 
     def __init__(self, ready: ReadyStudy, alive: Callable[[], None]) -> None:
-        self.session = Session(ready.store, ready.pool, ready.spec.execution, ready.progress)
-        self.progress, self.alive = ready.progress, alive
+        self.session = Session(ready.store, ready.pool, ready.spec.execution, ready.progress, ready.live.epoch)
+        self.progress, self.live, self.alive = ready.progress, ready.live, alive
         self.missing = {node: len(set(node.needs)) for node in ready.graph.nodes}
         self.dependents: dict[Node, list[Node]] = defaultdict(list)
         for node in ready.graph.nodes:
@@ -105,6 +105,7 @@ class Steps:
             # With its result at hand: Prefect would read it from the disk again for every step that builds on it.
             self.states[node] = state.model_copy(update={"data": result})
             self.progress.finished(node.name, cached=state.name == "Cached")
+            self.live.finished(node.name, done)
             if node.stage == "tokenise":
                 for sentence in read_metadata(done.path)["notes"].get("warnings", ()):
                     self.progress.warned(node.name, sentence)
@@ -148,6 +149,7 @@ class Steps:
     def _fail(self, node: Node, reason: str) -> None:
         self.failures[node.name] = reason
         self.progress.failed(node.name, reason)
+        self.live.failed(node.name)
 
 
 def _failure_sentence(failures: Mapping[str, str]) -> str:

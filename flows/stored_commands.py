@@ -51,6 +51,7 @@ def export(
     task: TaskName = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")] = False,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
@@ -77,7 +78,7 @@ def export(
             check_free(to)
             spec, request = run_and_choose(spec, place, request, share, interruption, verbose=verbose)
         place.check()
-        export_cell(spec, place, request, to, Console())
+        export_cell(spec, place, request, to, Console(), onnx=onnx)
 
 
 def _max_drop(fraction: float | None, max_drop: str | None) -> float | None:

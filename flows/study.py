@@ -6,12 +6,12 @@ The command line hands it a study that can start; a Prefect worker has its param
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import httpx
@@ -31,10 +31,9 @@ from flows.steps import Steps
 from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import verify
 from tasks.locks import announced
 from tasks.store import Store
-from tasks.track import RUNS, page_link, run_links
+from tasks.track import logged_runs, page_link, run_links
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
@@ -122,10 +121,13 @@ def _run_steps(ready: ReadyStudy) -> None:
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
         progress.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in nodes})
         done = Steps(ready, alive).run()
-        _publish_report(ready.spec.name, store.study(ready.spec.name), done[nodes[-1]].folder)
+        document = logged_runs(done[nodes[-1]].folder)
+        _publish_report(ready.spec.name, store.study(ready.spec.name), document)
+        charts, page = run_links(document).get(ready.spec.name), page_link(document)
+        ready.links.update({"charts": charts, "report": page} if charts else {})
 
 
-def _publish_report(study: str, folder: Path, tracked: Path) -> None:
+def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:
     """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to the tracked runs.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
@@ -133,11 +135,9 @@ def _publish_report(study: str, folder: Path, tracked: Path) -> None:
     Args:
         study: the study's name.
         folder: its results.
-        tracked: the artifact that names its tracked runs.
+        document: its runs in MLflow, as ``runs.json`` holds them.
     """
     report = _FIGURE.sub(lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text())
-    verify(tracked, RUNS)
-    document = json.loads((tracked / RUNS).read_text())
     title, _, rest = report.partition("\n")
     page = page_link(document)
     where = (

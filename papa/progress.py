@@ -1,10 +1,17 @@
-"""How work reports how far it is."""
+"""How work reports how far it is, and how well a probe learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Progress = Callable[[int, int], None]
 """Called with (done, total), in units of the caller's choosing."""
 
+OnEpoch = Callable[[int, Mapping[int, float]], None]
+"""Called after each epoch of a training with its number, from 1, and the mean training loss of each seed in it."""
+
 
 def silent(done: int, total: int) -> None:
     """Report to nobody."""
+
+
+def unheard(epoch: int, losses: Mapping[int, float]) -> None:
+    """Tell nobody of losses."""

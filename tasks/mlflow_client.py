@@ -71,7 +71,7 @@ def check_tracking(address: str, study: str) -> None:
         TransientError: the server cannot be reached.
         TrackingError: it refuses, or the address is wrong.
     """
-    with _impatient():
+    with impatient():
         client = connect(address)
         with tracking_errors(address):
             experiment = client.get_experiment_by_name(study)
@@ -81,7 +81,7 @@ def check_tracking(address: str, study: str) -> None:
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
+def impatient() -> Iterator[None]:
     """MLflow's requests fail after seconds; it repeats them for minutes otherwise."""
     before = {name: os.environ.get(name) for name in _PATIENCE}
     os.environ.update(_PATIENCE)

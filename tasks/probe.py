@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,7 +47,8 @@ class ScoringStep(WorkerStep):
         }
 
     def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder)
+        on_epoch = partial(session.on_epoch, self.name)
+        self.run_on_worker(session, progress, encoder=self.encoder, on_epoch=on_epoch)
 
     def scores(self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context) -> list[SeedScore]:
         """The scores of probes on the frozen ``encoder``, one for each seed."""
@@ -62,6 +64,7 @@ class ScoringStep(WorkerStep):
                 execution=context.execution,
                 scratch=scratch,
                 progress=context.progress,
+                on_epoch=context.on_epoch,
             )
 
 
@@ -132,6 +135,7 @@ class Probe(ScoringStep):
                 execution=context.execution,
                 scratch=scratch,
                 progress=context.progress,
+                on_epoch=context.on_epoch,
             )
         found = ProbeScores(
             scores=ScoredSeed.of(cell.scores),

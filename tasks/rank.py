@@ -81,7 +81,8 @@ class Rank(WorkerStep):
 
     def run(self, session: Session, progress: Progress) -> None:
         helpers = self.helpers(session.pool.on_gpu)
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers)
+        on_epoch = partial(session.on_epoch, self.name)
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch)
 
     def helpers(self, on_gpu: bool) -> int:
         """How many workers beside its own have a part of a minibatch to do; others finish more with other steps."""
@@ -109,6 +110,7 @@ class Rank(WorkerStep):
                 sets=self.sets,
                 of_parts=partial(_gradients_by, replicas),
                 progress=context.progress,
+                on_epoch=context.on_epoch,
             )
         seed = self.ranking.seed
         names = filter(needs_lambda, HEAD_ORDERS)

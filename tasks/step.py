@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.progress import Progress
+from papa.progress import OnEpoch, Progress, unheard
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published
 from papa.storage.cache import scratch_folder
@@ -124,10 +124,11 @@ def compute_step(
     progress: Progress,
     encoder: Any = None,
     group: WorkerGroup | None = None,
+    on_epoch: OnEpoch = unheard,
 ) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
     device = "cpu" if encoder is None else encoder.device.type
-    step.compute(encoder, Context(step, store, execution, progress, group, device))
+    step.compute(encoder, Context(step, store, execution, progress, group, device, on_epoch))
 
 
 def worker_clock(device: str) -> float:
@@ -148,6 +149,7 @@ class Context:
         progress: called with (done, total).
         group: the workers that may help; None where none were asked for.
         device: what the encoder runs on.
+        on_epoch: called with the losses of each epoch.
     """
 
     step: Step
@@ -156,6 +158,7 @@ class Context:
     progress: Progress
     group: WorkerGroup | None = None
     device: str = "cpu"
+    on_epoch: OnEpoch = unheard
     _started: float = field(default_factory=time.monotonic)
     _worked: float = field(init=False)
 
@@ -225,11 +228,23 @@ class Reporter(Protocol):
         """What the step ``name`` had made is damaged; it is made again."""
 
 
+EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
+"""Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
+
+
 class Session:
     """What the steps of a run share; no step reads another's data through it."""
 
-    def __init__(self, store: Store, pool: WorkerPool, execution: ExecutionSpec, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pool: WorkerPool,
+        execution: ExecutionSpec,
+        reporter: Reporter,
+        on_epoch: EpochOfStep = lambda *_: None,
+    ) -> None:
         self.store = store
         self.pool = pool
         self.execution = execution
         self.reporter = reporter
+        self.on_epoch = on_epoch

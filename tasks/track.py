@@ -7,27 +7,31 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from papa.progress import Progress
 from papa.spec import StudySpec
-from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.artifacts import ArtifactReference, published, verify
 from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
-from tasks.mlflow_runs import PARENT, RESULTS, ParentRun, RunLogger
+from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_results import LOGGED, RESULTS, RunLogger
+from tasks.mlflow_runs import PARENT, ROLE
 from tasks.results import ScoredCell, cells_in_key, digests_in_key
 from tasks.step import Session, Step
 from tasks.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment
+    from mlflow.entities import Experiment, Run
 
 RUNS = "runs.json"
 PAGE = "workflowType=machine_learning"
 """Without it MLflow takes experiments for language model applications and shows other pages."""
-CHARTS = f"{PAGE}&compareRunsMode=CHART&searchFilter={quote(f'tags.`{PARENT}` IS NULL')}"
-"""Parent runs alone: MLflow loads a hundred runs at a time, and one encoder's cells may be more."""
+_CURVES = f"tags.`{ROLE}` = 'curve'"
+CHARTS = f"{PAGE}&compareRunsMode=CHART&searchFilter={quote(_CURVES)}"
+"""Curves alone: MLflow loads a hundred runs at a time, and one encoder's cells may be more."""
 _DEFAULT = "Default"
 """The experiment that every MLflow has."""
 
@@ -44,11 +48,11 @@ class Track(Step):
     """
 
     stage: ClassVar[str] = "track"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     study: StudySpec
     results: ArtifactReference
-    parents: tuple[ParentRun, ...]
+    parents: tuple[ScoredParent, ...]
     address: str
 
     def spec(self) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class Track(Step):
             "groups": [
                 {
                     "parameters": parent.parameters(self.study),
+                    "texts": [text.document() for text in parent.texts],
                     "points": [end - count, end],
                     "constants": list(parent.constants),
                     "rankings": list(parent.rankings),
@@ -93,6 +98,17 @@ class Track(Step):
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
 
 
+def logged_runs(folder: Path) -> dict[str, Any]:
+    """The runs of a finished study, as ``runs.json`` of its artifact holds them.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    verify(folder, RUNS)
+    document: dict[str, Any] = json.loads((folder / RUNS).read_text())
+    return document
+
+
 def page_link(document: Mapping[str, Any]) -> str:
     """Where a browser shows a study's ``report.html``: among the files of its first parent run.
 
@@ -116,13 +132,27 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
         The charts of the experiment under the study's name, then the page of each parent run under the run's
         name; empty for a SQLite file, which has no pages until ``mlflow ui`` serves it.
     """
-    parts = urlsplit(document["address"])
-    if parts.scheme not in ("http", "https"):
+    if database_of(document["address"]) is not None:
         return {}
-    server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
-    experiment = f"{server}/#/experiments/{document['experiment_id']}"
+    experiment = _experiment_page(document["address"], document["experiment_id"])
     runs = {name: f"{experiment}/runs/{run}?{PAGE}" for name, run in document["parents"].items()}
     return {document["experiment"]: f"{experiment}/runs?{CHARTS}", **runs}
+
+
+def live_link(address: str, experiment: str) -> str:
+    """Where a browser shows the runs of a study that is not finished; "" for a SQLite file.
+
+    Args:
+        address: MLflow's tracking URI.
+        experiment: the id of the study's experiment.
+    """
+    return "" if database_of(address) is not None else f"{_experiment_page(address, experiment)}/runs?{PAGE}"
+
+
+def _experiment_page(address: str, experiment: str) -> str:
+    parts = urlsplit(address)
+    server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    return f"{server}/#/experiments/{experiment}"
 
 
 def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
@@ -162,14 +192,21 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
     """The table that the last logging attached to each of its parent runs."""
     import pandas
 
-    newest = client.search_runs(
-        [experiment.experiment_id],
-        f"tags.`{PARENT}` IS NULL AND attributes.status = 'FINISHED'",
-        order_by=["attributes.end_time DESC"],
-        max_results=1,
-    )
+    # A parent that runs again keeps the results that it got before.
+    parents = client.search_runs([experiment.experiment_id], f"tags.`{PARENT}` IS NULL", max_results=1000)
+    newest = max(parents, key=_logged_at, default=None)
     file = f"{RESULTS}/results.parquet"
-    if not newest or file not in {one.path for one in client.list_artifacts(newest[0].info.run_id, RESULTS)}:
+    if (
+        newest is None
+        or not _logged_at(newest)
+        or file not in {one.path for one in client.list_artifacts(newest.info.run_id, RESULTS)}
+    ):
         raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
     with tempfile.TemporaryDirectory() as folder:
-        return pandas.read_parquet(client.download_artifacts(newest[0].info.run_id, file, folder))
+        return pandas.read_parquet(client.download_artifacts(newest.info.run_id, file, folder))
+
+
+def _logged_at(run: Run) -> int:
+    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not say."""
+    ended = run.info.end_time if run.info.status == "FINISHED" else 0
+    return int(run.data.tags.get(LOGGED, ended))

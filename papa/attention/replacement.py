@@ -160,6 +160,16 @@ def constant_product(
         rows = matrices / torch.where(sums == 0, 1.0, sums)
         mixed = torch.bmm(rows, value.permute(1, 2, 0, 3).reshape(heads, m, batch * width))
         return mixed.view(heads, m, batch, width).permute(2, 0, 1, 3)
+    return masked_product(matrices, value, attention_mask)
+
+
+def masked_product(
+    matrices: Float[Tensor, "heads m m"],
+    value: Float[Tensor, "batch heads m width"],
+    attention_mask: Bool[Tensor, "batch m"],
+) -> Float[Tensor, "batch heads m width"]:
+    """``constant_product`` in fixed steps, whatever the mask."""
+    batch, heads, m, width = value.shape
     real = attention_mask.to(value.dtype)
     masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3).reshape(heads, m, batch * width)
     mixed = torch.bmm(matrices, masked).view(heads, m, batch, width)

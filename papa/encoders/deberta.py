@@ -120,6 +120,9 @@ class SlotPositions:
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
         """The rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
         batch = self._dispatch.current_batch
+        if torch.compiler.is_exporting():
+            # How many occur depends on the inputs, which no graph can: there all do.
+            return torch.arange(len(self._all_embeddings())), self._row(self._dispatch.slot_distances())
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode cannot serve.
             with torch.inference_mode(False):

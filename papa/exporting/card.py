@@ -12,6 +12,21 @@ from papa.reporting.tables import markdown_text
 from papa.reporting.wording import METRICS, NOTHING, order_label, percent_label, score_label
 from papa.scores.intervals import Interval, interval, relative_drop
 
+_ONNX = """In onnxruntime, with the same hidden states:
+
+```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+session = onnxruntime.InferenceSession("this-folder/model.onnx")
+tokenizer = AutoTokenizer.from_pretrained("this-folder")
+inputs = tokenizer({call}, {cut}, return_tensors="np")
+names = [one.name for one in session.get_inputs()]
+(states,) = session.run(None, {{name: inputs[name] for name in names}})
+```
+
+"""
+
 
 def model_card(document: ExportDocument) -> str:
     """``README.md``: what the folder is, what it cost and gained, how to use it, what it cannot do."""
@@ -28,6 +43,7 @@ def model_card(document: ExportDocument) -> str:
     )
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
+    onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""
     if layout["texts"] == 1:
         limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
     else:
@@ -57,7 +73,7 @@ inputs = model.tokenizer({call}, {cut}, return_tensors="pt")
 states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 ```
 
-## Limits
+{onnx}## Limits
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - The weights are frozen. The score above is that of a probe trained on these hidden states, on the task named
@@ -113,6 +129,14 @@ def report_rows(
                 f"Speed, {shape}",
                 f"{timing['ratio']:.2f}× ({1000 * timing['original_seconds']:.1f} → "
                 f"{1000 * timing['exported_seconds']:.1f} ms a batch; {timing['real_tokens']:.0f} real tokens)",
+            )
+        )
+    for timing in [] if speed is None else speed.get("onnx", []):
+        rows.append(
+            (
+                f"Speed in onnxruntime, batch {timing['batch']} × {timing['longest']} tokens",
+                f"{timing['ratio']:.2f}× ({1000 * timing['original_seconds']:.1f} → "
+                f"{1000 * timing['exported_seconds']:.1f} ms a batch, least of several)",
             )
         )
     if speed is not None:

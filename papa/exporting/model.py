@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from jaxtyping import Int
@@ -16,6 +16,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
+from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
 from papa.ranking import Head
@@ -115,6 +116,17 @@ class ExportedEncoder(nn.Module):
             last_hidden_state=padded[-1],
             hidden_states=tuple(padded) if output_hidden_states else None,
         )
+
+    @contextmanager
+    def dense(self) -> Iterator[DenseEncoder]:
+        """Inside the block its computation is in fixed steps on padded tensors, and cannot be done in any other way."""
+        self._put_back()
+        try:
+            dense = DenseEncoder(self._encoder, self._constants, self.heads, self.layout)
+            with dense.replaced():
+                yield dense
+        finally:
+            self._put_back = self._replace()
 
     def train(self, mode: bool = True) -> ExportedEncoder:
         """Frozen: stays in eval mode."""

@@ -29,6 +29,7 @@ from papa.exporting.card import model_card
 from papa.exporting.document import CARD, CONFIGURATION, CONSTANTS, FOR_OTHERS, WEIGHTS, ExportDocument
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
+from papa.exporting.onnx import ONNX, check_onnx, check_onnx_same, measure_onnx, write_onnx
 from papa.exporting.placement import InputLayout
 from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.trimming import needed_weights, without_constant_heads
@@ -52,6 +53,7 @@ def export_encoder(
     study: Mapping[str, Any] | None = None,
     score: Mapping[str, Any] | None = None,
     device: str = "cpu",
+    onnx: bool = False,
     progress: Progress = silent,
 ) -> ExportDocument:
     """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a model card.
@@ -69,16 +71,22 @@ def export_encoder(
         study: the cell of the study, for the record.
         score: of that cell (``papa.exporting.card.score_kept``).
         device: where speed is measured.
+        onnx: also write ``model.onnx``, compared with the exported encoder and timed against the original on
+            ``examples``.
         progress: called with repeats done and in all while speed is measured.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices do not fit, or
             what was written does not behave as the encoder under ``replaced``.
+        EncoderError: the encoder has no ONNX form.
     """
     check_free(folder)
     heads = sorted((int(layer), int(head)) for layer, head in heads)
     _check_fits(reference, constants, heads, layout)
     original = _original(reference)
+    if onnx:
+        bytes_needed = sum(4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.matrices))
+        check_onnx(original.config, layout, bytes_needed)
     with _written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)
         document = ExportDocument(
@@ -108,9 +116,28 @@ def export_encoder(
             _check_same(exported, reference, constants, examples)
             original = original.float().to(device)
             document = replace(document, speed=measure_speed(original, exported, examples, progress))
+        if onnx:
+            document = replace(document, speed=_with_onnx(document, original, exported, scratch / ONNX, examples))
         (scratch / CARD).write_text(model_card(document))
         document.write(scratch)
     return document
+
+
+def _with_onnx(
+    document: ExportDocument,
+    original: nn.Module,
+    exported: ExportedEncoder,
+    path: Path,
+    examples: TokenisedSplit | None,
+) -> dict[str, Any] | None:
+    """Write the ONNX form; the speed with what it gains in onnxruntime."""
+    exported = exported.to("cpu")
+    write_onnx(exported, path)
+    if examples is None or document.speed is None:
+        return None
+    check_onnx_same(exported, path, examples)
+    timings = measure_onnx(original.cpu(), path, examples, exported.layout)
+    return {**document.speed, "onnx": timings}
 
 
 def check_free(folder: Path) -> None:

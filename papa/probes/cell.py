@@ -12,7 +12,7 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
 from papa.probes.training import SeedScore
-from papa.progress import Progress, silent
+from papa.progress import OnEpoch, Progress, silent, unheard
 from papa.ranking import Head
 from papa.scores.metrics import positive_name
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
@@ -50,6 +50,7 @@ def score_cell(
     execution: ExecutionSpec,
     scratch: Path,
     progress: Progress = silent,
+    on_epoch: OnEpoch = unheard,
 ) -> CellScores:
     """Train and score the task's probe for every seed while ``heads`` are constant.
 
@@ -61,7 +62,7 @@ def score_cell(
         task: its metric and probe.
         seeds: a probe each.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
-        features, execution, scratch, progress: see ``papa.probes.evaluate.evaluate_cell``.
+        features, execution, scratch, progress, on_epoch: see ``papa.probes.evaluate.evaluate_cell``.
     """
     heads, unseen_share = sorted(heads), None
 
@@ -75,13 +76,14 @@ def score_cell(
             execution=execution,
             scratch=scratch,
             progress=progress,
+            on_epoch=on_epoch,
         )
 
     if constants is None or not heads:
         scores = evaluated()
     elif trained:
         scores = evaluate_trained_cell(
-            encoder, constants, heads, corpus, task, seeds, execution=execution, progress=progress
+            encoder, constants, heads, corpus, task, seeds, execution=execution, progress=progress, on_epoch=on_epoch
         )
     else:
         with replaced(encoder, constants, heads) as entries:

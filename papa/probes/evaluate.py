@@ -29,7 +29,7 @@ from papa.probes.masked import MaskedProbe
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
-from papa.progress import Progress, silent
+from papa.progress import OnEpoch, Progress, silent, unheard
 from papa.ranking import Head
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
@@ -48,6 +48,7 @@ def evaluate_cell(
     execution: ExecutionSpec,
     scratch: Path,
     progress: Progress = silent,
+    on_epoch: OnEpoch = unheard,
 ) -> list[SeedScore]:
     """Train the task's probe on the encoder's features and score it, once for each seed.
 
@@ -65,6 +66,7 @@ def evaluate_cell(
         execution: batch_tokens and features_budget_gb.
         scratch: a folder for the features; made where it is missing.
         progress: called with rows done and in all, of the encoder and of probes.
+        on_epoch: called after each epoch of the probes with every seed's loss.
 
     Returns:
         One score per seed, in the order of ``seeds``.
@@ -121,6 +123,7 @@ def evaluate_cell(
             positive=positive,
             token_values=(encoder.layers + 1) * encoder.width,
             progress=lambda done, _: progress(extracted + done, total),
+            on_epoch=on_epoch,
         )
 
 
@@ -158,6 +161,7 @@ def evaluate_trained_cell(
     *,
     execution: ExecutionSpec,
     progress: Progress = silent,
+    on_epoch: OnEpoch = unheard,
 ) -> list[SeedScore]:
     """Train constant matrices and probe together, once for each seed, and score them.
 
@@ -173,6 +177,7 @@ def evaluate_trained_cell(
         seeds: a probe and a set of matrices each.
         execution: batch_tokens for scoring.
         progress: called with training rows done and in all, over all seeds.
+        on_epoch: called after each epoch of each seed with its loss.
 
     Returns:
         One score per seed, in the order of ``seeds``.
@@ -198,6 +203,7 @@ def evaluate_trained_cell(
                 token_values=(encoder.layers + 1) * encoder.width,
                 on_gpu=encoder.device.type != "cpu",
                 progress=partial(_shifted, progress, index * rows, len(seeds) * rows),
+                on_epoch=on_epoch,
             )
             result = _score(encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens))
         seconds = time.perf_counter() - started

@@ -29,7 +29,7 @@ from papa.probes.minibatches import Part, minibatches, part_tokens, parts_of, se
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import adamw, clip_gradients
-from papa.progress import Progress
+from papa.progress import OnEpoch, Progress, unheard
 from papa.spec import ProbeSpec
 
 
@@ -127,6 +127,7 @@ def train_jointly(
     token_values: int,
     on_gpu: bool,
     progress: Progress,
+    on_epoch: OnEpoch = unheard,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train on rows of the training split with the optimiser of ``papa.probes.training``.
@@ -145,6 +146,7 @@ def train_jointly(
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
         on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts there.
         progress: called with rows done and in all, over all epochs.
+        on_epoch: called with each epoch's loss, the mean over its minibatches.
         stop: asked after every epoch whether to leave out the others.
 
     Raises:
@@ -156,6 +158,7 @@ def train_jointly(
     optimizer = adamw(trained, spec, rate)
     tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
     for epoch in range(epochs):
+        losses = list[float]()
         for step, positions in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
             parts = parts_of(split, rows[positions], tokens, (seed, epoch, step))
             place = f"minibatch {step + 1} of epoch {epoch + 1}"
@@ -166,8 +169,10 @@ def train_jointly(
                     f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in {place}: lower the "
                     f"rate, now {rate:g}; where precision is float16, set bfloat16"
                 )
+            losses.append(loss)
             done += len(positions)
             progress(done, total)
+        on_epoch(epoch + 1, {seed: sum(losses) / len(losses)})
         if stop():
             progress(total, total)
             return

@@ -23,7 +23,7 @@ from papa.probes.features import count_tokens
 from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
-from papa.progress import Progress, silent
+from papa.progress import OnEpoch, Progress, silent, unheard
 from papa.scores.metrics import scored
 from papa.spec import Metric, ProbeSpec
 
@@ -60,6 +60,7 @@ def train_probes(
     positive: int = 1,
     token_values: int,
     progress: Progress = silent,
+    on_epoch: OnEpoch = unheard,
 ) -> list[SeedScore]:
     """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last epoch.
 
@@ -77,6 +78,7 @@ def train_probes(
         positive: the class that metric f1 is of.
         token_values: (L+1)·d, which bounds the rows of a window.
         progress: called with rows done and in all: epochs × training rows + validation rows.
+        on_epoch: called with each epoch's losses, means over its minibatches.
 
     Raises:
         SpecError: a loss or its gradient is no longer a number.
@@ -88,6 +90,7 @@ def train_probes(
     optimizer = adamw(probe.parameters(), spec, spec.learning_rate)
     done = 0
     for epoch in range(spec.epochs):
+        summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
             # One seed for all probes' dropout: they share the pass.
             features, row_numbers = train.window(members, dropout_seed=epoch * 2**20 + index)
@@ -108,9 +111,12 @@ def train_probes(
                     f"norm of its gradient, in minibatch {minibatch} of epoch {epoch + 1}: lower the rate, now "
                     f"{spec.learning_rate:g}"
                 )
+            summed += losses.sum(0).tolist()
+            steps += len(losses)
             done += len(members)
             progress(done, total)
             del features
+        on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
     window = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
     predictions, labels, lengths = _predict(probe, validation, window)
     scores = [scored(metric, predicted, labels, label_names, lengths, positive) for predicted in predictions]

@@ -17,7 +17,7 @@ from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, PartGradients, train_jointly
-from papa.progress import Progress, silent
+from papa.progress import OnEpoch, Progress, silent, unheard
 from papa.ranking.stability import settled
 from papa.spec import Order, RankingSpec, TaskSpec
 
@@ -56,6 +56,7 @@ def train_lambda(
     sets: Sequence[tuple[Order, int]] = (),
     of_parts: PartGradients | None = None,
     progress: Progress = silent,
+    on_epoch: OnEpoch = unheard,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
 
@@ -70,6 +71,7 @@ def train_lambda(
         of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes, each with
             ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
         progress: called with (rows done, rows) over all epochs.
+        on_epoch: called with each epoch's loss, under the ranking's seed.
 
     Raises:
         SpecError: the loss is no longer a number.
@@ -93,6 +95,7 @@ def train_lambda(
         token_values=(encoder.layers + 1) * encoder.width,
         on_gpu=encoder.device.type != "cpu",
         progress=progress,
+        on_epoch=on_epoch,
         stop=after_epoch,
     )
     return torch.stack(lambdas)

@@ -21,11 +21,19 @@ from typing import Any, Literal
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
-from papa.progress import Progress, silent
+from papa.progress import OnEpoch, Progress, silent
 from papa.workers import ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.machine import Machine
-from papa.workers.worker import PROGRESS_BOARD, PROGRESS_SECONDS, BoardReader, ProgressBoard, Worker, WorkerError
+from papa.workers.worker import (
+    PROGRESS_BOARD,
+    PROGRESS_SECONDS,
+    BoardReader,
+    Epochs,
+    ProgressBoard,
+    Worker,
+    WorkerError,
+)
 
 _GRACE_SECONDS = 0.3
 """How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
@@ -125,11 +133,13 @@ class WorkerPool:
         urgency: int = 0,
         helpers: int = 0,
         at_driver: bool = False,
+        on_epoch: OnEpoch | None = None,
     ) -> Any:
         """Call a module-level function on the next free worker and wait for its result.
 
         Args:
-            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder`` and ``group``.
+            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder``, ``group`` and
+                ``on_epoch``.
             encoder: loaded on the worker, unless it was the last one there.
             arguments: plain values, addresses and specifications.
             progress: called from this thread with how far the call is.
@@ -137,6 +147,7 @@ class WorkerPool:
             helpers: of the workers that are idle when the call begins, so many help with it at most.
             at_driver: what the function reads lies on this machine alone: on a cluster it runs here, and where no
                 worker was started yet.
+            on_epoch: called from this thread with the losses of each epoch, once for each seed and epoch of a call.
 
         Raises:
             PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined.
@@ -150,7 +161,8 @@ class WorkerPool:
         for _ in range(_ATTEMPTS):
             with free.taken(urgency, helpers) as (worker, *others):
                 try:
-                    return self._call(worker, others if helpers else None, function, encoder, arguments, progress)
+                    chosen = others if helpers else None
+                    return self._call(worker, chosen, function, encoder, arguments, progress, on_epoch)
                 except self._ray.exceptions.RayActorError:
                     worker.lost = True
         raise WorkerError(
@@ -195,16 +207,22 @@ class WorkerPool:
         encoder: EncoderReference | None,
         arguments: dict[str, Any],
         progress: Progress,
+        on_epoch: OnEpoch | None,
     ) -> Any:
         ray, call = self._ray, next(self._calls)
         names = None if helpers is None else [helper.name for helper in helpers]
         progress(0, 1)
-        pending = worker.actor.run.remote(function, encoder, arguments, call, names)
+        pending = worker.actor.run.remote(function, encoder, arguments, call, names, on_epoch is not None)
+        heard: Epochs = []
         try:
             with self._board.following(call) as how_far:
                 while not ray.wait([pending], timeout=PROGRESS_SECONDS)[0]:
-                    progress(*how_far())
-            return ray.get(pending)
+                    done, total, epochs = how_far()
+                    progress(done, total)
+                    _hear(on_epoch, epochs, heard)
+            result, epochs = ray.get(pending)
+            _hear(on_epoch, epochs, heard)
+            return result
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, PapaError):
                 raise error.cause from None
@@ -255,3 +273,11 @@ def _share(gpus: int, workers: int) -> float:
     if not gpus:
         return 0
     return 1 if gpus >= workers else 1 / math.ceil(workers / gpus)
+
+
+def _hear(on_epoch: OnEpoch | None, epochs: Epochs, heard: Epochs) -> None:
+    """Hand on the epochs that were not heard of yet."""
+    for one in epochs:
+        if on_epoch and one not in heard:
+            heard.append(one)
+            on_epoch(*one)

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from papa.workers.machine import Machine
 
 PROGRESS_BOARD = "papa-progress"
 PROGRESS_SECONDS = 0.3
+Epochs = list[tuple[int, Mapping[int, float]]]
+"""Epochs and their losses, as ``papa.progress.OnEpoch`` is called with."""
 
 
 class WorkerError(TransientError):
@@ -67,8 +69,13 @@ class Worker:
         arguments: dict[str, Any],
         call: int,
         helpers: Sequence[str] | None,
-    ) -> Any:
-        """``function(**arguments, progress=…)``, with ``encoder=`` and ``group=`` where they are asked for."""
+        epochs: bool,
+    ) -> tuple[Any, Epochs]:
+        """``function(**arguments, progress=…)``; with ``encoder=``, ``group=``, ``on_epoch=`` where they are asked for.
+
+        Returns:
+            What the function does, and every epoch's losses, as the board may have lost some.
+        """
         import torch
 
         self._driver.check()
@@ -78,7 +85,15 @@ class Worker:
             given["encoder"] = self._load(encoder)
             if helpers is not None:
                 given["group"] = WorkerGroup(given["encoder"], encoder, helpers)
-        return function(**given, **arguments, progress=self._progress(call))
+        losses: Epochs = []
+
+        def on_epoch(epoch: int, of_seeds: Mapping[int, float]) -> None:
+            losses.append((epoch, of_seeds))
+            self._board.write_epoch.remote(call, epoch, of_seeds)
+
+        if epochs:
+            given["on_epoch"] = on_epoch
+        return function(**given, **arguments, progress=self._progress(call)), losses
 
     def make_replica(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
         """Make this worker's replica of an object: ``factory(encoder=…, **arguments)``."""
@@ -136,14 +151,19 @@ class ProgressBoard:
 
     def __init__(self) -> None:
         self._news: dict[int, tuple[int, int]] = {}
+        self._epochs: dict[int, Epochs] = {}
 
     def write(self, call: int, done: int, total: int) -> None:
         self._news[call] = (done, total)
 
-    def read(self) -> dict[int, tuple[int, int]]:
-        """What was written since it was read last, by call."""
+    def write_epoch(self, call: int, epoch: int, losses: Mapping[int, float]) -> None:
+        self._epochs.setdefault(call, []).append((epoch, losses))
+
+    def read(self) -> tuple[dict[int, tuple[int, int]], dict[int, Epochs]]:
+        """What was written since it was read last, by call: how far it is, and its epochs."""
         news, self._news = self._news, {}
-        return news
+        epochs, self._epochs = self._epochs, {}
+        return news, epochs
 
 
 class BoardReader:
@@ -158,23 +178,27 @@ class BoardReader:
         self._ray, self._board = ray, board
         self._lock = threading.Lock()
         self._known: dict[int, tuple[int, int]] = {}
+        self._epochs: dict[int, Epochs] = {}
         self._read_at = -math.inf
 
     @contextmanager
-    def following(self, call: int) -> Iterator[Callable[[], tuple[int, int]]]:
-        """Yield what says how far the call is: (done, total)."""
+    def following(self, call: int) -> Iterator[Callable[[], tuple[int, int, Epochs]]]:
+        """Yield what says how far the call is: (done, total, epochs that ended since it was asked last)."""
         with self._lock:
-            self._known[call] = (0, 1)
+            self._known[call], self._epochs[call] = (0, 1), []
         try:
             yield lambda: self._read(call)
         finally:
             with self._lock:
-                del self._known[call]
+                del self._known[call], self._epochs[call]
 
-    def _read(self, call: int) -> tuple[int, int]:
+    def _read(self, call: int) -> tuple[int, int, Epochs]:
         with self._lock:
             if time.monotonic() - self._read_at >= PROGRESS_SECONDS:
-                news = self._ray.get(self._board.read.remote())
+                news, epochs = self._ray.get(self._board.read.remote())
                 self._known |= {other: news[other] for other in self._known.keys() & news.keys()}
+                for other in self._epochs.keys() & epochs.keys():
+                    self._epochs[other] += epochs[other]
                 self._read_at = time.monotonic()
-            return self._known[call]
+            ended, self._epochs[call] = self._epochs[call], []
+            return *self._known[call], ended

@@ -1,10 +1,12 @@
-"""What Prefect recorded of the studies of a store, asked through its API."""
+"""What Prefect recorded of the studies of a store, asked through its API; and the states of its runs in MLflow."""
 
 from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import urllib.request
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,3 +77,13 @@ def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         found = json.load(answer)
     assert len(found) < 200, "the API gives no more at once"
     return found
+
+
+def mlflow_states(store: Path) -> dict[str, set[str]]:
+    """The states of the runs that a study has in the store's MLflow, by their role."""
+    with closing(sqlite3.connect(f"file:{store / 'mlflow.db'}?mode=rw", uri=True)) as database:
+        rows = database.execute(
+            "select value, status from tags join runs on runs.run_uuid = tags.run_uuid "
+            "where key = 'papa.role' and lifecycle_stage = 'active'"
+        ).fetchall()
+    return {role: {state for other, state in rows if other == role} for role, _ in rows}

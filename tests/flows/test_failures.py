@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tasks.store import mark
 from tests.encoders.lower import lower_layers
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
-from tests.flows.history import FlowRun, flow_runs
+from tests.flows.history import FlowRun, flow_runs, mlflow_states
 from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
@@ -24,11 +24,16 @@ CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
+def broken_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broken") / "store"
+
+
+@pytest.fixture(scope="module")
+def broken(broken_store: Path, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
     """A study of two tasks, the probes of one of which leave all numbers behind; and what Prefect recorded."""
-    folder = tmp_path_factory.mktemp("broken")
+    folder, store = broken_store.parent, broken_store
     task = write_task(folder) | {"probe": {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}}
-    study, store = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]}), folder / "store"
+    study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
     finished = papa("run", study, "--store", str(store), more=prefect)
     (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
     return finished, run
@@ -60,6 +65,12 @@ def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Flow
     assert run.message is not None
     assert re.search(failed, run.message)
     assert run.steps[CELL].state == "Completed"
+
+
+def test_its_runs_in_mlflow_have_failed(broken: tuple[Finished, FlowRun], broken_store: Path) -> None:
+    states = mlflow_states(broken_store)
+    assert states["parent"] == {"FAILED"}
+    assert {"FAILED", "FINISHED"} <= states["cell"] <= {"FAILED", "FINISHED", "KILLED"}
 
 
 def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, FlowRun]) -> None:

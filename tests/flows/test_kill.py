@@ -10,7 +10,7 @@ import pytest
 
 from papa.processes import start_of
 from tests.flows.conftest import SMALL, artifacts, papa, start, write_study
-from tests.flows.history import own_flow_runs
+from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening, wait_until
 
 pytestmark = pytest.mark.server
@@ -31,6 +31,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
         try:
             wait_until(lambda: artifacts(store, "average"), PATIENCE_SECONDS, "the average is done")
             wait_until(lambda: len(workers_below(process.pid)) == 2, PATIENCE_SECONDS, "both workers are up")
+            wait_until(lambda: mlflow_states(store), PATIENCE_SECONDS, "MLflow shows the study")
             children = {pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()}
             addresses = listening({process.pid, *children})
         finally:
@@ -51,6 +52,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
         "Prefect's server, Ray's servers and workers end by themselves",
     )
     before = artifacts(store, "tokenise", "average", "rank", "probe")
+    assert mlflow_states(store)["parent"] == {"RUNNING"}, "nobody was left to end it"
 
     finished = papa(*arguments)
 
@@ -62,3 +64,4 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert [run.state for run in runs] == ["Crashed", "Completed"]
     assert "Running" not in {step.state for run in runs for step in run.steps.values()}
     assert not list((store / "scratch").iterdir())
+    assert mlflow_states(store) == {key: {"FINISHED"} for key in ("parent", "cell", "curve")}

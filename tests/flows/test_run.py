@@ -52,7 +52,14 @@ def logged_runs(store: Path) -> pandas.DataFrame:
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     return pandas.DataFrame(
-        [{"id": run.info.run_id, "parent": run.data.tags.get("mlflow.parentRunId"), "data": run.data} for run in runs]
+        {
+            "id": run.info.run_id,
+            "role": run.data.tags["papa.role"],
+            "parent": run.data.tags.get("mlflow.parentRunId"),
+            "status": run.info.status,
+            "data": run.data,
+        }
+        for run in runs
     )
 
 
@@ -187,9 +194,12 @@ def test_to_look_at_a_finished_study_imports_no_engine(
 
 def test_runs_are_logged_once_in_one_level(second: tuple[Finished, dict[str, int], FlowRun], store: Path) -> None:
     runs = logged_runs(store)
-    parents, children = runs[runs["parent"].isna()], runs[runs["parent"].notna()]
+    parents, children = runs[runs["parent"].isna()], runs[runs["role"] == "cell"]
     assert len(parents) == 1
     assert len(children) == 2 * 3 * 2
+    assert (runs["role"] == "curve").sum() == 2
+    assert len(runs) == 1 + 2 * 3 * 2 + 2
+    assert set(runs["status"]) == {"FINISHED"}
     assert set(children["parent"]) == set(parents["id"])
     results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
     for data in children["data"]:
@@ -200,6 +210,26 @@ def test_runs_are_logged_once_in_one_level(second: tuple[Finished, dict[str, int
         ]
         assert data.metrics["score"] == pytest.approx(row["score"].item())
         assert {"seconds", "cell_seconds", "relative_drop"} <= set(data.metrics)
+        assert data.tags.items() >= {name: data.params[name] for name in ("order", "fraction", "seed")}.items()
+
+
+def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) -> None:
+    from mlflow import MlflowClient
+
+    client, runs = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), logged_runs(store)
+    (parent,) = runs[runs["role"] == "parent"]["id"]
+    live = {run: client.get_metric_history(run, "train_loss") for run in runs[runs["role"] == "cell"]["id"]}
+    assert [[one.step for one in losses] for losses in live.values()] == [[1]] * len(live)
+    assert all(0 < one.value < 10 for losses in live.values() for one in losses)
+    for name in ("lambda/train_loss", "word_embeddings/train_loss"):
+        (loss,) = client.get_metric_history(parent, name)
+        assert loss.step == 1
+        assert 0 < loss.value < 10
+    history = client.get_metric_history(parent, "progress")
+    shares = [one.value for one in sorted(history, key=lambda one: one.timestamp)]
+    assert shares[-1] == 1
+    assert len(shares) > 2
+    assert shares == sorted(shares)
 
 
 def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store: Path) -> None:
@@ -221,8 +251,10 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     summary = read_summary(store / "studies" / "small" / "summary.csv")
     beaten = client.get_run(parent).data.tags["papa.beats_baseline"]
     assert (beaten == "yes") == bool(summary["beats_baseline"].iloc[0])
-    steps = {point.step for point in client.get_metric_history(parent, "score/average/lambda")}
-    assert steps == {0, 5000, 10000}
+    scores = {f"accuracy/{end}" for end in ("original", "all_heads_constant/average")}
+    assert scores <= set(client.get_run(parent).data.metrics)
+    for curve in runs[runs["role"] == "curve"]["id"]:
+        assert {point.step for point in client.get_metric_history(curve, "score")} == {0, 5000, 10000}
 
 
 def test_orders_follow_from_lambda_with_ties_by_layer_and_head(first: Finished, store: Path) -> None:

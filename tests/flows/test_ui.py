@@ -10,11 +10,12 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
 from papa.processes import start_of
-from tests.flows.conftest import SMALL, papa, start, words, write_study
+from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening
 
@@ -77,14 +78,35 @@ def status(link: str) -> int:
         return error.code
 
 
+def opens_what_it_says(finished: Finished, server: str) -> None:
+    """Every link that a run printed is answered, and names what MLflow has: the page itself asks for that."""
+    from mlflow import MlflowClient
+
+    links = re.findall(r"http://\S+", finished.out + finished.err)
+    assert len(links) == 3, "the study as it starts; its charts and its report at the end"
+    assert all(status(link) == 200 for link in links)
+    client = MlflowClient(server)
+    experiment = client.get_experiment_by_name("small").experiment_id
+    assert all(link.startswith(f"{server}/#/experiments/{experiment}/runs") for link in links)
+    (found,) = (re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", link) for link in links if "/runs/" in link)
+    assert found is not None
+    file = f"{server}/get-artifact?run_uuid={found[1]}&path={found[2]}"
+    assert status(file) == 200
+    assert status(f"{file}.nothing") != 200
+    (condition,) = {parse_qs(link)["searchFilter"][0] for link in links if "searchFilter" in link}
+    assert [run.data.tags["order"] for run in client.search_runs([experiment], condition)] == ["first_to_last"]
+
+
 def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) -> None:
     store, study = tmp_path / "store", write_study(tmp_path, ONE_CELL)
     with pages(store) as shown:
         assert all(is_loopback(address) for address in listening({shown.pid, *descendants(shown.pid)}))
         log = store / "prefect" / "server.log"
         before = log.stat()
-        finished = papa("run", study, "--store", str(store))
+        server = shown.link("MLflow").split("/#/")[0]
+        finished = papa("run", study, "--store", str(store), more={"MLFLOW_TRACKING_URI": server})
         assert finished.code == 0, finished.err
+        opens_what_it_says(finished, server)
         assert log.stat().st_mtime_ns == before.st_mtime_ns, "a server of its own would write a new log"
         (run,) = flow_runs(store, f"{shown.prefect}/api")
         assert run.state == "Completed"

@@ -11,7 +11,8 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published, reference, remove
 from tasks.mlflow_client import connect
-from tasks.mlflow_runs import RESULTS, ParentRun, log_files
+from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_results import RESULTS, log_files
 from tasks.probe import SCORES, ProbeScores, ScoredSeed, read_scores
 from tasks.rank import ORDERS, read_orders
 from tests.reporting.studies import results, study
@@ -61,7 +62,7 @@ def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
     ranking = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1]]}))
     report = make(tmp_path / "results", "summary.csv", "0.6")
     task = study(results()).tasks[0]
-    parent = ParentRun("m", ENCODER, task, (), {}, {"average:lambda": reference(ranking)})
+    parent = ScoredParent("m", ENCODER, task, (), (), {}, {"average:lambda": reference(ranking)})
 
     def logged() -> set[str]:
         return {file.path for place in ("head_order", RESULTS) for file in client.list_artifacts(run, place)}

@@ -32,7 +32,8 @@ from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.mlflow_runs import ParentRun
+from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_texts import LoggedText
 from tasks.probe import Probe
 from tasks.rank import Rank
 from tasks.results import ScoredCell
@@ -73,7 +74,15 @@ STUDY = StudySpec.model_validate(
     }
 )
 SCORED = ScoredCell(Cell("model", "text", "average", "lambda", 0.5), "accuracy", (SCORES,))
-PARENT = ParentRun("model", ENCODER, TEXT, (SCORED,), {"average": CONSTANTS}, {"average": CONSTANTS})
+PARENT = ScoredParent(
+    "model",
+    ENCODER,
+    TEXT,
+    (LoggedText("train", TEXT, "content"),),
+    (SCORED,),
+    {"average": CONSTANTS},
+    {"average": CONSTANTS},
+)
 EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint"),
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
@@ -176,6 +185,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "study.execution.*": "only changes speed",
         "parents.0.encoder.tokenizer_digest": "is not logged",
         **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
+        **{
+            f"parents.0.texts.0.text.{name}": "is not said of a data set"
+            for name in ("kind", "labels", "metric", "positive", "slots", "probe.*", "mask_seed")
+        },
     },
 }
 

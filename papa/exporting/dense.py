@@ -1,0 +1,177 @@
+"""An exported encoder as a dense computation: fixed steps on padded tensors, as a graph such as ONNX can hold.
+
+PAPA's own forward pass packs tokens, whose number depends on the inputs. Here every column of every input is computed,
+and columns without a token are masked. With one text a column is a token's position, but for [SEP], which every input
+has in the last column; with two texts there is a column for each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import masked_product
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.encoder import Encoder
+from papa.exporting.placement import InputLayout
+from papa.ranking import Head
+
+
+@dataclass(frozen=True)
+class DenseBatch(MicroBatch):
+    """A batch that computes every column of every input as if it held a token.
+
+    Attributes:
+        real: where there is one.
+    """
+
+    real: Bool[Tensor, "batch m"]
+
+    @classmethod
+    def of_columns(
+        cls,
+        input_ids: Int[Tensor, "batch m"],
+        token_type_ids: Int[Tensor, "batch m"],
+        positions: Int[Tensor, "batch m"],
+        columns: Int[Tensor, " m"],
+        real: Bool[Tensor, "batch m"],
+    ) -> DenseBatch:
+        """The batch of these ids at these slots; ``positions`` numbers the tokens of an input from 0."""
+        batch, m = input_ids.shape
+        return cls(
+            rows=torch.arange(batch),
+            columns=columns,
+            column_ids=torch.arange(m).expand(batch, m).reshape(-1),
+            inputs_of_tokens=torch.arange(batch)[:, None].expand(batch, m).reshape(-1),
+            positions_in_input=positions.reshape(-1),
+            input_ids=input_ids.reshape(-1),
+            token_type_ids=token_type_ids.reshape(-1),
+            real=real,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.real.shape[0], self.real.shape[1]
+
+    @property
+    def dense(self) -> bool:
+        return False
+
+    @property
+    def attention_mask(self) -> Bool[Tensor, "batch m"]:  # type: ignore[override]
+        return self.real
+
+    def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
+        return states.reshape(*self.shape, states.shape[-1])
+
+    def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
+        return states.reshape(1, -1, states.shape[-1])
+
+    def to(self, device: torch.device) -> DenseBatch:
+        return self
+
+
+class _Constant:
+    """The rule of one layer: constant heads first, then the others, put back in their order."""
+
+    def __init__(self, matrices: Float[Tensor, "heads slots slots"], constant: list[int]) -> None:
+        dependent = [head for head in range(len(matrices)) if head not in constant]
+        order = sorted(range(len(matrices)), key=[*constant, *dependent].__getitem__)
+        self.matrices = matrices[constant]
+        self.constant_heads, self.order = torch.tensor(constant), torch.tensor(order)
+        self.dependent_heads = torch.tensor(dependent, dtype=torch.long)
+
+    def __call__(
+        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"], batch: MicroBatch
+    ) -> Float[Tensor, "batch heads m width"]:
+        columns = batch.columns
+        at_columns = self.matrices.index_select(1, columns).index_select(2, columns)
+        mixed = masked_product(at_columns, value.index_select(1, self.constant_heads), batch.attention_mask)
+        if self.dependent_heads.numel() == 0:
+            return mixed
+        dependent = own.product(value.index_select(1, self.dependent_heads))
+        return torch.cat([mixed, dependent], dim=1).index_select(1, self.order)
+
+
+class DenseEncoder(nn.Module):
+    """The hidden states that an exported encoder gives right-padded inputs, computed densely.
+
+    Args:
+        encoder: the encoder, on the CPU.
+        constants: matrices of all heads; only those of ``heads`` are read.
+        heads: the constant heads.
+        layout: where tokens belong.
+    """
+
+    def __init__(
+        self, encoder: Encoder, constants: ConstantMatrices, heads: tuple[Head, ...], layout: InputLayout
+    ) -> None:
+        super().__init__()
+        self.model, self.layout = encoder.model, layout
+        self._encoder = encoder
+        by_layer: dict[int, list[int]] = {}
+        for layer, head in sorted(heads):
+            by_layer.setdefault(layer, []).append(head)
+        self._rules = {layer: _Constant(constants.matrices[layer], own) for layer, own in by_layer.items()}
+        # Numbers that are looked up: to read past the end of a table is an error, so too long inputs are refused.
+        self._positions = torch.arange(layout.longest_input)
+        self._starts = torch.arange(layout.longest[0] + 2)
+        self._second_lengths = torch.arange(layout.longest[-1] + 1)
+
+    @contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Inside the block the constant heads are constant, and the module may be called."""
+        with self._encoder.ruled(dict(self._rules)):
+            yield
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """The last hidden states, 0 where there is no token."""
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        lengths = attention_mask.sum(dim=1, keepdim=True)
+        place = self._one if self.layout.texts == 1 else self._two
+        columns, index, real, back = place(input_ids, lengths)
+        batch = DenseBatch.of_columns(input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real)
+        states = self._encoder.token_states(batch)[-1]
+        states = states.reshape(*batch.shape, states.shape[-1])
+        found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
+        return found * attention_mask[..., None].to(found.dtype)
+
+    def _one(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Slots of the columns, the token in each, whether there is one, and the column of each token."""
+        positions = self._positions[torch.arange(input_ids.shape[1])]
+        last = positions == input_ids.shape[1] - 1
+        columns = torch.where(last, self.layout.slots - 1, positions)
+        index = torch.where(last, lengths - 1, positions)
+        real = last | (positions < lengths - 1)
+        back = torch.where(positions == lengths - 1, input_ids.shape[1] - 1, positions.expand_as(input_ids))
+        return columns, index, real, back
+
+    def _two(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        half, slots, tokens = self.layout.slots // 2, self.layout.slots, input_ids.shape[1]
+        positions = torch.arange(tokens)
+        separators = (input_ids == self.layout.framing.sep) & (positions > 0)
+        # Where the second half begins: at the first separator.
+        first = self._starts[torch.where(separators, positions, tokens).amin(dim=1, keepdim=True)]
+        rest = lengths - 1 - first
+        rest = self._second_lengths[rest - self.layout.framing.between] + self.layout.framing.between
+        columns = torch.arange(slots)
+        index = torch.where(columns < half, columns, columns - half + first)
+        in_second = (columns >= half) & (columns - half < rest)
+        real = ((columns < half) & (columns < first)) | in_second | (columns == slots - 1)
+        index = torch.where(columns == slots - 1, lengths - 1, index).clamp(max=tokens - 1)
+        back = torch.where(positions < first, positions, positions - first + half)
+        back = torch.where(positions == lengths - 1, slots - 1, back).clamp(max=slots - 1)
+        return columns, index, real, back

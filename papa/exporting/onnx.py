@@ -1,0 +1,217 @@
+"""An exported encoder as an ONNX graph: written, compared with the encoder, and timed in onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from papa.corpora.split import TokenisedSplit
+from papa.errors import ArtifactError, EncoderError
+from papa.exporting.model import ExportedEncoder
+from papa.exporting.placement import InputLayout
+from papa.exporting.speed import BATCHES, ordinary_inputs, reproducible_rows, spread_rows
+
+ONNX = "model.onnx"
+ONNX_TOLERANCE = 1e-4
+"""By how much hidden states may differ from the exported encoder's, relative to the largest of them."""
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_LARGEST = 2**31
+"""Bytes that one file of the format can hold."""
+_CHECKED_ROWS = 16
+_REPEATS = 9
+_TRACED = (3, 9)
+"""Inputs and tokens in an example: numbers that occur nowhere else, so that none is taken for a constant."""
+
+
+def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
+    """Refuse what cannot be written as ONNX.
+
+    Args:
+        config: the encoder's configuration.
+        layout: where tokens belong.
+        weights: bytes of weights and constants.
+
+    Raises:
+        EncoderError: a package is missing, or the encoder or its layout has no dense form that is exact.
+    """
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise EncoderError(f"ONNX needs {', '.join(missing)}: pip install 'papa-attention[onnx]'")
+    if layout.texts == 2 and layout.segment_ids == "stay" and any(layout.framing.segments):
+        raise EncoderError(
+            "under layout.segment_ids: stay a token's segment depends on where padding was, which the ONNX form does "
+            "not know: export without --onnx, or from a study with segment_ids: follow"
+        )
+    if getattr(config, "conv_kernel_size", 0):
+        raise EncoderError(
+            "this DeBERTa has a convolution over slots, which has no ONNX form here: export without --onnx"
+        )
+    if weights >= _LARGEST:
+        raise EncoderError(
+            f"its weights take {weights / 1e9:.1f} GB and an ONNX file holds {_LARGEST / 1e9:.1f}: "
+            "export without --onnx"
+        )
+
+
+def write_onnx(exported: ExportedEncoder, path: Path) -> None:
+    """Write the graph: inputs as the tokenizer gives them, padded on the right, of any number and length; output
+    ``last_hidden_state``, 0 where there is no token.
+
+    Inputs that are too long for the slots read past the end of a table, which onnxruntime refuses.
+
+    Args:
+        exported: on the CPU; as before after the call.
+        path: the file.
+    """
+    inputs = _example(exported.layout)
+    with exported.dense() as dense:
+        _write(dense, inputs, path)
+
+
+def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit) -> None:
+    """Compare the graph in onnxruntime with the exported encoder on real rows.
+
+    Raises:
+        ArtifactError: they differ by more than the tolerance.
+    """
+    rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
+    if not len(rows):
+        return
+    inputs = ordinary_inputs(split, rows, exported.layout)
+    with torch.inference_mode():
+        expected = exported(**inputs).last_hidden_state.cpu().numpy()
+    difference = float(np.abs(_Session(path).states(inputs) - expected).max() / np.abs(expected).max())
+    if not difference <= ONNX_TOLERANCE:
+        raise ArtifactError(
+            f"the ONNX form differs from the exported encoder by {difference:.1e} of its largest hidden state, at most "
+            f"{ONNX_TOLERANCE:.0e} is allowed: export without --onnx, and report this as a fault"
+        )
+
+
+def measure_onnx(original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout) -> list[dict[str, float]]:
+    """Seconds per batch of the original model and of the graph, both in onnxruntime, in turn, the least of several.
+
+    Args:
+        original: the unmodified model of ``transformers``, in eval mode, on the CPU.
+        path: the graph.
+        split: where inputs are taken from.
+        layout: where tokens belong.
+
+    Returns:
+        For each size of batch: batch, longest, original_seconds, exported_seconds, ratio.
+    """
+    timings = []
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / ONNX
+        _write(_LastHiddenState(original.float()), _example(layout), plain)
+        sessions = [_Session(plain), _Session(path)]
+        for batch, rows in BATCHES:
+            chosen = spread_rows(split.rows, rows)
+            parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
+            batches = [ordinary_inputs(split, part, layout) for part in parts]
+            seconds = _least(sessions, batches)
+            timings.append(
+                {
+                    "batch": min(batch, len(chosen)),
+                    "longest": max(inputs["input_ids"].shape[1] for inputs in batches),
+                    "original_seconds": seconds[0],
+                    "exported_seconds": seconds[1],
+                    "ratio": seconds[0] / seconds[1],
+                }
+            )
+    return timings
+
+
+class _LastHiddenState(nn.Module):
+    """A model of transformers with one output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments).last_hidden_state
+        return states
+
+
+class _Session:
+    """A graph in onnxruntime, on as many threads as torch has."""
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._names = [one.name for one in self._session.get_inputs()]
+
+    def states(self, inputs: dict[str, Tensor]) -> np.ndarray:
+        """The hidden states [batch, tokens, width]."""
+        (found,) = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
+        return np.asarray(found)
+
+
+def _example(layout: InputLayout) -> dict[str, Tensor]:
+    """Inputs that a graph can be traced with: their values do not matter, but for the framing."""
+    framing = layout.framing
+    ids = torch.full(_TRACED, framing.sep + 1)
+    ids[:, 0], ids[:, -1] = framing.cls, framing.sep
+    if layout.texts == 2:
+        ids[:, 2 : 2 + framing.between] = framing.sep
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if any(framing.segments):
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    return inputs
+
+
+def _write(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> None:
+    any_number = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    with torch.no_grad(), _quiet():
+        torch.onnx.export(
+            module.eval(),
+            kwargs=inputs,
+            f=path,
+            input_names=list(inputs),
+            output_names=["last_hidden_state"],
+            dynamic_shapes=dict.fromkeys(inputs, any_number),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter says what it looks for and lacks; only what it fails at matters."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _least(sessions: Sequence[_Session], batches: Sequence[dict[str, Tensor]]) -> list[float]:
+    """Each session's least seconds over all batches, by batch; they take turns at every batch."""
+    least = [[float("inf")] * len(batches) for _ in sessions]
+    for repeat in range(_REPEATS):
+        for number, inputs in enumerate(batches):
+            for index in (0, 1) if (repeat + number) % 2 else (1, 0):
+                begun = time.perf_counter()
+                sessions[index].states(inputs)
+                least[index][number] = min(least[index][number], time.perf_counter() - begun)
+    return [sum(own) / len(batches) for own in least]

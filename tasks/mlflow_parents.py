@@ -1,0 +1,166 @@
+"""What MLflow says of one encoder on one task, and of its cells: parameters, tags, a description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from papa.encoders.reference import EncoderReference
+from papa.spec import StudySpec, TaskSpec
+from papa.spec.cells import Cell, constant_count
+from papa.storage.artifacts import ArtifactReference, sha256_of_json
+from tasks.mlflow_texts import LoggedText
+from tasks.results import ScoredCell
+from tasks.step import identity
+
+
+@dataclass(frozen=True)
+class ParentRun:
+    """One encoder on one task.
+
+    Attributes:
+        encoder_label: the encoder's name in tables.
+        encoder, task: which.
+        texts: what it is trained, scored, ranked and averaged on.
+    """
+
+    encoder_label: str
+    encoder: EncoderReference
+    task: TaskSpec
+    texts: tuple[LoggedText, ...]
+
+    @property
+    def name(self) -> str:
+        """What its run is called."""
+        return f"{self.encoder_label} · {self.task.name}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What people look for in MLflow."""
+        return {"encoder": self.encoder_label, "task": self.task.name, "metric": self.task.metric}
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The encoder's label and the task's name."""
+        return self.encoder_label, self.task.name
+
+    @property
+    def encoder_on_task(self) -> tuple[str, EncoderReference, TaskSpec]:
+        """The encoder's label, the encoder and the task."""
+        return self.encoder_label, self.encoder, self.task
+
+    def scored(
+        self,
+        cells: tuple[ScoredCell, ...],
+        constants: Mapping[str, ArtifactReference],
+        rankings: Mapping[str, ArtifactReference],
+    ) -> ScoredParent:
+        """It, once its cells are scored."""
+        return ScoredParent(*self.encoder_on_task, self.texts, cells, constants, rankings)
+
+    def parameters(self, study: StudySpec) -> dict[str, Any]:
+        """What identifies a parent run; repeated on its children, so that a search finds them."""
+        task, probe = self.task, self.task.probe
+        return {
+            "model": self.encoder_label,
+            "encoder": self.encoder.name,
+            "encoder_revision": self.encoder.revision,
+            "encoder_digest": self.encoder.digest[:16],
+            **{name: value for name, value in identity(self.encoder).items() if name != "digest"},
+            "task": task.name,
+            "kind": task.kind,
+            "metric": task.metric,
+            "positive": task.positive,
+            "slots": task.slots,
+            "train_rows": task.train_rows,
+            "validation_rows": task.validation_rows,
+            "sample_seed": task.sample_seed,
+            **{f"probe.{name}": value for name, value in probe.model_dump(mode="json").items()},
+            **{f"ranking.{name}": value for name, value in study.ranking.model_dump(mode="json").items()},
+            **{f"layout.{name}": value for name, value in study.layout.model_dump(mode="json").items()},
+            "features.dtype": study.features.dtype,
+        }
+
+    def description(self) -> str:
+        """What its page says, in Markdown, before there are scores."""
+        return (
+            f"**{self.encoder_label}** on **{self.task.name}**: {self.task.metric} of probes on the frozen encoder "
+            "while its heads' attention matrices are replaced with constant ones (Hassid et al., 2022).\n\n"
+            "Child runs with the tag `papa.role = cell` are one probe each, those with `curve` a score over the share "
+            "of heads that stay input-dependent."
+        )
+
+
+@dataclass(frozen=True)
+class ScoredParent(ParentRun):
+    """One encoder on one task, scored.
+
+    Attributes:
+        cells: its cells.
+        constants, rankings: the constant matrices and rankings it used, by the label of the constant matrices.
+    """
+
+    cells: tuple[ScoredCell, ...]
+    constants: Mapping[str, ArtifactReference]
+    rankings: Mapping[str, ArtifactReference]
+
+    @property
+    def artifacts(self) -> list[tuple[str, ArtifactReference]]:
+        """What it used, with its label: constants first."""
+        return [*self.constants.items(), *self.rankings.items()]
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """The child run of a cell and a seed.
+
+    Attributes:
+        parent: the encoder and task of the cell.
+        study: the resolved specification.
+        cell, seed: which.
+    """
+
+    parent: ParentRun
+    study: StudySpec
+    cell: Cell
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        cell = self.cell
+        return f"{cell.constants} · {cell.order} · {cell.fraction:g} · seed {self.seed}"
+
+    @cached_property
+    def own(self) -> dict[str, Any]:
+        """Its parameters beside its parent's."""
+        cell, encoder = self.cell, self.parent.encoder
+        return {
+            "constants": cell.constants,
+            "order": cell.order,
+            "fraction": cell.fraction,
+            "constant_heads": constant_count(cell.fraction, encoder.layers * encoder.heads),
+            "seed": self.seed,
+        }
+
+    @cached_property
+    def group(self) -> str:
+        """The key of its parent run."""
+        return sha256_of_json(self.parent.parameters(self.study))
+
+    @property
+    def live_key(self) -> str:
+        """Its key before it is scored."""
+        return sha256_of_json({"group": self.group, **self.own})
+
+    def key(self, scores: str, verdict: str) -> str:
+        """Its key, with the digest of the artifact that scores it and what that is worth."""
+        return sha256_of_json({"group": self.group, **self.own, "scores": scores, "verdict": verdict})
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What people look for in MLflow."""
+        own = {name: str(self.own[name]) for name in ("constants", "order", "fraction", "seed")}
+        return {**self.parent.tags, **own}

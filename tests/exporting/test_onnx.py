@@ -1,0 +1,165 @@
+"""The ONNX form of an exported encoder gives the exported encoder's hidden states in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import papa
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.tokens import Framing
+from papa.encoders.encoder import Encoder
+from papa.errors import EncoderError
+from papa.exporting import ExportedEncoder, InputLayout, export_encoder
+from papa.exporting.onnx import ONNX, check_onnx, write_onnx
+from papa.exporting.writing import TOLERANCE
+from tests.encoders.models import MODELS, random_model
+from tests.exporting.conftest import Case
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
+
+CONVOLUTION = "deberta_v2_xlarge"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sizes_may_be_symbols() -> Iterator[None]:
+    """While a graph is traced, sizes are symbols, which the tests' check of signatures takes for no ints."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def in_onnxruntime(path: Path, inputs: dict[str, torch.Tensor]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path)
+    names = [one.name for one in session.get_inputs()]
+    (states,) = session.run(None, {name: inputs[name].numpy() for name in names})
+    return np.asarray(states)
+
+
+def largest_difference(model: ExportedEncoder, path: Path, inputs: dict[str, torch.Tensor]) -> float:
+    expected = model(**inputs).last_hidden_state.detach().numpy()
+    return float(np.abs(in_onnxruntime(path, inputs) - expected).max() / np.abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def folder(small: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoder exported with its ONNX form."""
+    place = tmp_path_factory.mktemp("onnx") / "export"
+    export_encoder(
+        small.reference, small.constants, small.some_heads(), small.layout, place, examples=small.split, onnx=True
+    )
+    return place
+
+
+def test_batches_of_any_shape(small: Case, folder: Path) -> None:
+    model = papa.load_exported(folder)
+    (texts,) = small.texts
+    for batch in (texts, texts[:1], texts[3:4], [*texts, " ".join(["facts"] * 60)]):
+        inputs = dict(model.tokenizer(batch, padding=True, return_tensors="pt"))
+        assert largest_difference(model, folder / ONNX, inputs) <= TOLERANCE
+
+
+def test_other_heads_give_other_states(small: Case, folder: Path, tmp_path: Path) -> None:
+    export_encoder(small.reference, small.constants, small.some_heads()[1:], small.layout, tmp_path / "other")
+    other = papa.load_exported(tmp_path / "other")
+    inputs = dict(other.tokenizer(*small.texts, padding=True, return_tensors="pt"))
+    assert largest_difference(other, folder / ONNX, inputs) > 10 * TOLERANCE
+
+
+def test_what_is_too_long_is_refused(folder: Path) -> None:
+    model = papa.load_exported(folder)
+    inputs = dict(model.tokenizer([" ".join(["facts"] * 63)], return_tensors="pt"))
+    with pytest.raises(Exception, match="invalid index found"):
+        in_onnxruntime(folder / ONNX, inputs)
+
+
+def test_the_card_says_how_fast_and_how(folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    assert "| Speed in onnxruntime, batch 5 × " in card
+    assert 'onnxruntime.InferenceSession("this-folder/model.onnx")' in card
+    assert ONNX in (folder / "papa.json").read_text(), "its digest is checked, too"
+
+
+def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    case = make_case("minilm", "text")
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    model = papa.load_exported(tmp_path / "export")
+    before = model(**model.tokenizer(*case.texts, padding=True, return_tensors="pt")).last_hidden_state
+    write_onnx(model, tmp_path / ONNX)
+    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
+    assert largest_difference(model, tmp_path / ONNX, inputs) <= TOLERANCE
+    assert torch.equal(before, model(**inputs).last_hidden_state), "the encoder is as it was"
+
+
+def test_two_texts(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    case = make_case("roberta", "pair")
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    model = papa.load_exported(tmp_path / "export")
+    write_onnx(model, tmp_path / ONNX)
+    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
+    assert largest_difference(model, tmp_path / ONNX, inputs) <= TOLERANCE
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("family", sorted(MODELS.keys() - {CONVOLUTION}))
+def test_the_dense_form_of_every_family(family: str, texts: int) -> None:
+    """What ONNX holds, before it is a graph: the hidden states of inputs of unlike lengths, in one padded batch."""
+    model, slots = random_model(family).float(), 32
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    longest = (slots - 2,) if texts == 1 else (slots // 2 - 1, slots // 2 - 2)
+    layout = InputLayout(texts, slots, longest, "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
+    matrices = (4 * torch.randn(layers, heads, slots, slots)).softmax(dim=-1)
+    constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    some = [(layer, head) for layer in range(layers) for head in range(heads) if layer == 1 or (layer + head) % 2]
+    exported = ExportedEncoder(Encoder(model), constants, some, layout)
+    rows = [_input(length, texts) for length in (3, 12, 1, 7)]
+    width = max(map(len, rows))
+    inputs = {
+        "input_ids": torch.tensor([row + [0] * (width - len(row)) for row in rows]),
+        "attention_mask": torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows]),
+    }
+    expected = exported(**inputs).last_hidden_state
+    with exported.dense() as dense:
+        found = dense(**inputs)
+    other = ExportedEncoder(Encoder(model), constants, some[1:], layout)(**inputs).last_hidden_state
+    size = expected.abs().max()
+    assert float((found - expected).abs().max() / size) <= TOLERANCE
+    assert float((found - other).abs().max() / size) > 10 * TOLERANCE
+
+
+def _input(length: int, texts: int) -> list[int]:
+    first, second = (list(range(start, start + length)) for start in (10, 40))
+    return [2, *first, 3] if texts == 1 else [2, *first, 3, *second[: length // 2 + 1], 3]
+
+
+def test_deberta_as_a_graph(tmp_path: Path) -> None:
+    """Relative positions: those that occur depend on the inputs, so the graph has all."""
+    model, slots = random_model("deberta_v3").float(), 32
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    matrices = torch.rand(layers, heads, slots, slots)
+    constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    layout = InputLayout(1, slots, (slots - 2,), "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
+    exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
+    write_onnx(exported, tmp_path / ONNX)
+    rows = [_input(12, 1), [*_input(6, 1), *[0] * 6]]
+    inputs = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor([[1] * 14, [1] * 8 + [0] * 6])}
+    assert largest_difference(exported, tmp_path / ONNX, inputs) <= TOLERANCE
+
+
+def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> None:
+    layout = make_case("electra", "pair").layout
+    config = random_model("electra").config
+    with pytest.raises(EncoderError, match="segment_ids: stay"):
+        check_onnx(config, replace(layout, segment_ids="stay"), 1)
+    with pytest.raises(EncoderError, match="convolution over slots"):
+        check_onnx(random_model(CONVOLUTION).config, layout, 1)
+    with pytest.raises(EncoderError, match="an ONNX file holds"):
+        check_onnx(config, layout, 2**31)
+    check_onnx(config, layout, 2**31 - 1)
