@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from flows.check import Checked, cluster_address
 from flows.graph import Graph
-from papa.processes import Process
 from flows.progress import StudyProgress
+from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.workers import WorkerPool
