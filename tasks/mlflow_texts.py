@@ -56,11 +56,12 @@ class LoggedText:
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.types import Schema
 
-        data = MetaDataset(
+        # MLflow's own log_input takes it, though one of its methods is abstract.
+        data = MetaDataset(  # type: ignore[abstract]
             self._source(),
             name=f"{self.text.name} · {self.context}",
             digest=sha256_of_json(self.document())[:_DIGEST_CHARACTERS],
-            schema=Schema(self._columns()),
+            schema=Schema([*self._columns()]),
         )
         return DatasetInput(Dataset(**data.to_dict()), [InputTag("mlflow.data.context", self.context)])
 

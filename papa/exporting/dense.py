@@ -65,7 +65,7 @@ class DenseBatch(MicroBatch):
         return False
 
     @property
-    def attention_mask(self) -> Bool[Tensor, "batch m"]:  # type: ignore[override]
+    def attention_mask(self) -> Bool[Tensor, "batch m"]:
         return self.real
 
     def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
