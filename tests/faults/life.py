@@ -23,7 +23,7 @@ from flows.prune import prune
 from papa.storage.atomic import MARK
 from tasks.store import Store
 from tasks.unused import Findings, survey
-from tests.faults.points import ENDING, FOR_GOOD, NAMED, NODE, SERVER, WORKER, Fault, Seen
+from tests.faults.points import FOR_GOOD, NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS
@@ -115,7 +115,7 @@ class Life:
         hurt: list[Fault] = []
 
         def strike(seen: Seen, process: subprocess.Popen[str]) -> None:
-            ending = any(fault.victim in ENDING for fault in hurt)
+            ending = hurt and hurt[-1].victim == "driver"
             if left and not ending and NAMED[left[0].point].reached(seen) and self._kill(left[0].victim, seen, process):
                 hurt.append(left.popleft())
 

@@ -76,8 +76,6 @@ POINTS = (
 NAMED = {point.name: point for point in POINTS}
 ORDER = list(NAMED)
 FOR_GOOD = "Prefect, for good"
-ENDING = ("driver", "node", "GCS")
-"""Victims without which the command cannot go on."""
 
 
 @dataclass(frozen=True)
