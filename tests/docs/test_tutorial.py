@@ -11,6 +11,7 @@ from tests.docs.tutorial import TUTORIAL, agrees, follow, steps
 
 def test_what_counts_as_the_same_output() -> None:
     assert agrees("a\n| 36 |  0.751 ± 0.02 |\nz", "| 36 | 0.745 ± 0.033 |")
+    assert agrees("(1.2 to 3.4 %)", "(-2.9 to 9.6 %)")
     assert agrees("report /tmp/x/report.html", "report …/report.html")
     assert not agrees("| 37 | 0.751 ± 0.02 |", "| 36 | 0.745 ± 0.033 |")
     assert not agrees("| 36 | nan |", "| 36 | 0.745 |")

@@ -21,7 +21,7 @@ def agrees(printed: str, shown: str) -> bool:
     """Whether an output holds the lines that a page shows: ``…`` is any text, decimals are any, blanks are one."""
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     literal = re.escape(" ".join(shown.split()).replace("…", "\0"))
-    pattern = re.sub(r"-?\d+\\\.\d+", r"-?\\d+\\.\\d+", literal).replace("\0", ".*?")
+    pattern = re.sub(r"(?:\\-)?\d+\\\.\d+", r"-?\\d+\\.\\d+", literal).replace("\0", ".*?")
     return re.search(pattern, " ".join(lines)) is not None
 
 
