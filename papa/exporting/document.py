@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
-from papa.storage.metadata import is_signed, signed
+from papa.storage.metadata import DIGEST, is_plain, is_signed, signed
 
 FORMAT = 3
 DOCUMENT = "papa.json"
@@ -87,10 +88,13 @@ def read_document(folder: Path) -> ExportDocument:
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
         if not all(isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")):
             raise TypeError
-    except (KeyError, TypeError, ValueError):
+        if not all(is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()):
+            raise ValueError
+        missing = [name for name in files if not (folder / name).is_file()]
+    except (KeyError, TypeError, ValueError, OSError):
         raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
     for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():
-        if expected is None or not (folder / name).is_file():
+        if expected is None or name in missing:
             raise ArtifactError(f"{folder / name} is missing: copy the whole folder again, or export again")
         digest = sha256_of_file(folder / name)
         if digest != expected:

@@ -144,7 +144,7 @@ def _fault(document: object) -> str | None:
     if not isinstance(files, dict):
         return "'files' is not a mapping"
     for name, digest in files.items():
-        if not _is_plain(name):
+        if not is_plain(name):
             return f"{shown(name)} is no plain relative path inside the artifact"
         if not (isinstance(digest, str) and re.fullmatch(DIGEST, digest)):
             return f"{shown(digest)} is no SHA-256 of {shown(name)}"
@@ -159,7 +159,7 @@ def _unsigned(document: Mapping[str, Any]) -> str | None:
     return None if is_signed(document) else f"'{_OWN}' is not that of what it says"
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
     """Whether a name leads, on every system, to a place inside the folder that it is joined to."""
     return (
         name.isprintable()

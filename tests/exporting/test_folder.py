@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -92,6 +93,20 @@ def test_a_document_of_other_bits_is_refused(written: Path) -> None:
     document["heads"][0][1] ^= 1
     (written / "papa.json").write_text(json.dumps(document))
     with pytest.raises(ArtifactError, match="its digest is not that of what it says"):
+        papa.load_exported(written)
+
+
+ODD_FILES = [{"README.md": {}}, {"../outside": "0" * 64}, {"a" * 300: "0" * 64}, {"a\0": "0" * 64}]
+
+
+@pytest.mark.parametrize("files", ODD_FILES)
+    "files", [{"README.md": {}}, {"../outside": "0" * 64}, {"a" * 300: "0" * 64}, {"a\0": "0" * 64}]
+)
+def test_a_document_that_names_odd_files_is_refused(written: Path, files: dict[str, Any]) -> None:
+    document = json.loads((written / "papa.json").read_text())
+    document["files"] |= files
+    (written / "papa.json").write_text(json.dumps(signed(document)))
+    with pytest.raises(ArtifactError, match=r"a field is missing or malformed"):
         papa.load_exported(written)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 _ALWAYS = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-LONG_FACTOR = 40
+LONG_FACTOR = 50
 """How many times as many examples the long form tries."""
 
-settings.register_profile("short", **_ALWAYS, max_examples=25, derandomize=True)
-settings.register_profile("long", **_ALWAYS, max_examples=25 * LONG_FACTOR, print_blob=True)
+settings.register_profile("short", **_ALWAYS, max_examples=18, derandomize=True)
+settings.register_profile("long", **_ALWAYS, max_examples=18 * LONG_FACTOR, print_blob=True)
 # ``--hypothesis-profile`` replaces it.
 settings.load_profile("short")
