@@ -164,8 +164,8 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
         from tasks.store import Store
 
         place = Store(store)
-        place.make()
         prepare_environment(place, verbose=verbose)
+        place.make()
         show_pages(place, Console())
 
 

@@ -55,8 +55,8 @@ def run_study(
     Raises:
         PapaError: the study could not start, or a cell failed.
     """
-    store.make()
     prepare_environment(store, verbose=verbose)
+    store.make()
     # It comes up while the study is looked at.
     server = use_server(store)
     checked = check_study(spec, store, workers=workers, ray_address=ray_address)
