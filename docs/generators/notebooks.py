@@ -52,5 +52,6 @@ def executed(path: Path) -> nbformat.NotebookNode:
         # Sockets in the folder: other accounts on this machine reach a port on loopback, too.
         sockets = Config(KernelManager={"transport": "ipc", "ip": str(Path(folder) / "kernel")})
         client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets)
+        client.coalesce_streams = True
         client.execute(env={"PAPA_STORE": str(Path(folder) / "papa-store"), **os.environ, "PATH": path})
     return notebook
