@@ -42,11 +42,14 @@ class HubUnreachableError(TransientError):
     """
 
     def __init__(self, what: str, reason: str) -> None:
-        super().__init__(
-            f"{what} is not on this machine and the hub cannot be reached ({reason}): check the network, or give "
-            "local files"
-        )
+        super().__init__(what, reason)
         self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return printable(
+            f"{self.what} is not on this machine and the hub cannot be reached ({self.reason}): check the network, or "
+            "give local files"
+        )
 
 
 class SpecError(PapaError):
