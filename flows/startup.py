@@ -100,8 +100,7 @@ def live_runs(study: StudySpec, graph: Graph, store: Store, progress: StudyProgr
         {parent: [node.name for node in nodes] for parent, nodes in graph.parents.items()},
         probes,
         graph.nodes[-1].name,
-        driver=str(Process.this()),
-        gone=lambda text: (process := Process.parse(text)) is not None and process.gone,
+        driver=Process.this(),
         opened=opened,
         failed=progress.noted,
     )

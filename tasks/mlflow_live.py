@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from papa.errors import PapaError
+from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
@@ -46,7 +47,6 @@ class LiveRuns:
         probes: the cells and seeds that each probing step scores, by the step's name.
         last: the name of the step that logs the finished study.
         driver: the process that runs the study.
-        gone: whether a process, as ``driver`` names one, surely does not run any more.
         opened: called with the experiment's id once it is there.
         failed: called with a sentence where MLflow fails.
     """
@@ -60,15 +60,14 @@ class LiveRuns:
         probes: Mapping[str, Sequence[tuple[Cell, int]]],
         last: str,
         *,
-        driver: str,
-        gone: Callable[[str], bool],
+        driver: Process,
         opened: Callable[[str], None],
         failed: Callable[[str], None],
     ) -> None:
         self.address, self.store, self.study, self.last = address, store, study, last
         self._parents = {parent.place: parent for parent in parents}
         self._trains = {step: parent for parent, steps in parents.items() for step in steps}
-        self._probes, self._driver, self._gone = probes, driver, gone
+        self._probes, self._driver = probes, str(driver)
         self._opened, self._failed = opened, failed
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -162,7 +161,8 @@ class LiveRuns:
         client = connect(self.address)
         self._runs = StudyRuns(client, self.store, self.study)
         for run in self._runs.search("attributes.status = 'RUNNING'"):
-            if DRIVER in run.data.tags and self._gone(run.data.tags[DRIVER]):
+            driver = Process.parse(run.data.tags.get(DRIVER, ""))
+            if driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
         for parent in self._parents.values():
             run = self._open[parent] = self._runs.parent(parent)

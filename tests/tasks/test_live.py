@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from papa.encoders.reference import EncoderReference
+from papa.processes import Process
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.mlflow_live import LiveRuns
@@ -34,11 +36,11 @@ PARENTS = [
     for model in MODELS
 ]
 HALF, EIGHTH = (Cell(MODELS[0], "reviews", "average", "lambda", fraction) for fraction in (0.5, 0.125))
-KILLED = "a process that is gone"
+KILLED = replace(Process.this(), started=1)
 
 
 @contextmanager
-def live(place: Path, driver: str = "this process") -> Iterator[LiveRuns]:
+def live(place: Path, driver: Process | None = None) -> Iterator[LiveRuns]:
     """Live runs on the database in ``place``, once they are there."""
     opened, said = threading.Event(), list[str]()
     runs = LiveRuns(
@@ -48,8 +50,7 @@ def live(place: Path, driver: str = "this process") -> Iterator[LiveRuns]:
         {parent: [f"rank · {parent.name}"] for parent in PARENTS},
         {"half": [(HALF, 0)], "eighth": [(EIGHTH, 0)]},
         "track",
-        driver=driver,
-        gone=lambda text: text == KILLED,
+        driver=driver or Process.this(),
         opened=lambda _: opened.set(),
         failed=said.append,
     )
@@ -196,8 +197,7 @@ def test_an_mlflow_that_fails_costs_nothing_but_the_live_runs(tmp_path: Path) ->
         {},
         {"half": [(HALF, 0)]},
         "track",
-        driver="this process",
-        gone=lambda _: False,
+        driver=Process.this(),
         opened=lambda _: None,
         failed=lambda sentence: (said.append(sentence), failed.set())[1],
     )
