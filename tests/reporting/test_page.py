@@ -212,6 +212,15 @@ def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
     assert page.all("details:not([open])") != []
 
 
+def test_figures_drawn_for_the_screen_fit_the_paper(page: Page) -> None:
+    beyond = """document.body.style.width = "600px";
+        return [...document.querySelectorAll(".chart svg")].map(one =>
+            one.getBoundingClientRect().right - one.closest(".chart").getBoundingClientRect().right)"""
+    assert max(page.run(beyond)) > 100, "a screen this narrow draws them anew"
+    page.emulate(media="print")
+    assert max(page.run(beyond)) < 1
+
+
 def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) -> None:
     page.all(".tile")[0].click()
     zoomed(page, 0)
