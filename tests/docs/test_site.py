@@ -97,6 +97,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def test_pages_fetch_nothing_and_fit_a_phone(site: Path, browser: Page) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 20
+    browser.driver.get((site / "index.html").as_uri())
+    # A page without a viewport of its own, such as the browser's first, would have another width.
     browser.emulate(width=390)
     browser.messages(), browser.requested()
     for page in pages:
