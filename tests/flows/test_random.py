@@ -70,8 +70,9 @@ def test_mlflow_has_the_mean_over_the_seeds(finished: Finished, place: Path) -> 
     runs = client.search_runs([experiment.experiment_id])
     children = [run for run in runs if run.data.params.get("fraction") == "0.0625"]
     assert {run.data.params["seed"] for run in children} == {"0", "1"}
-    (parent,) = (run.info.run_id for run in runs if "mlflow.parentRunId" not in run.data.tags)
-    curve = {point.step: point.value for point in client.get_metric_history(parent, "score/zeros/random")}
+    (line,) = (run for run in runs if run.data.tags["papa.role"] == "curve")
+    assert (line.data.params["constants"], line.data.params["order"]) == ("zeros", "random")
+    curve = {point.step: point.value for point in client.get_metric_history(line.info.run_id, "score")}
     assert curve.keys() == {625, 10_000}
     assert curve[625] == pytest.approx(fmean(run.data.metrics["score"] for run in children))
 
