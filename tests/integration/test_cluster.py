@@ -91,4 +91,4 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     found = findings(store, storage)
     assert found.items() >= undisturbed.items()
     assert sorted(stage for stage, _ in found) == ["average", *["probe"] * 6, "rank", "tokenise"]
-    assert [logged_runs(database, name) for name in names] == [{"parents": 1, "cells": 3}] * 2
+    assert [logged_runs(database, name) for name in names] == [{"parent": 1, "curve": 1, "cell": 3}] * 2

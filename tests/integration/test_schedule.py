@@ -75,24 +75,25 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     assert len(steps[first["id"]]) == len(steps[second["id"]])
 
     # A study this small may end before the other host's worker is up; test_cluster.py shows that host at work.
-    assert logged_runs(database, "scheduled") == {"parents": 1, "cells": 2}
+    assert logged_runs(database, "scheduled") == {"parent": 1, "curve": 1, "cell": 2}
     keys = stored(storage)
     assert any(key.startswith("store/artifacts/") and key.endswith("metadata.json") for key in keys)
     assert any(key.startswith("mlflow/") and key.endswith("report.html") for key in keys)
 
 
 def logged_runs(database: Postgres, experiment: str) -> dict[str, int]:
-    """How many parent runs and cells MLflow keeps in PostgreSQL."""
+    """How many finished runs of each role MLflow keeps in PostgreSQL."""
     with psycopg2.connect(database.url("mlflow")) as connection, connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*), count(tags.value) FROM runs JOIN experiments USING (experiment_id) "
-            "LEFT JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'mlflow.parentRunId' "
-            "WHERE experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = 'FINISHED'",
+            "SELECT tags.value, count(*) FROM runs JOIN experiments USING (experiment_id) "
+            "JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'papa.role' "
+            "WHERE experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = 'FINISHED' "
+            "GROUP BY tags.value",
             (experiment,),
         )
-        every, cells = cursor.fetchone()
+        found = dict(cursor.fetchall())
     connection.close()
-    return {"parents": every - cells, "cells": cells}
+    return found
 
 
 def stored(storage: S3Server) -> list[str]:
