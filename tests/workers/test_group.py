@@ -35,14 +35,14 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
         free = pool._started()
         with free.taken(1) as (first,):
             with free.taken(1) as (second,):
-                lost = ray.get(second.actor.run.remote(own_process, None, {}, 0, None))
+                lost, _ = ray.get(second.actor.run.remote(own_process, None, {}, 0, None, False))
                 os.kill(lost, signal.SIGKILL)
                 second.lost = True
             (coming_up,) = free._coming
         ray.get(coming_up)
         with free.taken(1, helpers=1) as group:
             assert {worker.name for worker in group} == {first.name, second.name}
-            assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None)) != lost
+            assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None, False))[0] != lost
 
 
 @pytest.mark.server
