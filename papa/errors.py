@@ -121,7 +121,7 @@ def in_one_line(error: Exception) -> str:
     return shortened(_CLASS.sub(r"\1", " ".join(said.split())) or type(error).__name__, 300)
 
 
-def shortened(said: object, most: int = 80) -> str:
+def shortened(said: object, most: int = 200) -> str:
     """What is said, or its start and an ellipsis: ``most`` characters."""
     text = str(said)
     return text if len(text) <= most else f"{text[: most - 1]}…"

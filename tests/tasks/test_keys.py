@@ -179,6 +179,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "averages.0.encoder.heads": "in the constants",
         "averages.0.encoder.width": "not read",
         "averages.0.encoder.precision": "in the constants",
+        "invocation.*": "says which run wrote the report",
         **{f"averages.0.task.{name}": OF_THE_STUDY for name in (*ROWS, "labels", "metric", "positive", "probe.*")},
     },
     "track": {
