@@ -12,7 +12,6 @@ same file finds out, in a process of its own.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from papa.errors import PapaError
+from papa.processes import Process
 from papa.storage.cache import cache_folder
 from papa.storage.metadata import sha256_of_json
 from papa.storage.remembered import status_of
@@ -57,7 +57,7 @@ def guarded(function: Callable[..., Read], path: Path, *arguments: Any, error: t
                 "write it again with another program or in another format"
             )
         _remove(left)
-    note = notes / f"{key}.{os.getpid()}"
+    note = notes / f"{key}.{Process.this()}"
     # A cache that cannot be written guards nothing.
     with suppress(OSError):
         notes.mkdir(parents=True, exist_ok=True)
@@ -70,9 +70,8 @@ def guarded(function: Callable[..., Read], path: Path, *arguments: Any, error: t
 
 def _is_left(note: Path) -> bool:
     """Whether the process that a note is of is gone."""
-    import psutil
-
-    return not psutil.pid_exists(int(note.suffix[1:]))
+    process = Process.parse(note.name.partition(".")[2])
+    return process is not None and process.gone
 
 
 def _remove(notes: list[Path]) -> None:
