@@ -30,14 +30,15 @@ def record(row: Measured, names: Sequence[str]) -> None:
     """
     rows = known() | {row.name: row}
     kept = [rows[name] for name in names if name in rows]
+    highest = max(max(row.peaks) for row in kept)
     aside = RECORD.with_suffix(".new")
     aside.write_text(json.dumps({"rows": [asdict(one) for one in kept]}, indent=1, ensure_ascii=False) + "\n")
     aside.replace(RECORD)
-    put("rows", table(TITLES, map(cells, kept)) + f"\n\n{summary(kept)}")
+    put("rows", table(TITLES, (cells(row, highest) for row in kept)) + f"\n\n{summary(kept, highest)}")
 
 
-def cells(row: Measured) -> list[str]:
-    """A line of the table."""
+def cells(row: Measured, highest: float) -> list[str]:
+    """A line of the table; a star where the machine was busy, by the highest rate of matrix products it ever showed."""
     return [
         row.name,
         f"{row.ours:.3g} {row.unit}",
@@ -47,18 +48,17 @@ def cells(row: Measured) -> list[str]:
         f"{row.target:.2f}",
         row.verdict,
         str(row.pairs),
-        "{:.0f}, {:.0f}".format(*row.peaks),
+        "{:.0f}, {:.0f}".format(*row.peaks) + " *" * row.busy(highest),
         f"{row.date}, torch {row.torch}, {row.threads} threads of {row.cores} cores",
     ]
 
 
-def summary(rows: Sequence[Measured]) -> str:
-    """How many rows reach their target, and which were measured on a busy machine."""
-    reached = sum(row.verdict == "reached" for row in rows)
-    highest = max(max(row.peaks) for row in rows)
-    busy = [row.name for row in rows if row.busy(highest)]
-    beside = f" The machine was busy before and after: {'; '.join(busy)}." if busy else ""
-    return f"{reached} of {len(rows)} rows reach their target.{beside}"
+def summary(rows: Sequence[Measured], highest: float) -> str:
+    """How many rows reach their target, and how many were measured on a busy machine."""
+    verdicts = [row.verdict for row in rows]
+    counted = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("reached", "undecided", "missed"))
+    busy = sum(row.busy(highest) for row in rows)
+    return f"{len(rows)} rows: {counted}. At {busy} of them (*) the machine was busy before and after."
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

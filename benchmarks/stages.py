@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.measure import Comparison, Part, in_turn
 from benchmarks.plain import plain_average, plain_features, plain_probing, plain_ranking
 from benchmarks.rows import LeftOut, Row
@@ -71,11 +73,15 @@ def against_plain(
 
 
 def ranking_against_plain(folder: Path, precision: Precision) -> Comparison:
-    """λ for an epoch of CoLA."""
+    """λ for an epoch of CoLA, both ways on one thread: minibatches as small as these stay on one worker."""
     check_hardware(precision)
     cola = sample("cola", folder)
-    constants = average(cola)
-    return in_turn(partial(ranking, cola, constants, precision), plain_ranking(cola, constants.matrices))
+    constants, threads = average(cola), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return in_turn(partial(ranking, cola, constants, precision), plain_ranking(cola, constants.matrices))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def check_hardware(precision: Precision) -> None:
@@ -129,7 +135,7 @@ def stage_rows(folder: Path) -> Iterator[Row]:
             measure = partial(against_plain, name, folder, "bfloat16", ours, plain)
             yield Row(stage, f"{stage}, {title}{HALF}", target, measure)
     title = TITLES["cola"]
-    of_lambda = f"λ training, one epoch, {title}"
+    of_lambda = f"λ training, one epoch, one thread, {title}"
     yield Row("λ", of_lambda, 6.0, partial(ranking_against_plain, folder, "float32"))
     yield Row("λ", f"{of_lambda}{HALF}", 9.0, partial(ranking_against_plain, folder, "bfloat16"))
     of_probing = f"probing, 15 epochs × {len(SEEDS)} seeds, {title}"
