@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.address import Address, store_at
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
 
@@ -68,26 +68,34 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
 
     Raises:
         ArtifactError: the disk is full.
+        TransientError: it is read-only.
     """
     store = store_at(address)
-    with store.scratch() as scratch, _full_disk_errors(scratch.parent):
+    with _disk_errors(address), store.scratch() as scratch, _disk_errors(scratch.parent):
         yield scratch
         store.publish(scratch, describe(scratch, metadata))
 
 
 @contextmanager
-def _full_disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk into a sentence, whoever met it."""
+def _disk_errors(where: Address) -> Iterator[None]:
+    """Turn a disk that is full or read-only into a sentence, whoever met it."""
     try:
         yield
+    except PapaError:
+        raise
     except Exception as error:
-        # Not every library keeps the error's number: safetensors only quotes the system's words.
-        full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
-        if isinstance(error, PapaError) or not full:
-            raise
-        raise ArtifactError(
-            f"the disk under {folder} is full: free some space and run again, what is finished stays"
-        ) from None
+        if _is(errno.ENOSPC, error):
+            message = f"the disk under {where} is full: free some space and run again, what is finished stays"
+            raise ArtifactError(message) from None
+        if _is(errno.EROFS, error):
+            message = f"the disk under {where} is read-only: make it writable and run again, what is finished stays"
+            raise TransientError(message) from None
+        raise
+
+
+def _is(number: int, error: Exception) -> bool:
+    # Not every library keeps the error's number: safetensors only quotes the system's words.
+    return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
 
 
 def is_complete(address: Address) -> bool:

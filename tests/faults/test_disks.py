@@ -70,7 +70,7 @@ def test_the_store_is_read_only_for_a_while(
     folder = tmp_path / "store" / "artifacts"
     life = Life(study, str(tmp_path / "store"))
     lives.append(life)
-    trouble = Trouble("rank started", lambda: forbid_writing(folder), "Read-only", lambda: allow_writing(folder))
+    trouble = Trouble("rank started", lambda: forbid_writing(folder), "is read-only", lambda: allow_writing(folder))
     try:
         code = life.once(trouble)
     finally:

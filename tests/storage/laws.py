@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, TransientError
 from papa.storage.address import store_at
 from papa.storage.artifacts import (
     borrowed,
@@ -27,6 +27,7 @@ from papa.storage.artifacts import (
     verify,
 )
 from papa.storage.metadata import METADATA
+from tests.faults.disks import allow_writing, forbid_writing
 from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors, text
 
 
@@ -233,3 +234,18 @@ class StoreLaws:
         with published(f"{place}/second", {}) as folder:
             write(folder, MEGABYTE)
         assert is_complete(f"{place}/second")
+
+    @pytest.mark.server
+    def test_an_artifact_on_a_read_only_disk(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        place = self.place_on(disk, place, monkeypatch)
+        publish(f"{place}/first")
+        before = names(place)
+        forbid_writing(disk)
+        sentence = "is read-only: make it writable and run again, what is finished stays"
+        try:
+            with pytest.raises(TransientError, match=sentence):
+                publish(f"{place}/second")
+        finally:
+            allow_writing(disk)
+        assert names(place) == before
+        publish(f"{place}/second")
