@@ -88,7 +88,7 @@ def main() -> int:
         parser = argparse.ArgumentParser(
             prog="python -m benchmarks",
             description="Times PAPA against plain ways of the same work, and writes what it finds into "
-            f"{PAGE.name} and {RECORD.name}. A whole run takes about 15 minutes on two cores. It may run beside "
+            f"{PAGE.name} and {RECORD.name}. A whole run takes 15 to 30 minutes on two cores. It may run beside "
             "other work: that makes intervals wider and the run longer.",
         )
         parser.add_argument(

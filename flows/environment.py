@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -41,6 +42,8 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
     # Of a server that is lost its threads would tell with every event that they cannot send.
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
+    # It prints a traceback where its line to the server is cut.
+    logging.getLogger("websockets").setLevel(logging.ERROR if verbose else logging.CRITICAL)
 
 
 def _keep_private(root: Path) -> None:

@@ -12,7 +12,7 @@ from flows.progress import duration
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
-from tasks.locks import running
+from tasks.locks import running, words_of
 from tasks.store import MARKER, Store, is_marked
 from tasks.unused import Unused, survey
 
@@ -57,11 +57,12 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
 
 
 def _users(store: Store) -> tuple[str, list[Unused]]:
-    """The processes that use the store, in words; and the registrations of those that died on this machine."""
+    """The processes that use the store, in words; and the registrations of those that died, or are taken for dead."""
     alive, ended = [], []
-    for name, idle in running(store).items():
+    users = running(store)
+    for name, idle in words_of(store).items():
         process = Process.parse(name)
-        if process is not None and process.gone:
+        if name not in users or (process is not None and process.gone):
             ended.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - idle))
         else:
             where = f"process {process.pid} on {process.host}" if process else name

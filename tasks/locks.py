@@ -80,13 +80,18 @@ def no_longer_announced(store: Store, process: str) -> None:
         remove(f"{store.runs}/{process}")
 
 
+def words_of(store: Store) -> dict[str, float]:
+    """The processes that said they use the store and did not take it back, and the seconds since each last said so."""
+    now = time.time()
+    return {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
+
+
 def running(store: Store) -> dict[str, float]:
     """The processes that use the store, and the seconds since each last said so.
 
     Those silent for a day are left out, unless they are known to run: a step may take longer, and a clock may be set.
     """
-    now = time.time()
-    ages = {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
+    ages = words_of(store)
     return {process: age for process, age in ages.items() if age < SILENT_SECONDS or _runs_here(process)}
 
 

@@ -73,6 +73,7 @@ def survey(store: Store) -> Findings:
     """
     found = Findings([], [])
     kept = _artifacts(store, found)
+    found.unused.extend(_on_disk(place, "scratch", _KILLED) for place in _never_filled(store))
     for folder, names in ((store.scratch, _SCRATCH), *_further_scratch(store)):
         for place in _inside(folder):
             if names.fullmatch(place.name) and not place.is_symlink():
@@ -159,6 +160,15 @@ def _left_by_writers(store: Store, stage: str, files: Iterable[StoredFile], data
         for name, group in groups.items()
         if name not in ("", data)
     ]
+
+
+def _never_filled(store: Store) -> list[Path]:
+    """Empty folders of killed writers on this machine's disk; a listing of files does not show them."""
+    if store.is_remote:
+        return []
+    hidden = sorted(Path(store.artifacts).glob("*/.*"))
+    folders = [place for place in hidden if not place.is_symlink() and place.is_dir() and not any(place.iterdir())]
+    return [place for place in folders if store.backend.killed.fullmatch(f"{place.name}/{METADATA}")]
 
 
 def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:

@@ -88,6 +88,8 @@ def read_document(folder: Path) -> ExportDocument:
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
         if not all(isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")):
             raise TypeError
+        if not all(isinstance(size, int) for size in fields["size"].values()):
+            raise TypeError
         if not all(is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()):
             raise ValueError
         missing = [name for name in files if not (folder / name).is_file()]

@@ -108,6 +108,14 @@ def test_a_document_that_names_odd_files_is_refused(written: Path, files: dict[s
         papa.load_exported(written)
 
 
+def test_a_document_of_odd_sizes_is_refused(written: Path) -> None:
+    document = json.loads((written / "papa.json").read_text())
+    document["size"]["weights"] = [1]
+    (written / "papa.json").write_text(json.dumps(signed(document)))
+    with pytest.raises(ArtifactError, match=r"a field is missing or malformed"):
+        papa.load_exported(written)
+
+
 def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
     heads = [list(head) for head in small.some_heads()]
     _change(written, heads=heads[:-1])

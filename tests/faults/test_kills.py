@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import pandas
 import pytest
 
@@ -47,6 +48,8 @@ def test_with_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A store and MLflow behind servers, which are killed and come back."""
+    # Filesystems of another server, at the same address of the store.
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")]
     faults = draw(seed, ["store", "store", "store", "worker", "driver", "MLflow"], points)
     database = f"sqlite:///{tmp_path}/mlflow.db"

@@ -222,6 +222,19 @@ def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) ->
     assert {Path(one).name[:3] for one in addresses} >= {f"..{KILLED[0]}", ".pa"}
 
 
+def test_a_folder_that_a_killed_writer_never_filled_is_found(folder: Store) -> None:
+    empty = Path(folder.artifacts) / "probe" / f".{KILLED}.1.0123abcd"
+    theirs = Path(folder.artifacts) / "probe" / ".mine"
+    before = {one.address for one in unused(folder)}
+    for place in (empty, theirs):
+        place.mkdir()
+    (found,) = [one for one in unused(folder) if one.address not in before]
+    assert (found.address, found.reason) == (str(empty), "left by a run that was killed")
+    remove(found.address)
+    assert not empty.exists()
+    assert theirs.exists()
+
+
 def test_who_runs_says_so(store: Store) -> None:
     assert running(store) == {}
     begun = time.time()
