@@ -34,8 +34,7 @@ KEPT = ("tokenise", "average", "rank", "baseline", "probe")
 _LOOK_SECONDS = 0.005
 _PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER, FOR_GOOD: SERVER}
 MISSED = "not reached, nothing was killed"
-_ENDED = re.compile(r"error|interrupted|\[.*Failed to connect to GCS")
-"""The last is Ray's own sentence (docs/limits.md)."""
+_ENDED = re.compile(r"(error|interrupted)")
 
 
 @dataclass(frozen=True)
