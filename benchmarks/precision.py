@@ -28,7 +28,7 @@ from papa.scores.intervals import interval, paired_drop
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 
 SEEDS = (0, 1, 2)
-ROWS = {"cola": (800, 400), "rte": (300, 200), "ud": (150, 150), "wnut": (300, 300)}
+ROWS = {"cola": (3000, 400), "rte": (300, 200), "ud": (150, 150), "wnut": (300, 300)}
 """Training and validation rows."""
 EPOCHS = 1
 """For λ."""

@@ -24,7 +24,7 @@ from flows.inputs import (
     resolve_inputs,
     run_concurrently,
 )
-from papa.corpora.corpus import mean_tokens
+from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, special_tokens_of
 from papa.credentials import holds_credentials
@@ -163,11 +163,12 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
         return None
     metadata = read_metadata(corpora[0].folder(store))
     names = metadata["label_names"]
-    rows, tokens = metadata["rows"], metadata["tokens"]["train"]
-    return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens / rows["train"])
+    rows, labelled = metadata["rows"], metadata.get("labelled_tokens")
+    tokens = RowTokens(metadata["tokens"]["train"] / rows["train"], labelled and labelled["train"] / rows["train"])
+    return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens)
 
 
-def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, float]:
+def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, RowTokens]:
     """The tokens of a training row of each text, by the first encoder's tokenizer where it is not tokenised yet."""
     encoder = next((one for one in resolved.encoders.values() if one.folder), None)
     known = {text: one.tokens for text, one in previews.items() if one.tokens}
@@ -175,7 +176,7 @@ def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> d
         if one.sample is not None and encoder:
             # A task's own slots, which a corpus takes from the tasks it serves.
             laid_out = text if text in resolved.study.tasks else laid_out_like(resolved.study.tasks[0], text)
-            known[text] = mean_tokens(laid_out, resolved.study.layout, load_tokenizer(encoder), one.sample)
+            known[text] = tokens_per_row(laid_out, resolved.study.layout, load_tokenizer(encoder), one.sample)
     return known
 
 

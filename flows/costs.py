@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from papa.corpora.corpus import RowTokens
 from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSpec, StudySpec, TaskSpec
@@ -36,21 +37,30 @@ _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _PART_TOKENS = 256
 _STEP = 400
 """Operations of a matrix product that take as long as an optimiser's step of one value, which waits for memory."""
-_VOCABULARY, _MASKED = 30_000, 0.15
+_VOCABULARY = 30_000
+_LABELLED = {"words": 0.7, "mlm": 0.15}
+"""The share of tokens that have a label, where they were not counted."""
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
 
 
 @dataclass(frozen=True)
 class Size:
-    """About how much text a task has: rows of each split, and tokens per row."""
+    """About how much text a task has.
+
+    Attributes:
+        train, validation: rows of each split.
+        tokens: of a row.
+        labelled: tokens of a row that have a label of their own.
+    """
 
     train: int
     validation: int
     tokens: float
+    labelled: float
 
 
-def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: float | None = None) -> Size:
+def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowTokens | None = None) -> Size:
     """A task's size.
 
     Args:
@@ -65,13 +75,16 @@ def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: floa
             (task.validation_rows, _rows(task, "validation")),
         )
     ]
-    if tokens:
-        return Size(rows[0], rows[1], tokens)
     known = known_size(task.source) if isinstance(task.source, HubSource) else None
-    if known:
-        return Size(rows[0], rows[1], min(known["tokens"], task.slots))
-    share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
-    return Size(rows[0], rows[1], min(share * task.slots, most))
+    if tokens:
+        mean = tokens.all
+    elif known:
+        mean = min(known["tokens"], task.slots)
+    else:
+        share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
+        mean = min(share * task.slots, most)
+    labelled = tokens.labelled if tokens else None
+    return Size(rows[0], rows[1], mean, mean * _LABELLED.get(task.kind, 0.0) if labelled is None else labelled)
 
 
 def _rows(task: TaskSpec, split: str) -> int:
@@ -151,9 +164,9 @@ def _training_flops(layers: int, encoder: EncoderReference, size: Size, task: Ta
     inputs, probe = float(size.train), layers * width * (width + size.tokens)
     match task.kind:
         case "words":
-            inputs, probe = size.train * size.tokens, layers * width**2
+            inputs, probe = size.train * size.labelled, layers * width**2
         case "mlm":
-            inputs, probe = size.train * size.tokens * _MASKED, width**2 + width * _VOCABULARY
+            inputs, probe = size.train * size.labelled, width**2 + width * _VOCABULARY
     # Features are frozen: forward, and backward to the weights alone.
     return 4 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
 

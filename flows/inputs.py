@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from flows.costs import Size, size_of
+from papa.corpora.corpus import RowTokens
 from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import check_precision, chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
@@ -88,7 +89,7 @@ class ResolvedInputs:
     encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
-    tokens: dict[TaskSpec, float] = field(default_factory=dict)
+    tokens: dict[TaskSpec, RowTokens] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
     assumed: set[Source] = field(default_factory=set)

@@ -47,7 +47,8 @@ class TokenisedCorpus:
         kind: the task's kind.
         slots: S.
         label_names: the classes' names; None for regression and masked language models.
-        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, cut texts and words, notes.
+        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled tokens, cut texts and
+            words, notes.
     """
 
     folder: Path
@@ -163,6 +164,7 @@ def tokenise_corpus(
         "encoder": encoder.name,
         "tokenizer_digest": encoder.tokenizer_digest,
         "corpus_fingerprint": source,
+        "labelled_tokens": writer.labelled,
         **held,
     }
     with published(folder, metadata) as scratch:
@@ -174,16 +176,29 @@ def tokenise_corpus(
     return folder
 
 
-def mean_tokens(task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table) -> float:
-    """How many tokens a row has on average once it is laid out, special ones included.
+@dataclass(frozen=True)
+class RowTokens:
+    """Tokens of a row on average once it is laid out.
+
+    Attributes:
+        all: special ones included.
+        labelled: those that have a label of their own; None where nobody counted them.
+    """
+
+    all: float
+    labelled: float | None = None
+
+
+def tokens_per_row(task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table) -> RowTokens:
+    """Count the tokens of some rows.
 
     Args:
         task, layout, tokenizer: as of ``tokenise_corpus``.
         rows: some of the task's, as ``TaskRows`` has them; at least one.
     """
     writer = _Writer(task, layout, tokenizer, special_tokens_of(tokenizer))
-    arranged, _ = writer._arranged(rows, "train", 0)
-    return len(arranged.input_ids) / rows.num_rows
+    arranged, labels = writer._arranged(rows, "train", 0)
+    return RowTokens(len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows)
 
 
 class _Writer:
@@ -195,6 +210,8 @@ class _Writer:
         self.task, self.layout, self.tokenizer, self.special_tokens = task, layout, tokenizer, special_tokens
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
+        self.labelled = dict.fromkeys(SPLITS, 0)
+        self.label_per_token = task.kind in ("words", "mlm")
         self.texts_cut = dict.fromkeys(SPLITS, 0)
         self.words_cut = dict.fromkeys(SPLITS, 0)
         self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
@@ -207,10 +224,15 @@ class _Writer:
                 part = table.slice(start, shard_rows)
                 arranged, labels = self._arranged(part, name, start)
                 file = f"{name}-{index:05d}.arrow"
-                write_shard(folder / file, arranged, labels, label_per_token=self.task.kind in ("words", "mlm"))
+                write_shard(folder / file, arranged, labels, label_per_token=self.label_per_token)
                 self.shards[name].append({"file": file, "rows": part.num_rows})
                 self.tokens[name] += len(arranged.input_ids)
+                self.labelled[name] += self.count_labelled(labels)
                 yield part.num_rows
+
+    def count_labelled(self, labels: Labels) -> int:
+        """Tokens with a label of their own."""
+        return int((labels != IGNORED).sum()) if self.label_per_token else 0
 
     def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
         special_tokens, slots = self.special_tokens, self.task.slots

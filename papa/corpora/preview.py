@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from papa.corpora.corpus import RowTokens
 from papa.corpora.hub import HubSplit, split_of
 from papa.corpora.rows import labelled, rows_of
 from papa.corpora.sources import SPLITS, Split, read_source
@@ -31,14 +32,14 @@ class Preview:
         label_names: the classes; None for regression, masked language models, and where only the rows have them.
         unchecked: what was not read; None where all was.
         sample: some training rows, as ``TaskRows`` has them; None where none were read.
-        tokens: of a training row on average; None before the text is tokenised.
+        tokens: of a training row; None before the text is tokenised.
     """
 
     rows: tuple[int, int] | None
     label_names: tuple[str, ...] | None
     unchecked: str | None = None
     sample: pa.Table | None = field(default=None, compare=False, repr=False)
-    tokens: float | None = field(default=None, compare=False)
+    tokens: RowTokens | None = field(default=None, compare=False)
 
 
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:

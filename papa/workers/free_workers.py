@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from papa.errors import PapaError
+from papa.workers import ray_session
 from papa.workers.machine import MachineError
 from papa.workers.worker import WorkerError
 
@@ -73,6 +74,7 @@ class FreeWorkers:
         """Take the next free worker, and of the others that are idle at that moment so many helpers at most.
 
         Raises:
+            ClusterError: Ray's own processes ended.
             MachineError: a worker's machine does not fit the driver's.
             WorkerError: no worker answered for half an hour.
         """
@@ -112,6 +114,7 @@ class FreeWorkers:
 
     def _look(self) -> bool:
         """Take in the workers that answered; whether one is free."""
+        ray_session.check()
         if self._coming:
             answered, _ = self._ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)
             for answer in answered:

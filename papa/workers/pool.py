@@ -150,7 +150,8 @@ class WorkerPool:
             on_epoch: called from this thread with the losses of each epoch, once for each seed and epoch of a call.
 
         Raises:
-            PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined.
+            PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined, or
+                Ray's own processes ended.
         """
         if at_driver and (self._address or self._beginning is None):
             with self._at_driver:
@@ -217,6 +218,7 @@ class WorkerPool:
         try:
             with self._board.following(call) as how_far:
                 while not ray.wait([pending], timeout=PROGRESS_SECONDS)[0]:
+                    ray_session.check()
                     done, total, epochs = how_far()
                     progress(done, total)
                     _hear(on_epoch, epochs, heard)

@@ -37,7 +37,7 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
     remove_dead_sessions(_short_temporary(), *([folder] if folder else []))
     temporary = session_folder(folder)
     try:
-        with _without_unused_processes():
+        with _without_unused_parts():
             ray.init(
                 address="local",
                 num_cpus=cores,
@@ -55,24 +55,46 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
     return ray, temporary
 
 
-@contextmanager
-def _without_unused_processes() -> Iterator[None]:
-    """Ray started inside the block has neither autoscaler nor dashboard nor log monitor.
+def check() -> None:
+    """Make sure that the processes that ``start`` started run; without them no call is answered any more.
 
-    On one machine nothing uses them: they take half of the time that Ray needs to start, and a second to end. The
-    dashboard's process starts even with ``include_dashboard=False``, and no argument of ``ray.init`` leaves out the
-    others. Where a version of Ray has no such method, what it started stays.
+    Raises:
+        ClusterError: one of them has ended. Ray itself would wait for a minute and then end this process, or for ever.
     """
+    from ray._private import worker
+
+    node = worker._global_node
+    lost: list[str] = [name for name, _ in node.dead_processes()] if node else []
+    if lost:
+        raise ClusterError(
+            f"Ray's process {lost[0]} on this machine was killed, or ended: run the same command again to go on"
+        )
+
+
+@contextmanager
+def _without_unused_parts() -> Iterator[None]:
+    """Ray started inside the block has neither autoscaler nor dashboard nor log monitor, and prints nothing.
+
+    On one machine nothing uses these processes: they take half of the time that Ray needs to start, and a second to
+    end. The dashboard's process starts even with ``include_dashboard=False``, and no argument of ``ray.init`` leaves
+    out the others. What Ray prints of a process that ended is dozens of lines of its log; ``check`` says it in one.
+    Where a version of Ray has no such function, what it started stays.
+    """
+    from ray._private import worker
     from ray._private.node import Node
 
     def start_nothing(node: Any, **_: Any) -> None:
         node._webui_url = ""
 
+    def print_nothing(*_: Any) -> None:
+        """A thread's work, which ends at once."""
+
+    unused = [(Node, name, start_nothing) for name in ("start_monitor", "start_log_monitor", "start_api_server")]
     with ExitStack() as stack:
-        for method in ("start_monitor", "start_log_monitor", "start_api_server"):
-            if hasattr(Node, method):
-                stack.callback(setattr, Node, method, getattr(Node, method))
-                setattr(Node, method, start_nothing)
+        for owner, name, instead in [*unused, (worker, "listen_error_messages", print_nothing)]:
+            if hasattr(owner, name):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, instead)
         yield
 
 

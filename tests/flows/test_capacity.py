@@ -101,7 +101,7 @@ def test_a_process_takes_no_more_than_is_said(
     finished = subprocess.run(command, check=True, capture_output=True, text=True)
     measured = float(finished.stdout.split()[-1]) * 2**20
     tokens = text.corpus.split("train").lengths.mean()
-    estimate = worker_bytes(study, base, task, Size(ROWS, 100, float(tokens)))[stage]
+    estimate = worker_bytes(study, base, task, Size(ROWS, 100, float(tokens), 0.0))[stage]
     assert measured < estimate < 1.5 * measured
 
 
@@ -132,7 +132,7 @@ def test_what_is_advised_is_enough(tmp_path: Path) -> None:
 def test_copies_of_the_weights_in_bfloat16_count(tmp_path: Path) -> None:
     study = load_study(Path(write_study(tmp_path, SMALL)), ())
     full = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    task, size = study.tasks[0], Size(24, 8, 20.0)
+    task, size = study.tasks[0], Size(24, 8, 20.0, 0.0)
     in_full, in_half = (worker_bytes(study, one, task, size) for one in (full, replace(full, precision="bfloat16")))
     more = {stage: in_half[stage] - in_full[stage] for stage in in_full}
     copy = weight_bytes(full) / 2

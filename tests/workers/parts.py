@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 from papa.errors import NumbersError
 from papa.progress import Progress
 from papa.workers import WorkerPool
 from papa.workers.group import Replicas, WorkerGroup
+from tests.flows.processes import PATIENCE_SECONDS
 
 NUMBERS = 6
 
@@ -51,6 +53,12 @@ def refused(*, encoder: Any, group: WorkerGroup, progress: Progress) -> list[int
 def own_process(*, progress: Progress) -> int:
     """The worker's process id."""
     return os.getpid()
+
+
+def kill_and_wait(*, pid: int, progress: Progress) -> None:
+    """Kill a process, and take longer than a test does."""
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(PATIENCE_SECONDS)
 
 
 def helpers_ready(replicas: Replicas) -> None:

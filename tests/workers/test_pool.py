@@ -113,6 +113,26 @@ def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path) -> None:
+    """Where Ray's own answer is to print its log, and to end this process or to wait for ever."""
+    program = (
+        "import os\nfrom papa.workers import WorkerPool\nfrom papa.workers.ray_session import ClusterError\n"
+        "from tests.flows.processes import descendants\nfrom tests.workers.parts import kill_and_wait, own_process\n"
+        "with WorkerPool(1, 'cpu') as pool:\n"
+        "    pool.run(own_process, arguments={})\n"
+        "    commands = descendants(os.getpid()).items()\n"
+        f"    (pid,) = [pid for pid, command in commands if command.split()[0].endswith('/{name}')]\n"
+        "    for function, arguments in ((kill_and_wait, {'pid': pid}), (own_process, {})):\n"
+        "        try:\n            pool.run(function, arguments=arguments)\n"
+        "        except ClusterError as error:\n            print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    expected = f"Ray's process {name} on this machine was killed, or ended: run the same command again to go on\n"
+    assert (done.stdout, done.stderr) == (2 * expected, "")
+
+
+@pytest.mark.server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
     arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
     with pytest.raises(DamagedError, match="holds no complete artifact") as raised:
