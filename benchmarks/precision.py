@@ -13,6 +13,7 @@ import torch
 from scipy.stats import kendalltau
 
 from benchmarks.document import put, table
+from benchmarks.setting import TITLES as TEXTS
 from benchmarks.setting import Setting, setting
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
@@ -119,7 +120,7 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
         taus = {"float32": f"{tau(full.order, other):.2f} to another seed", HALF: f"{tau(full.order, half.order):.2f}"}
         for precision, one in found.items():
             yield [
-                text.task.name,
+                f"{TEXTS[name]}, {train:,} rows",
                 text.task.metric,
                 precision,
                 " ".join(f"{score:.4f}" for score in one.full),
