@@ -18,7 +18,9 @@ fi
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" -e '.[dev]'
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-embedded.txt
 export OMP_NUM_THREADS=1
-"$folder/bin/python" -m pytest -q -p no:cacheprovider -m 'not integration and not server' \
+# An old package may use what a new one of those that it needs calls deprecated.
+options=(-q -p no:cacheprovider -W default::DeprecationWarning)
+"$folder/bin/python" -m pytest "${options[@]}" -m 'not integration and not server' \
     tests/{spec,storage,encoders,corpora,attention,probes,ranking,tasks,reporting}
 # One study by `papa run`: Prefect, Ray and MLflow start, work and end.
-"$folder/bin/python" -m pytest -q -p no:cacheprovider tests/flows/test_run.py::test_results_hold_every_cell
+"$folder/bin/python" -m pytest "${options[@]}" tests/flows/test_run.py::test_results_hold_every_cell
