@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from benchmarks.setting import Setting
 
 LIMIT_MB = 2000.0
-ROWS = 250
-LINES = 20_000
-WINDOW = 256
+ROWS = 120
+LINES = 10_000
+WINDOW = 64
 """Rows in a window of streamed features, here as in a corpus of any size."""
 
 
@@ -132,7 +132,7 @@ def peak_of(stage: str, folder: Path, size: int) -> float:
 
 def against_limit(folder: Path) -> Comparison:
     """A whole process that averages."""
-    return repeated(lambda: (peak_of("whole process", folder, 160), LIMIT_MB), unit="MB")
+    return repeated(lambda: (peak_of("whole process", folder, 64), LIMIT_MB), unit="MB")
 
 
 def against_tenth(stage: str, folder: Path) -> Comparison:
