@@ -83,8 +83,10 @@ def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowT
     else:
         share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
         mean = min(share * task.slots, most)
-    labelled = tokens.labelled if tokens else None
-    return Size(rows[0], rows[1], mean, mean * _LABELLED.get(task.kind, 0.0) if labelled is None else labelled)
+    labelled = mean * _LABELLED.get(task.kind, 0.0)
+    if tokens and tokens.labelled is not None:
+        labelled = tokens.labelled
+    return Size(rows[0], rows[1], mean, labelled)
 
 
 def _rows(task: TaskSpec, split: str) -> int:

@@ -63,7 +63,7 @@ def check() -> None:
     """
     from ray._private import worker
 
-    node = worker._global_node
+    node = getattr(worker, "_global_node", None)
     lost: list[str] = [name for name, _ in node.dead_processes()] if node else []
     if lost:
         raise ClusterError(
@@ -143,7 +143,7 @@ _ANSWER_SECONDS = 5.0
 
 
 class ClusterError(PapaError):
-    """The Ray cluster cannot be reached or refuses."""
+    """Ray, on this machine or a cluster, cannot be reached, refuses or has ended."""
 
 
 def join(address: str) -> Any:

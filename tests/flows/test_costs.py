@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flows.check import check_study
-from flows.costs import measured_rates, size_of
+from flows.costs import baseline_flops, measured_rates, size_of
 from flows.progress import Remaining, StudyProgress
 from papa.corpora.corpus import tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
@@ -37,7 +38,7 @@ def test_a_plan_knows_how_many_tokens_a_row_has(tmp_path: Path) -> None:
 
 
 def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
-    """Words of several tokens have one label, and one the tokens of a plan before and after the text is tokenised."""
+    """A word of several tokens has one label; a plan counts it before and after the text is tokenised, and by it."""
     rows = [{"tokens": ["Unbelievably", "antidisestablishmentarian", "cats"], "ner_tags": ["O", "B-x", "O"]}] * 3
     for split in ("train", "validation"):
         (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -54,6 +55,13 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), silent)
     (after,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert after == before
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    fewer, all_tokens, longer = (
+        baseline_flops(encoder, size, spec.tasks[0], spec)
+        for size in (before, replace(before, labelled=before.tokens), replace(before, tokens=2 * before.tokens))
+    )
+    assert fewer < all_tokens
+    assert fewer == longer
 
 
 def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None:

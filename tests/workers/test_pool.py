@@ -114,7 +114,7 @@ def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str) -> None:
     """Where Ray's own answer is to print its log, and to end this process or to wait for ever."""
     program = (
         "import os\nfrom papa.workers import WorkerPool\nfrom papa.workers.ray_session import ClusterError\n"
