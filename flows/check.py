@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
@@ -32,12 +35,13 @@ from papa.encoders.files import CONFIGURATION
 from papa.encoders.known import known
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
-from papa.spec import EncoderSpec, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import read_metadata, sha256_of_file
+from papa.storage.metadata import sha256_of_json
 from papa.storage.remembered import remembered_folder
 from tasks.mlflow_client import tracking_address
 from tasks.store import Store
-from tasks.tokenise import Tokenise
+from tasks.tokenise import Tokenise, corpus_part
 
 
 @dataclass(frozen=True)
@@ -171,13 +175,28 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
 def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, RowTokens]:
     """The tokens of a training row of each text, by the first encoder's tokenizer where it is not tokenised yet."""
     encoder = next((one for one in resolved.encoders.values() if one.folder), None)
-    known = {text: one.tokens for text, one in previews.items() if one.tokens}
+    tokens = {text: one.tokens for text, one in previews.items() if one.tokens}
     for text, one in previews.items():
         if one.sample is not None and encoder:
             # A task's own slots, which a corpus takes from the tasks it serves.
             laid_out = text if text in resolved.study.tasks else laid_out_like(resolved.study.tasks[0], text)
-            known[text] = tokens_per_row(laid_out, resolved.study.layout, load_tokenizer(encoder), one.sample)
-    return known
+            tokens[text] = _counted(encoder, laid_out, resolved.study.layout, one.sample)
+    return tokens
+
+
+def _counted(encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows: pa.Table) -> RowTokens:
+    content = {
+        "tokenizer": encoder.tokenizer_digest,
+        "model type": encoder.model_type,
+        "task": corpus_part(task),
+        "layout": layout.model_dump(mode="json"),
+        "rows": sha256_of_json(rows.to_pydict()),
+    }
+
+    def count() -> dict[str, Any]:
+        return asdict(tokens_per_row(task, layout, load_tokenizer(encoder), rows))
+
+    return RowTokens(**known("tokens of a row", content, count))
 
 
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows.check import check_study
 from flows.environment import prepare_environment
 from flows.interrupt import Interruption
 from flows.processes import mark_interrupted_run
 from flows.progress import StudyProgress
 from flows.server import check_server, use_server
-from flows.startup import ReadyStudy, ready_study
-from flows.studies import save_study
 from papa.errors import TransientError
 from papa.imports import uncollected
 from papa.processes import Process
@@ -29,6 +26,8 @@ from tasks.store import Store
 
 if TYPE_CHECKING:
     from prefect import Flow
+
+    from flows.startup import ReadyStudy
 
 
 def run_study(
@@ -57,8 +56,12 @@ def run_study(
     """
     prepare_environment(store, verbose=verbose)
     store.make()
-    # It comes up while the study is looked at.
+    # It comes up while the study is looked at, and what looks is imported.
     server = use_server(store)
+    from flows.check import check_study
+    from flows.startup import ready_study
+    from flows.studies import save_study
+
     checked = check_study(spec, store, workers=workers, ray_address=ray_address)
     saved = save_study(store, spec)
     errors = Console(stderr=True)
@@ -77,40 +80,55 @@ def run_study(
                 if server:
                     interruption.endings.insert(0, server.served.let_go)
                     server.served.lost = partial(_tell_loss, progress)
-                # For the end: while the server starts, there is time for it.
-                import pandas  # noqa: F401
-
                 from flows.study import study_flow
 
+                flow = study_flow(ready)
+                parameters = {
+                    "study": str((study or saved).absolute()),
+                    "overrides": list(overrides) if study else [],
+                    "store": store.address,
+                    "workers": workers,
+                    "ray_address": ray_address,
+                }
+                _import_for_later(flow, parameters)
                 interruption.endings += [mark_interrupted_run, ready.live.interrupted]
             finally:
                 # A server that ends while it makes its tables leaves a database that none can use.
                 if server:
                     server.wait()
-        parameters = {
-            "study": str((study or saved).absolute()),
-            "overrides": list(overrides) if study else [],
-            "store": store.address,
-            "workers": workers,
-            "ray_address": ray_address,
-        }
-        _record_and_run(study_flow(ready), parameters, ready)
+        _record_and_run(flow, parameters, ready, watched=server is None)
     _show_results(store, checked.inputs.study.name, ready.links, Console())
     # As the process ends, there is nothing to look through for garbage.
     gc.freeze()
 
 
-def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy) -> None:
+def _import_for_later(flow: Flow[..., str], parameters: Mapping[str, Any]) -> None:
+    """Import what is needed as the flow begins and at its end: while the server starts, there is time for it."""
+    import pandas  # noqa: F401
+    import prefect.flow_engine
+    import prefect.task_engine  # noqa: F401
+
+    flow.serialize_parameters(dict(parameters))
+
+
+def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy, *, watched: bool) -> None:
     """Run a flow; where Prefect's server is lost meanwhile, what the steps came to counts.
+
+    Args:
+        flow, parameters, ready: the study.
+        watched: whether something may listen for the flow's heartbeats; the thread that sends them ends a second late.
 
     Raises:
         PapaError: a cell failed, or Prefect cannot record the study.
     """
     import httpx
     from prefect.exceptions import PrefectException
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
+    from prefect.settings.context import temporary_settings
 
     try:
-        flow(**parameters)
+        with nullcontext() if watched else temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            flow(**parameters)
     except Exception as error:
         clients = (httpx.HTTPError, PrefectException)
         if not isinstance(error, clients) and not isinstance(error.__cause__, clients):

@@ -8,6 +8,7 @@ import atexit
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from typing import Any
 from filelock import FileLock
 
 from flows.served import HOST, Served, answers
-from flows.server_template import keep_as_template, start_from_template
 from papa.errors import PapaError, TransientError
 from papa.processes import Process
 from papa.storage.atomic import write_atomically
+from papa.storage.template import keep_as_template, start_from_template
 from tasks.mlflow_client import without_password
 from tasks.store import Store
 
@@ -28,6 +29,7 @@ _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
+_TABLES_OF_USE = ("flow", "flow_run", "block_document", "configuration", "variable")
 _UNUSED_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -68,7 +70,7 @@ class OwnServer:
             if not self.served.answers():
                 raise PapaError(f"Prefect's server did not start: {self.served.log} says why")
             self.unmade.unlink(missing_ok=True)
-            keep_as_template(self.database)
+            keep_as_template("prefect", self.database, _is_unused)
         finally:
             self.starting.release()
 
@@ -124,7 +126,7 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     starting.acquire()
     database = store.prefect / "prefect.db"
     unmade = mark_unmade(database)
-    start_from_template(database)
+    start_from_template("prefect", database)
     environment = {
         **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
         "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
@@ -137,7 +139,7 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     def before_again() -> None:
         if unmade.exists():
             mark_unmade(database)
-            start_from_template(database)
+            start_from_template("prefect", database)
 
     log = store.prefect / "server.log"
     served = Served(app, log, environment, _HEALTH, port=port, before_again=before_again)
@@ -157,6 +159,10 @@ def mark_unmade(database: Path) -> Path:
     if not database.exists():
         mark.touch()
     return mark
+
+
+def _is_unused(database: sqlite3.Connection) -> bool:
+    return not any(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _TABLES_OF_USE)
 
 
 def _api(address: str) -> Any:

@@ -67,8 +67,9 @@ def ready_study(
     pool = WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote)
     with pool, live_runs(spec, checked.graph, store, progress) as live:
         if checked.to_run:
-            check_tracking(live.address, spec.name)
+            # First: what they import takes longest.
             pool.begin()
+            check_tracking(live.address, spec.name)
             live.begin()
         yield ReadyStudy(spec, checked.graph, store, pool, progress, live)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
+from papa.storage.template import keep_as_template, start_from_template
 from tasks.store import Store
 
 if TYPE_CHECKING:
@@ -113,11 +114,19 @@ def _make_database(database: Path) -> None:
     database.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
         fresh, whole = Path(scratch) / "fresh", Path(scratch) / "whole"
+        start_from_template("mlflow", fresh)
         MlflowClient(f"{SQLITE}{fresh}")
+        keep_as_template("mlflow", fresh, _without_experiments)
         # A copy, for MLflow keeps the first one open.
         shutil.copyfile(fresh, whole)
         with suppress(FileExistsError):
             os.link(whole, database)
+
+
+def _without_experiments(database: sqlite3.Connection) -> bool:
+    """Remove the first experiment, which MLflow makes anew where there is none: its files lie where it was made."""
+    database.execute("DELETE FROM experiments")
+    return True
 
 
 def tracking_address(store: Store) -> str:

@@ -1,4 +1,5 @@
-"""Checks of encoders that passed before, so that a study whose steps are cached imports neither torch nor transformers.
+"""Checks of encoders that passed before, and what their tokenizers counted, so that a study that was looked at before
+imports neither torch nor transformers.
 
 What a check finds depends on the bytes it looks at, on the libraries that look and on PAPA's own code: all of them
 are in the key under which it is remembered. Only what passed is remembered.
@@ -17,8 +18,8 @@ from papa.storage.metadata import sha256_of_file, sha256_of_json
 from papa.storage.remembered import recall, remember
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
-_CODE = ("encoders/*.py", "corpora/tokens.py")
-"""PAPA's files that decide what passes."""
+_CODE = ("encoders/*.py", "corpora/*.py")
+"""PAPA's files that decide what passes and how text is laid out."""
 Finding = TypeVar("Finding")
 _one_at_a_time = threading.Lock()
 """Checks import large libraries: imports in two threads at once find each other's modules half made."""

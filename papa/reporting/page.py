@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -39,6 +40,7 @@ from papa.reporting.wording import (
     score_label,
 )
 from papa.spec import StudySpec
+from papa.storage.remembered import recall, remember
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,16 @@ def _template(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
-    # Its stub asks for a snippet; without one every library is a name of the window.
-    return vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert; to bundle them takes it over
+    a second, so the script is remembered.
+    """
+    key = {"script": _library_version(), "bundled by": version("vl-convert-python")}
+    script = recall(key)
+    if not isinstance(script, str):
+        # Its stub asks for a snippet; without one every library is a name of the window.
+        script = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
+        remember(key, script)
+    return script
 
 
 def _library_version() -> str:

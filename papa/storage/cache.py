@@ -6,7 +6,7 @@
     <cache>/encoders/<digest>/                    an encoder whose published weights are pickles, with safetensors
     <cache>/remembered/<key>.json                 what was found out of files before
     <cache>/reading/<key>.<process>               a file that is being parsed (papa.storage.crashes)
-    <cache>/prefect/<version>.db                  a new database of Prefect's
+    <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's (papa.storage.template)
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 

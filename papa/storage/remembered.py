@@ -2,7 +2,7 @@
 
 ::
 
-    <cache>/remembered/<digest of the key>.json   a key and what was found for it
+    <cache>/remembered/<digest of the key>.json   a key, what was found for it, and the digest of both
 
 A key holds all that the finding depends on, so what is remembered never grows old; any of it may be deleted.
 """
@@ -19,18 +19,18 @@ from typing import Any
 
 from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
-from papa.storage.metadata import sha256_of_file, sha256_of_json
+from papa.storage.metadata import is_signed, sha256_of_file, sha256_of_json, signed
 
 _SETTLED_NS = 2_000_000_000
 """How old a file's last change must be. File systems count time in ticks: a file could change twice in one."""
 
 
 def recall(key: Mapping[str, Any]) -> Any:
-    """What was remembered under ``key``; None where nothing was, or it cannot be read."""
+    """What was remembered under ``key``; None where nothing was, or it cannot be read or is damaged."""
     try:
         document = json.loads(_place(key).read_bytes())
-        return document["found"] if document["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return document["found"] if is_signed(document) and document["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -39,7 +39,7 @@ def remember(key: Mapping[str, Any], found: Any) -> None:
     place = _place(key)
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, json.dumps({"key": dict(key), "found": found}, indent=1) + "\n")
+        write_atomically(place, json.dumps(signed({"key": dict(key), "found": found}), indent=1) + "\n")
 
 
 def digest_by_status(path: Path) -> str:

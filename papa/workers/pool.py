@@ -250,9 +250,6 @@ class WorkerPool:
                 f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} workers: "
                 "give at most as many --workers, or add nodes"
             )
-        board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
-        keeper = board.remote()
-        self._board = BoardReader(ray, keeper)
         actor = ray.remote(Worker)
         share = _share(gpus, self._size)
         names = [f"papa-worker-{number}" for number in range(self._size)]
@@ -260,6 +257,10 @@ class WorkerPool:
             actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, machine)
             for name in names
         ]
+        # After them: Ray starts one process after the other on each core, and theirs take longest.
+        board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+        keeper = board.remote()
+        self._board = BoardReader(ray, keeper)
         self._actors = [keeper, *workers]
         return FreeWorkers(ray, [WorkerHandle(name, worker) for name, worker in zip(names, workers, strict=True)])
 

@@ -76,11 +76,12 @@ def _without_unused_parts() -> Iterator[None]:
     """Ray started inside the block has neither autoscaler nor dashboard nor log monitor, and prints nothing.
 
     On one machine nothing uses these processes: they take half of the time that Ray needs to start, and a second to
-    end. The dashboard's process starts even with ``include_dashboard=False``, and no argument of ``ray.init`` leaves
-    out the others. What Ray prints of a process that ended is dozens of lines of its log; ``check`` says it in one.
-    Where a version of Ray has no such function, what it started stays.
+    end. The dashboard's process starts even with ``include_dashboard=False``, its agent imports what it needs to
+    serve pages unless that is missing, and no argument of ``ray.init`` leaves out the others. What Ray prints of a
+    process that ended is dozens of lines of its log; ``check`` says it in one. Where a version of Ray has no such
+    function, what it started stays.
     """
-    from ray._private import worker
+    from ray._private import utils, worker
     from ray._private.node import Node
 
     def start_nothing(node: Any, **_: Any) -> None:
@@ -89,9 +90,18 @@ def _without_unused_parts() -> Iterator[None]:
     def print_nothing(*_: Any) -> None:
         """A thread's work, which ends at once."""
 
-    unused = [(Node, name, start_nothing) for name in ("start_monitor", "start_log_monitor", "start_api_server")]
+    def missing() -> ImportError:
+        return ImportError("the dashboard is left out")
+
+    unused = [
+        (Node, "start_monitor", start_nothing),
+        (Node, "start_log_monitor", start_nothing),
+        (Node, "start_api_server", start_nothing),
+        (worker, "listen_error_messages", print_nothing),
+        (utils, "get_dashboard_dependency_error", missing),
+    ]
     with ExitStack() as stack:
-        for owner, name, instead in [*unused, (worker, "listen_error_messages", print_nothing)]:
+        for owner, name, instead in unused:
             if hasattr(owner, name):
                 stack.callback(setattr, owner, name, getattr(owner, name))
                 setattr(owner, name, instead)

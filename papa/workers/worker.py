@@ -38,8 +38,6 @@ class Worker:
     """
 
     def __init__(self, device: Literal["auto", "cpu", "cuda"], driver: Machine) -> None:
-        import ray
-
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
@@ -48,8 +46,7 @@ class Worker:
             import papa.probes.evaluate  # noqa: F401
         self._device = device
         self._driver = driver
-        # By name: a handle among the arguments of a restarted actor might be lost.
-        self._board: Any = ray.get_actor(PROGRESS_BOARD)
+        self._board: Any = None
         self._encoder: Any = None
         self._loaded: EncoderReference | None = None
         self._replica: Any = None
@@ -76,9 +73,12 @@ class Worker:
         Returns:
             What the function does, and every epoch's losses, as the board may have lost some.
         """
+        import ray
         import torch
 
         self._driver.check()
+        # By name: a handle among the arguments of a restarted actor might be lost.
+        self._board = self._board or ray.get_actor(PROGRESS_BOARD)
         torch.set_num_threads(1)
         given: dict[str, Any] = {}
         if encoder is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flows import check
 from flows.check import check_study
 from papa.corpora import rows
 from papa.encoders.reference import embedded_folder
@@ -223,3 +224,23 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     after = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     assert after.previews == before.previews
+
+
+def test_tokens_are_counted_once_for_the_same_text_and_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    loaded: list[str] = []
+    real = check.load_tokenizer
+    monkeypatch.setattr(check, "load_tokenizer", lambda encoder: loaded.append(encoder.name) or real(encoder))
+
+    def counted(**changes: Any) -> float:
+        checked = check_study(study(tmp_path, **changes), Store(tmp_path / "store"), workers=1)
+        (size,) = checked.inputs.sizes.values()
+        return size.tokens
+
+    first, (own,) = counted(), SMALL["tasks"]
+    by_then = len(loaded)
+    assert by_then > 0
+    assert counted() == first
+    assert len(loaded) == by_then
+    assert counted(tasks=[{**own, "slots": 8}]) < first
+    assert len(loaded) > by_then

@@ -1,4 +1,4 @@
-"""The server that ``papa ui`` runs is found by what it wrote; new databases come from a template."""
+"""The server that ``papa ui`` runs is found by what it wrote; one that was not used makes a template."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import running_server, use_server
-from flows.server_template import keep_as_template, start_from_template
+from flows.server import _is_unused, running_server, use_server
 from papa.errors import PapaError
 from papa.processes import Process
-from papa.storage.cache import cache_folder
 from tasks.store import Store
 from tests.faults.disks import fill, small_disk
 
@@ -89,55 +87,13 @@ def test_what_is_damaged_is_passed_over(tmp_path: Path, process: object, port: i
     assert running_server(written(tmp_path, process, port)) is None
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-
-
-def made(database: Path, runs: int) -> Path:
-    """A database with the tables that say whether it was used."""
-    with closing(sqlite3.connect(database)) as connection:
+@pytest.mark.parametrize("runs", [0, 1])
+def test_a_server_that_was_used_is_no_template(tmp_path: Path, runs: int) -> None:
+    with closing(sqlite3.connect(tmp_path / "prefect.db")) as database:
         for table in ("flow", "flow_run", "block_document", "configuration", "variable"):
-            connection.execute(f"CREATE TABLE {table} (id INTEGER)")
-        connection.executemany("INSERT INTO flow_run VALUES (?)", [(run,) for run in range(runs)])
-        connection.commit()
-    return database
-
-
-def tables(database: Path) -> int:
-    with closing(sqlite3.connect(database)) as connection:
-        return connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-
-
-def test_a_new_database_is_a_copy_of_the_first_one(tmp_path: Path, cache: None) -> None:
-    first = made(tmp_path / "first.db", runs=0)
-    start_from_template(tmp_path / "none.db")
-    assert not (tmp_path / "none.db").exists()
-    keep_as_template(first)
-    start_from_template(tmp_path / "second.db")
-    assert tables(tmp_path / "second.db") == tables(first) == 5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "first.db", "second.db"]
-
-
-def test_a_database_that_was_used_is_no_template(tmp_path: Path, cache: None) -> None:
-    keep_as_template(made(tmp_path / "used.db", runs=1))
-    start_from_template(tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
-
-
-def test_a_database_that_is_there_stays(tmp_path: Path, cache: None) -> None:
-    keep_as_template(made(tmp_path / "first.db", runs=0))
-    (tmp_path / "mine.db").write_bytes(b"mine")
-    start_from_template(tmp_path / "mine.db")
-    assert (tmp_path / "mine.db").read_bytes() == b"mine"
-
-
-def test_a_damaged_template_is_none(tmp_path: Path, cache: None) -> None:
-    keep_as_template(made(tmp_path / "first.db", runs=0))
-    (template,) = (cache_folder() / "prefect").iterdir()
-    template.write_bytes(b"no database" * 1000)
-    start_from_template(tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
+            database.execute(f"CREATE TABLE {table} (id INTEGER)")
+        database.executemany("INSERT INTO flow_run VALUES (?)", [(run,) for run in range(runs)])
+        assert _is_unused(database) is (runs == 0)
 
 
 @pytest.mark.server

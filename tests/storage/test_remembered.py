@@ -53,6 +53,13 @@ def test_a_damaged_memory_is_none(damage: bytes) -> None:
     assert recall({"of": 1}) is None
 
 
+def test_what_changed_in_the_cache_is_not_believed() -> None:
+    remember({"of": 1}, "found")
+    (file,) = remembered_folder().iterdir()
+    file.write_text(file.read_text().replace('"found": "found"', '"found": "other"'))
+    assert recall({"of": 1}) is None
+
+
 def test_a_cache_that_cannot_be_written_remembers_nothing(cache: Path) -> None:
     cache.touch()
     remember({"of": 1}, "found")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -169,6 +170,25 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("this is not a database, whatever its name says, and it is long enough\n" * 20)
     with pytest.raises(TrackingError, match=r"mlflow.db cannot be used \(file is not a database\): move it away"):
         check_tracking(address_in(tmp_path), "any")
+
+
+def test_a_second_database_is_as_mlflow_makes_it_and_knows_nothing_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    found = []
+    for place in ("first", "second"):
+        (tmp_path / place).mkdir()
+        monkeypatch.chdir(tmp_path / place)
+        client = connect(f"sqlite:///{tmp_path / place / 'mlflow.db'}")
+        (default,) = client.search_experiments()
+        assert (default.experiment_id, default.artifact_location) == ("0", str(tmp_path / place / "mlruns" / "0"))
+        assert client.create_experiment("study") == "1"
+        with closing(sqlite3.connect(tmp_path / place / "mlflow.db")) as database:
+            found.append(sorted(map(str, database.execute("SELECT type, name, sql FROM sqlite_master"))))
+    assert found[0] == found[1]
+    assert len(found[0]) > 20
+    assert [path.parent.name for path in (tmp_path / "cache").rglob("*.db")] == ["mlflow"]
 
 
 @pytest.mark.server
