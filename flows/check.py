@@ -196,7 +196,7 @@ def _counted(encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows
     def count() -> dict[str, Any]:
         return asdict(tokens_per_row(task, layout, load_tokenizer(encoder), rows))
 
-    return RowTokens(**known("tokens of a row", content, count))
+    return RowTokens(**known("tokens of each row", content, count))
 
 
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pandas
@@ -308,6 +310,20 @@ def test_the_flow_run_names_the_study_and_its_process(second: tuple[Finished, di
     assert process.gone
 
 
+def heard(store: Path, event: str) -> int:
+    """How often Prefect's server was told of an event."""
+    with closing(sqlite3.connect(store / "prefect" / "prefect.db")) as database:
+        return database.execute(
+            "SELECT count(*) FROM events WHERE event = ?", (f"prefect.flow-run.{event}",)
+        ).fetchone()[0]
+
+
+def test_no_heartbeats_go_to_a_server_that_ends_with_the_study(own_store: Path, study: str) -> None:
+    before = heard(own_store, "heartbeat"), heard(own_store, "Running")
+    assert papa("run", study, "--store", str(own_store)).code == 0
+    assert (heard(own_store, "heartbeat"), heard(own_store, "Running")) == (before[0], before[1] + 1)
+
+
 def test_the_deployed_flow_needs_its_parameters_alone(first: Finished, store: Path, tmp_path: Path) -> None:
     with readable_once(tmp_path, SMALL) as study:
         done = subprocess.run(
@@ -320,6 +336,7 @@ def test_the_deployed_flow_needs_its_parameters_alone(first: Finished, store: Pa
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(store / "studies" / "small")
+    assert heard(store, "heartbeat") > 0
     run = own_flow_runs(store)[-1]
     assert run.name == "small"
     assert {"small", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(run.tags)
