@@ -92,26 +92,44 @@ class MicroBatch:
             return mask
 
     @cached_property
-    def _places(self) -> Int[Tensor, " tokens"]:
-        """The place (input · m + column) of each token."""
-        with torch.inference_mode(False):
-            return self.inputs_of_tokens * len(self.columns) + self.column_ids
-
-    @cached_property
-    def _tokens_at_places(self) -> Int[Tensor, " places"]:
+    def _tokens_at_places(self) -> Int[Tensor, "batch m"]:
         """The token at each place; any other token's number where there is none."""
         with torch.inference_mode(False):
-            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
+            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
+
+    @cached_property
+    def _by_heads(self) -> dict[int, tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]]:
+        return {}
+
+    def _look_ups(self, heads: int) -> tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]:
+        """Where (input, head, column) lies among (token, head), and the other way around; once for all layers."""
+        if heads not in self._by_heads:
+            with torch.inference_mode(False):
+                head = torch.arange(heads, device=self.rows.device)[:, None]
+                of_places = self._tokens_at_places[:, None] * heads + head
+                first = (self.inputs_of_tokens * heads + head) * len(self.columns)
+                self._by_heads[heads] = of_places.flatten(), (first + self.column_ids).T.flatten()
+        return self._by_heads[heads]
 
     def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
         """States input by input; places without a token hold some other token's states."""
-        if self.dense:
-            return states.view(*self.shape, -1)
-        return _Unpacked.apply(states, self)
+        return self.unpack_heads(states[:, None]).squeeze(1)
 
     def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
         """The states of the tokens alone, input by input."""
-        return states.flatten(0, 1)[None] if self.dense else _Packed.apply(states, self)
+        return self.pack_heads(states[:, None]).squeeze(1)
+
+    def unpack_heads(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+        """``unpack`` for the states of each head."""
+        if self.dense:
+            return states.transpose(1, 2).unflatten(1, self.shape).squeeze(0).transpose(1, 2)
+        return _Unpacked.apply(states, self)
+
+    def pack_heads(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 heads tokens width"]:
+        """``pack`` for the states of each head."""
+        if self.dense:
+            return states.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
+        return _Packed.apply(states, self)
 
     def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""
@@ -122,31 +140,36 @@ class MicroBatch:
 
 
 class _Unpacked(torch.autograd.Function):
-    """Unpacked states; a place without a token has no part in any gradient."""
+    """Unpacked states, an input's head in one piece; a place without a token has no part in any gradient."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
         ctx.batch = batch
-        return states.squeeze(0).index_select(0, batch._tokens_at_places).unflatten(0, batch.shape)
+        heads, width = states.shape[1], states.shape[3]
+        inputs, columns = batch.shape
+        of_places, _ = batch._look_ups(heads)
+        return states.transpose(1, 2).reshape(-1, width).index_select(0, of_places).view(inputs, heads, columns, width)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.batch.pack(gradients[0]), None
+        return ctx.batch.pack_heads(gradients[0]), None
 
 
 class _Packed(torch.autograd.Function):
-    """Packed states; their gradient is 0 at places without a token."""
+    """Packed states, a token's heads side by side; their gradient is 0 at places without a token."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
         ctx.batch = batch
-        return states.flatten(0, 1).index_select(0, batch._places)[None]
+        heads, width = states.shape[1], states.shape[3]
+        _, of_tokens = batch._look_ups(heads)
+        return states.reshape(-1, width).index_select(0, of_tokens).view(1, -1, heads, width).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         batch: MicroBatch = ctx.batch
-        found = batch.unpack(gradients[0])
-        return found * batch.attention_mask[..., None], None
+        found = batch.unpack_heads(gradients[0])
+        return found * batch.attention_mask[:, None, :, None], None
 
 
 LARGEST_BATCH = 256

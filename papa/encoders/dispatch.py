@@ -132,8 +132,7 @@ class Dispatch:
 
     def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
         """Queries, keys or values of all inputs' tokens, input by input."""
-        heads = states.shape[1]
-        return self.current_batch.unpack(states.transpose(1, 2).flatten(2)).unflatten(-1, (heads, -1)).transpose(1, 2)
+        return self.current_batch.unpack_heads(states)
 
     def unpack_projected(
         self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
@@ -147,7 +146,7 @@ class Dispatch:
 
     def pack(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
         """What heads put out for real tokens, all inputs' side by side."""
-        return self.current_batch.pack(states.transpose(1, 2).flatten(2)).unflatten(-1, (states.shape[1], -1))
+        return self.current_batch.pack_heads(states).transpose(1, 2)
 
     def attend(
         self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]

@@ -68,11 +68,13 @@ class DenseBatch(MicroBatch):
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
         return self.real
 
-    def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
-        return states.reshape(*self.shape, states.shape[-1])
+    def unpack_heads(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+        heads, _, width = states.shape[1:]
+        return states.transpose(1, 2).reshape(*self.shape, heads, width).transpose(1, 2)
 
-    def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
-        return states.reshape(1, -1, states.shape[-1])
+    def pack_heads(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 heads tokens width"]:
+        heads, _, width = states.shape[1:]
+        return states.transpose(1, 2).reshape(1, -1, heads, width).transpose(1, 2)
 
     def to(self, device: torch.device) -> DenseBatch:
         return self

@@ -198,6 +198,19 @@ def test_without_padding_nothing_is_moved() -> None:
     assert batch.pack(states).data_ptr() == states.data_ptr() == batch.unpack(states.view(1, 6, 4)).data_ptr()
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_heads_are_packed_each_as_states_are(dense: bool) -> None:
+    batch = batch_of(torch.ones(2, 3, dtype=torch.bool)) if dense else some_inputs(1, (3, 9, 5)).compact()
+    assert batch.dense == dense
+    states = torch.randn(*batch.shape[:1], 4, batch.shape[1], 2)
+    packed = batch.pack_heads(states)
+    unpacked = batch.unpack_heads(packed)
+    for head in range(4):
+        assert torch.equal(packed[:, head], batch.pack(states[:, head]))
+        assert torch.equal(unpacked[:, head], batch.unpack(packed[:, head]))
+    assert not torch.equal(packed[:, 0], packed[:, 1])
+
+
 def test_no_gradient_comes_from_places_without_a_token() -> None:
     batch = batch_of(torch.tensor([[True, True, False], [True, False, True]]))
     tokens = torch.randn(1, 4, 2, requires_grad=True)
@@ -233,6 +246,8 @@ def test_gradients_of_packing_are_its_own_inverse() -> None:
     (packed,) = torch.autograd.grad((batch.pack(places) * states.detach()).sum(), places)
     assert torch.equal(packed, batch.unpack(states.detach()) * mask)
     assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * mask), [states])
+    heads = torch.randn(1, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda given: batch.pack_heads(batch.unpack_heads(given) * mask[:, None]), [heads])
 
 
 @pytest.mark.parametrize("batch_tokens", [512, 16_384])
