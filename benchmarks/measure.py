@@ -23,7 +23,7 @@ LEAST, ENOUGH, MOST = 3, 6, 40
 """Pairs of a row: the least where time is up, enough for a bootstrap, and the most."""
 NARROW = 0.03
 """The width of an interval, as a share of its ratio, at which no more pairs are needed."""
-PATIENCE = 20.0
+PATIENCE = 15.0
 """Seconds after which no further pair begins, but for the least number."""
 
 

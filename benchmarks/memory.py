@@ -132,7 +132,7 @@ def peak_of(stage: str, folder: Path, size: int) -> float:
 
 def against_limit(folder: Path) -> Comparison:
     """A whole process that averages."""
-    return repeated(lambda: (peak_of("whole process", folder, 64), LIMIT_MB), unit="MB")
+    return repeated(lambda: (peak_of("whole process", folder, 32), LIMIT_MB), unit="MB")
 
 
 def against_tenth(stage: str, folder: Path) -> Comparison:

@@ -104,6 +104,6 @@ def pipeline_rows(folder: Path) -> Iterator[Row]:
     tiny = partial(repeated, lambda: (run_study(ONE, new_store(folder)), TINY_SECONDS))
     yield Row("start", "a study of one cell, whole run", 1.0, tiny)
     yield Row("start", "the same study, all cached", 1.0, partial(cached, folder))
-    yield Row("cells", "each further cell, from 48 to 144", 1.0, partial(per_cell, 48, 144, folder))
+    yield Row("cells", "each further cell, from 16 to 144", 1.0, partial(per_cell, 16, 144, folder))
     name = "each further cell, from 400 to 2000"
     yield Row("cells-2000", name, 1.0, partial(per_cell, 400, 2000, folder), on_request=True)
