@@ -92,21 +92,19 @@ class MicroBatch:
             return mask
 
     @cached_property
-    def _tokens_at_places(self) -> Int[Tensor, "batch m"]:
-        """The token at each place; any other token's number where there is none."""
-        with torch.inference_mode(False):
-            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
-
-    @cached_property
     def _by_heads(self) -> dict[int, tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]]:
         return {}
 
     def _look_ups(self, heads: int) -> tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]:
-        """Where (input, head, column) lies among (token, head), and the other way around; once for all layers."""
+        """Where (input, head, column) lies among (token, head), and the other way around; once for all layers.
+
+        A place without a token is at any other token's.
+        """
         if heads not in self._by_heads:
             with torch.inference_mode(False):
                 head = torch.arange(heads, device=self.rows.device)[:, None]
-                of_places = self._tokens_at_places[:, None] * heads + head
+                at_places = (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
+                of_places = at_places[:, None] * heads + head
                 first = (self.inputs_of_tokens * heads + head) * len(self.columns)
                 self._by_heads[heads] = of_places.flatten(), (first + self.column_ids).T.flatten()
         return self._by_heads[heads]

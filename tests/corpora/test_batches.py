@@ -202,7 +202,8 @@ def test_without_padding_nothing_is_moved() -> None:
 def test_heads_are_packed_each_as_states_are(dense: bool) -> None:
     batch = batch_of(torch.ones(2, 3, dtype=torch.bool)) if dense else some_inputs(1, (3, 9, 5)).compact()
     assert batch.dense == dense
-    states = torch.randn(*batch.shape[:1], 4, batch.shape[1], 2)
+    inputs, columns = batch.shape
+    states = torch.randn(inputs, 4, columns, 2)
     packed = batch.pack_heads(states)
     unpacked = batch.unpack_heads(packed)
     for head in range(4):
