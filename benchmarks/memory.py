@@ -8,6 +8,7 @@ heap grows with the number of batches, to a plateau, whatever the text.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -51,12 +52,14 @@ def averaged(inputs: int) -> None:
 
 def text(rows: int, folder: Path) -> Setting:
     """The first rows of CoLA, over and over, tokenised."""
-    from benchmarks.setting import DATA, setting
+    from benchmarks.setting import described, setting, task_entry
+    from papa.corpora.sources import read_source
 
     path = folder / f"{rows}-{os.getpid()}.jsonl"
-    with (DATA / "cola" / "train.jsonl").open() as whole, path.open("w") as file:
-        file.writelines(islice(cycle(list(islice(whole, ROWS))), rows))
-    return setting("cola", rows, folder, train=path)
+    first = read_source(described(task_entry("cola")), "train").rows.slice(0, ROWS).to_pylist()
+    with path.open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in islice(cycle(first), rows))
+    return setting("cola", rows, folder, file=path)
 
 
 def on_text(stage: str, rows: int, folder: Path) -> None:

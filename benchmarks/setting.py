@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, Precision, TaskSpec
 from papa.spec.file import resolve_study
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+"""Where local copies of the corpora may lie, in ``data``; those that do not are read from the hub."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,18 @@ def base_sized(attention: str) -> PreTrainedModel:
 
 
 TASKS: dict[str, dict[str, Any]] = {
-    "cola": {"name": "cola", "slots": 64, "folder": "cola"},
-    "ud": {"name": "ud_pos", "slots": 128, "folder": "ud_ewt", "columns": {"words": "tokens", "label": "pos_tags"}},
-    "rte": {"name": "rte", "slots": 256, "folder": "rte"},
-    "wnut": {"name": "wnut17", "slots": 128, "folder": "wnut17", "columns": {"words": "tokens", "label": "ner_tags"}},
+    "cola": {"name": "cola", "slots": 64},
+    "ud": {"name": "ud_pos", "slots": 128},
+    "rte": {"name": "rte", "slots": 256},
+    "wnut": {"name": "wnut17", "slots": 128},
 }
+_COPIES: dict[str, tuple[str, dict[str, str]]] = {
+    "cola": ("cola", {}),
+    "ud_pos": ("ud_ewt", {"label": "pos_tags"}),
+    "rte": ("rte", {}),
+    "wnut17": ("wnut17", {}),
+}
+"""Of each task its folder, and the columns that it names otherwise than the hub."""
 TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.items()}
 ROWS = {"cola": 400, "ud": 240, "rte": 120, "wnut": 240}
 """Training rows of a sample."""
@@ -73,18 +82,27 @@ def sample(name: str, folder: Path) -> Setting:
     return setting(name, ROWS[name], folder)
 
 
-def setting(name: str, rows: int, folder: Path, *, validation: int = 100, train: Path | None = None) -> Setting:
-    """A sample of one of the shared corpora, or of another file like it, tokenised into ``folder``."""
-    described = dict(TASKS[name])
-    data = DATA / described.pop("folder")
-    source = {
-        "kind": "files",
-        "train": str(train or data / "train.jsonl"),
-        "validation": str(data / "validation.jsonl"),
-    }
-    entry = {**described, "source": source, "labels": None, "train_rows": rows, "validation_rows": validation}
+def task_entry(name: str) -> dict[str, Any]:
+    """A registered task as a study names it: on its local copy where there is one."""
+    folder, columns = _COPIES[name]
+    files = {split: str(SHARED / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")}
+    if not all(map(os.path.isfile, files.values())):
+        return {"name": name}
+    return {"name": name, "source": {"kind": "files", **files}, "columns": columns, "labels": None}
+
+
+def described(entry: dict[str, Any]) -> TaskSpec:
+    """The resolved task of an entry."""
     document = {"name": "benchmark", "encoders": [EMBEDDED], "tasks": [entry]}
-    task = resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
+    return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
+
+
+def setting(name: str, rows: int, folder: Path, *, validation: int = 100, file: Path | None = None) -> Setting:
+    """A sample of a corpus, or of a file like it, tokenised into ``folder``."""
+    entry = {**task_entry(TASKS[name]["name"]), **TASKS[name], "train_rows": rows, "validation_rows": validation}
+    if file is not None:
+        entry |= {"source": {"kind": "files", "train": str(file), "validation": str(file)}, "labels": None}
+    task = described(entry)
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=30)

@@ -24,7 +24,7 @@ os.environ["PAPA_CACHE"] = tempfile.mkdtemp(prefix="papa-tests-")
 atexit.register(shutil.rmtree, os.environ["PAPA_CACHE"], ignore_errors=True)
 check_signatures()
 
-SHARED = (Path(__file__).resolve().parents[2] / "shared").resolve()
+SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared").resolve()
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty"}
 _light: str | None = None
 """The test that runs now, where it is one that may start no process."""
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with real corpora and the golden tensors, beside the checkout."""
+    """The folder with real corpora and the golden tensors: $PAPA_SHARED, else beside the checkout."""
     if not SHARED.is_dir():
         pytest.skip(f"real corpora and golden tensors are not at {SHARED}")
     return SHARED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from papa.spec.file import load_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))
-LOCAL = [path for path in ALL if path.parent.name in ("small", "more")]
 
 
 def name_of(path: Path) -> str:
@@ -33,17 +33,21 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("path", LOCAL, ids=name_of)
-def test_a_local_study_finds_its_files(path: Path, shared: Path) -> None:
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_a_study_names_only_what_everybody_can_have(path: Path) -> None:
     study = load_study(path)
     sources = [task.source for task in study.tasks]
     sources += [constants.corpus.source for constants in study.constants if constants.corpus]
-    assert {source.kind for source in sources} <= {"files", "embedded"}
-    for source in sources:
-        if isinstance(source, FilesSource):
-            assert source.train.is_file()
-            assert source.validation.is_file()
-            assert source.train.is_relative_to(shared)
+    assert {source.kind for source in sources} <= {"hub", "embedded"}
+
+
+def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> None:
+    (line,) = [line for line in (STUDIES / "README.md").read_text().splitlines() if "tasks.0.source" in line]
+    _, _, study, _, override = shlex.split(line.replace("/data/", f"{shared}/data/"))
+    (task,) = load_study(STUDIES.parent / study, [override]).tasks
+    assert isinstance(task.source, FilesSource)
+    assert task.source.train.is_file()
+    assert task.source.validation.is_file()
 
 
 @pytest.mark.parametrize("path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem)
