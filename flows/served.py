@@ -1,5 +1,6 @@
-"""Web applications in processes of their own, on loopback alone, that end with the process that started them: as it
-exits, and, where it is killed, by the signal that the kernel sends its children (Linux).
+"""Web applications in processes of their own, on loopback alone and for this machine's programs and their own pages
+alone, that end with the process that started them: as it exits, and, where it is killed, by the signal that the kernel
+sends its children (Linux).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ctypes
 import gc
 import http.client
 import os
+import re
 import select
 import signal
 import socket
@@ -22,11 +24,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from papa.imports import uncollected
 
 HOST = "127.0.0.1"
+_NAMES = (HOST, "localhost", "[::1]")
 _START_SECONDS = 90.0
 _STARTS = 3
 _LOOK_SECONDS = 0.2
@@ -218,7 +221,30 @@ def _run(app: str, door: int, parent: int) -> None:
         made = getattr(import_module(module), function)(f"http://{HOST}:{listening.getsockname()[1]}")
     # As it ends there is nothing to look through either.
     atexit.register(gc.freeze)
-    uvicorn.Server(uvicorn.Config(made, log_level="error", lifespan="on")).run(sockets=[listening])
+    config = uvicorn.Config(_without_strangers(made), log_level="error", lifespan="on")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def origins(port: str) -> list[str]:
+    """Where the pages of an application on this machine come from."""
+    return [f"http://{name}{port}" for name in _NAMES]
+
+
+def _without_strangers(app: Any) -> Any:
+    """Refuse what a page of another site asks: under a name of its own that leads here (DNS rebinding), or across
+    origins."""
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
+
+    def is_ours(headers: Headers) -> bool:
+        port = re.fullmatch(rf"(?:{'|'.join(map(re.escape, _NAMES))})((?::\d+)?)", headers.get("host", ""))
+        return port is not None and headers.get("origin") in (None, *origins(port[1]))
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        known = scope["type"] == "lifespan" or is_ours(Headers(scope=scope))
+        await (app if known else PlainTextResponse("not for pages of other sites", 403))(scope, receive, send)
+
+    return answer
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from flows.served import HOST, Served, answers
+from flows.served import HOST, Served, answers, origins
 from papa.errors import PapaError, TransientError
 from papa.processes import Process
 from papa.storage.atomic import write_atomically
@@ -165,18 +165,17 @@ def _is_unused(database: sqlite3.Connection) -> bool:
     return not any(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _TABLES_OF_USE)
 
 
-def _api(address: str) -> Any:
+def _api(address: str, *, pages: bool = False) -> Any:
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(origins(address.removeprefix(f"http://{HOST}")))
     from prefect.server.api.server import create_app
 
-    return create_app(ephemeral=True, final=True)
+    return create_app(ephemeral=not pages, final=True)
 
 
 def _api_and_pages(address: str) -> Any:
     os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
     os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(Path(os.environ["PREFECT_HOME"]) / "pages")
-    from prefect.server.api.server import create_app
-
-    return create_app(final=True)
+    return _api(address, pages=True)
 
 
 @contextmanager
