@@ -54,7 +54,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     study: StudySpec
     cells: tuple[ScoredCell, ...]

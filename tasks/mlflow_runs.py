@@ -160,7 +160,7 @@ def cell_metrics(
         "score": found.score,
         "seconds": found.seconds,
         "cell_seconds": document.seconds,
-        "coverage": document.unseen_share,
+        "unseen_share": document.unseen_share,
         DROP: drop,
     }
     # The run's own time: whoever logs the same once more adds nothing.

@@ -87,7 +87,7 @@ class Probe(ScoringStep):
     """
 
     stage: ClassVar[str] = "probe"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     encoder: EncoderReference
     corpus: ArtifactReference
@@ -189,8 +189,8 @@ class ProbeScores:
     Attributes:
         scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
-        unseen_share: the share of the entries of C asked for that the average never saw; None without replacement.
-            The file names it "coverage".
+        unseen_share: of the entries of C that validation rows read, the share that the average never saw; None
+            without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
         heads: the encoder's number of heads.
         seconds: that the step took.
@@ -207,8 +207,7 @@ class ProbeScores:
 
     def save(self, folder: Path) -> None:
         """Write it into an artifact."""
-        document = {"coverage" if name == "unseen_share" else name: value for name, value in asdict(self).items()}
-        (folder / SCORES).write_text(json.dumps(document, indent=1) + "\n")
+        (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
 
 def read_scores(address: Address) -> ProbeScores:
@@ -221,7 +220,6 @@ def read_scores(address: Address) -> ProbeScores:
     verify(folder, SCORES)
     document = json.loads((folder / SCORES).read_text())
     return ProbeScores(
-        unseen_share=document.pop("coverage"),
         scores=ScoredSeed.read(document.pop("scores")),
         constant_heads=tuple((layer, head) for layer, head in document.pop("constant_heads")),
         **document,

@@ -34,6 +34,13 @@ class EntryCounts:
     read: float = 0.0
     unseen: float = 0.0
 
+    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch) -> None:
+        """Count what the inputs of a batch read."""
+        real = batch.attention_mask.double()
+        unseen = (~seen[batch.columns[:, None], batch.columns]).double()
+        self.read += float(real.sum(dim=1).square().sum())
+        self.unseen += float(((real @ unseen) * real).sum())
+
     @property
     def unseen_share(self) -> float:
         """The share of entries read that the average had never seen; 0 before any input."""
@@ -52,7 +59,7 @@ class _Replacing:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         if self.counts is not None:
-            self._count(self.counts, batch)
+            self.counts.add(self.seen, batch)
         # Read at every pass: the matrices may be in training.
         single = at_least_single(value)
         matrices = at_slots(self.matrices, self.constant_heads, batch.columns).to(single.dtype)
@@ -63,12 +70,6 @@ class _Replacing:
         output[:, self.constant_heads] = constant.to(output.dtype)
         output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(output.dtype)
         return output
-
-    def _count(self, counts: EntryCounts, batch: MicroBatch) -> None:
-        real = batch.attention_mask.double()
-        unseen = (~self.seen[batch.columns[:, None], batch.columns]).double()
-        counts.read += float(real.sum(dim=1).square().sum())
-        counts.unseen += float(((real @ unseen) * real).sum())
 
 
 def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced
+from papa.attention.replacement import EntryCounts, replaced
+from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
@@ -17,6 +18,9 @@ from papa.ranking import Head
 from papa.scores.metrics import positive_name
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 
+_COUNTED_TOKENS = 4096
+"""Tokens of rows whose entries are counted at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class CellScores:
@@ -25,7 +29,8 @@ class CellScores:
     Attributes:
         scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
-        unseen_share: the share of the entries of C asked for that the average never saw; None without replacement.
+        unseen_share: of the entries of C that validation rows read, the share that the average never saw; None
+            without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
         heads: the encoder's number of heads.
     """
@@ -86,8 +91,11 @@ def score_cell(
             encoder, constants, heads, corpus, task, seeds, execution=execution, progress=progress, on_epoch=on_epoch
         )
     else:
-        with replaced(encoder, constants, heads) as entries:
+        with replaced(encoder, constants, heads):
             scores = evaluated()
+        entries = EntryCounts()
+        for batch in micro_batches(corpus.split("validation"), None, _COUNTED_TOKENS):
+            entries.add(constants.seen, batch)
         unseen_share = entries.unseen_share
     return CellScores(
         scores=tuple(scores),

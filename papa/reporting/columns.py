@@ -31,7 +31,7 @@ RESULT_COLUMNS = {
     "metric": _METRIC["metric"],
     "score": "on the validation split, after the last epoch",
     "seconds": "the seed's share of training and scoring",
-    "coverage": "share of the matrix entries asked for that the average never saw",
+    "unseen_share": "of the matrix entries that validation rows read, the share that the average never saw",
     "heads": "how many heads the encoder has, L·H",
     "positive": _METRIC["positive"],
     **_ONE_ANSWER,

@@ -1,4 +1,4 @@
-"""How a report's numbers were computed: plan, tasks, coverage, truncation, training of λ, versions."""
+"""How a report's numbers were computed: plan, tasks, unseen share, truncation, training of λ, versions."""
 
 from __future__ import annotations
 
@@ -70,13 +70,12 @@ def _source(task: TaskSpec) -> str:
             return f"{source.name} (embedded)"
 
 
-def coverage_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """The largest share of entries that a replacement asked for and the average never saw."""
-    headings = ["Model", "Task", "Constants", "Entries never seen"]
-    if "coverage" not in results or results["coverage"].isna().all():
-        return headings, []
-    largest = results.dropna(subset="coverage").groupby(["model", "task", "constants"], sort=False)["coverage"].max()
-    return headings, [[*key, f"{100 * share:.3f} %"] for key, share in largest.items()]
+def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """The share of entries that validation rows read and the average never saw, of each replacement."""
+    replaced = results.dropna(subset="unseen_share").groupby(["model", "task", "constants"], sort=False)
+    shares = replaced["unseen_share"].first().items()
+    rows = [[*key, f"{100 * share:.3f} %"] for key, share in shares]
+    return ["Model", "Task", "Constants", "Entries never seen"], rows
 
 
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

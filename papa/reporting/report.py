@@ -18,10 +18,10 @@ from papa.reporting.answers import answers
 from papa.reporting.details import (
     corpus_rows,
     corpus_warnings,
-    coverage_rows,
     plan_sentence,
     ranking_rows,
     task_rows,
+    unseen_rows,
     versions,
 )
 from papa.reporting.figures import (
@@ -210,7 +210,7 @@ def _context(
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
         "tasks": _Table("Tasks", "", *task_rows(study)),
-        "coverage": _optional("Coverage", coverage_rows(results)),
+        "unseen": _optional("Unseen share", unseen_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
         "versions": versions(),
         "repeated": REPEATED,

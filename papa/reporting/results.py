@@ -68,7 +68,7 @@ def result_rows(
             "metric": metric,
             "score": one.score,
             "seconds": one.seconds,
-            "coverage": math.nan if unseen is None else unseen,
+            "unseen_share": math.nan if unseen is None else unseen,
             "heads": found.heads,
             "positive": found.positive or "",
             "always_one_answer": one_answer.score,

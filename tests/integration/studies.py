@@ -62,5 +62,5 @@ def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, s
             folder = f"{path.rpartition('/')[0]}/{metadata['digest']}" if storage else path.rpartition("/")[0]
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
             scores = [(one["seed"], one["score"]) for one in document["scores"]]
-            found[stage, key] = (scores, document["coverage"], document["constant_heads"])
+            found[stage, key] = (scores, document["unseen_share"], document["constant_heads"])
     return found

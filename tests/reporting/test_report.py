@@ -64,7 +64,9 @@ def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) 
     pandas.testing.assert_frame_equal(read_summary(tmp_path / "summary.csv"), summary)
 
 
-def test_markdown_holds_answer_table_coverage_seeds_and_specification(tmp_path: Path, frame: pandas.DataFrame) -> None:
+def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
+    tmp_path: Path, frame: pandas.DataFrame
+) -> None:
     corpora = {"reviews": {"rows": {"train": 2000, "validation": 500}, "texts_cut": {"train": 3, "validation": 1}}}
     summary, spec = summarise(frame), study(frame)
     write_report(tmp_path, spec, frame, summary, extras=Extras(corpora=corpora))

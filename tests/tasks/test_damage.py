@@ -47,7 +47,7 @@ def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "probe"
     with published(folder, {}) as scratch:
         found.save(scratch)
-    assert json.loads((folder / SCORES).read_text())["coverage"] == 0.25
+    assert json.loads((folder / SCORES).read_text())["unseen_share"] == 0.25
     assert read_scores(folder) == found
     flip(folder / SCORES, "6", "7")
     with pytest.raises(ArtifactError, match=f"{SCORES} is damaged"):

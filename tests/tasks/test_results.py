@@ -29,7 +29,7 @@ def cell(
             {"seed": seed, "score": float(own.mean()), "seconds": 1.0} for seed, own in zip(seeds, correct, strict=True)
         ],
         "positive": None,
-        "coverage": None,
+        "unseen_share": None,
         "constant_heads": [[0, head] for head in range(constant_heads)],
         "heads": 72,
         "seconds": 2.0,

@@ -80,7 +80,7 @@ def scored_cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[Score
             "scores": seeds[["seed", "score", "seconds"]].to_dict("records"),
             "constant_heads": [[0, head] for head in range(int(seeds["constant_heads"].iloc[0]))],
             "heads": int(seeds["heads"].iloc[0]),
-            "coverage": float(seeds["coverage"].iloc[0]),
+            "unseen_share": float(seeds["unseen_share"].iloc[0]),
             "seconds": float(seeds["seconds"].sum()),
             "positive": None,
             "device": "cpu",
