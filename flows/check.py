@@ -21,7 +21,7 @@ from flows.graph import Graph, plan_study
 from flows.inputs import (
     ResolvedInputs,
     StudyInputs,
-    check_device,
+    device_of,
     laid_out_like,
     named_texts,
     resolve_inputs,
@@ -33,6 +33,7 @@ from papa.corpora.tokens import check_mask, special_tokens_of
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.known import known
+from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
@@ -244,7 +245,10 @@ def _same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
 def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:
     """What device, memory and disk lack for what was resolved."""
     study = resolved.study
-    problems = _caught("precision", partial(check_device, study, None))
+    device = study.execution.device
+    problems = _caught("execution", partial(check_device, device)) if device == "cuda" else []
+    if study.precision != "auto":
+        problems += _caught("precision", partial(check_precision, study.precision, device_of(study)))
     encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
     tasks = tuple(task for task in study.tasks if task.source in resolved.sources)
     sources = resolved.sources

@@ -182,6 +182,9 @@ def _export(
 def _device(asked: str) -> str:
     import torch
 
+    from papa.encoders.precision import check_device
+
+    check_device("cpu" if asked == "auto" else asked)
     return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
 
 

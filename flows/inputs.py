@@ -15,7 +15,7 @@ from tqdm import tqdm
 from flows.costs import Size, size_of
 from papa.corpora.corpus import RowTokens
 from papa.encoders.files import has_weights, weight_patterns
-from papa.encoders.precision import check_precision, chosen_precision
+from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
@@ -144,7 +144,7 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
     if any(not spec.name.startswith(("/", "embedded/")) for spec in encoders):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
 
-    device = _device(study)
+    device = device_of(study)
     precisions = {spec: chosen_precision(study.precision, spec.name, device) for spec in encoders}
     jobs: dict[Frozen, Callable[[], Any]] = {
         **{spec: partial(describe_encoder, spec, precisions[spec]) for spec in encoders},
@@ -254,19 +254,7 @@ def _duplicates(resolved: ResolvedInputs) -> list[Problem]:
     return []
 
 
-def check_device(study: StudySpec, cluster: str | None) -> None:
-    """Refuse half precision where this machine's CPU, on which encoders would run, has none.
-
-    A cluster's workers refuse it themselves.
-
-    Raises:
-        SpecError: that is what the study asks for.
-    """
-    if study.precision != "auto" and not cluster:
-        check_precision(study.precision, _device(study))
-
-
-def _device(study: StudySpec) -> str:
+def device_of(study: StudySpec) -> str:
     """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to import."""
     if study.execution.device != "auto" or study.precision == "float32":
         return study.execution.device

@@ -16,7 +16,7 @@ from papa.encoders.configuration import supported
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.finite import check_states
 from papa.encoders.linear import FrozenLinear, FrozenLinears
-from papa.encoders.precision import check_precision
+from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
 from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
@@ -152,8 +152,9 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
     Raises:
         EncoderError: the weights are damaged or do not fit the architecture.
-        SpecError: half precision is asked for and the device is a CPU without it.
+        SpecError: there is no such device, or half precision is asked for and it is a CPU without it.
     """
+    check_device(device)
     check_precision(reference.precision, device)
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.spec import Precision, PrecisionChoice
+
+if TYPE_CHECKING:
+    import torch
 
 HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
 """Encoders whose scores hold in bfloat16 on a CPU, as ``python -m benchmarks.precision`` measured them."""
@@ -21,6 +26,25 @@ def has_bfloat16() -> bool:
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in _INSTRUCTIONS)
+
+
+def check_device(device: str | torch.device) -> None:
+    """Refuse a device that PyTorch does not have here.
+
+    Raises:
+        SpecError: there is no such device, or it is a GPU that is not here.
+    """
+    import torch
+
+    try:
+        kind, number = torch.device(device).type, torch.device(device).index or 0
+    except RuntimeError:
+        raise SpecError(f"there is no device {str(device)!r}: use cpu or cuda") from None
+    if kind == "cuda" and number >= torch.cuda.device_count():
+        raise SpecError(
+            f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} here: use cpu, or auto "
+            "in a study, which takes what a machine has"
+        )
 
 
 def check_precision(precision: Precision, device: str) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
+from papa.encoders.precision import check_device
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, PapaError, in_one_line
 from papa.exporting.document import CONFIGURATION, CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
@@ -32,7 +33,9 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     Raises:
         ArtifactError: the folder is no export, incomplete, damaged, or its parts do not fit each other.
         EncoderError: this version of papa does not support its architecture.
+        SpecError: there is no such device.
     """
+    check_device(device)
     folder = Path(folder)
     document = read_document(folder)
     try:

@@ -15,7 +15,7 @@ from papa.corpora.tokens import SpecialTokens, special_tokens_of
 from papa.encoders import encoder as encoders
 from papa.encoders.configuration import supported
 from papa.encoders.encoder import Encoder
-from papa.encoders.precision import check_precision
+from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, EncoderError
@@ -113,7 +113,7 @@ def load_encoder(
         EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights are damaged or absent,
             or the tokenizer does not fit it.
         HubUnreachableError: it is not on this machine and the hub does not answer.
-        SpecError: half precision is asked for on a CPU.
+        SpecError: there is no such device, or half precision is asked for on a CPU.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
@@ -131,6 +131,7 @@ def _by_name(
     name: str, slots: int | None, revision: str | None, device: str | None, precision: Precision
 ) -> TextEncoder:
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(device)
     check_precision(precision, device)
     folder = Path(name).expanduser()
     if name.startswith((".", "/", "~")) or folder.is_dir():
@@ -158,6 +159,7 @@ def _held(
             f"the model {name} has no weights in memory ({absent[0]} is on the meta device): load it with its weights"
         )
     device = device or str(model.device)
+    check_device(device)
     check_precision(precision, torch.device(device).type)
     encoder = Encoder(model, device, precision)
     if model.dtype in (torch.float16, torch.bfloat16):

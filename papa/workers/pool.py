@@ -243,6 +243,11 @@ class WorkerPool:
         self._ray = ray
         resources = ray.cluster_resources()
         gpus = self._gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
+        if self._device == "cuda" and not gpus:
+            raise ray_session.ClusterError(
+                f"execution.device is cuda, and Ray finds no GPU {f'at {self._address}' if self._address else 'here'}: "
+                "add a node with one, or set cpu or auto"
+            )
         most = int(resources.get("CPU", 0)) if self._address else self._size
         self._size = self._asked or min(gpus, most) or most
         if not 0 < self._size <= most:

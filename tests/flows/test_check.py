@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from flows import check
 from flows.check import check_study
@@ -202,6 +203,14 @@ def test_half_precision_on_a_cpu_is_told_with_the_rest(tmp_path: Path) -> None:
     execution = {"device": "cpu", "workers": 1}
     both = refused(tmp_path, precision="float16", tasks=[*SMALL["tasks"], missing], execution=execution)
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
+    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+    both = refused(tmp_path, tasks=[*SMALL["tasks"], missing], execution={"device": "cuda", "workers": 1})
+    assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "execution"]
+    assert both[1].startswith("execution: device 'cuda' needs a GPU")
 
 
 def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows.inputs import check_device, check_inputs
+from flows.inputs import check_inputs, device_of
+from papa.encoders.precision import check_precision
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.spec import StudySpec
@@ -29,18 +30,17 @@ def study(precision: str, device: str) -> StudySpec:
 def test_half_precision_needs_a_device_that_has_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "auto" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU, which 'auto' takes")
+    taken = device_of(study("float16", device))
     with pytest.raises(SpecError, match="float16 needs a GPU and encoders run on the CPU here"):
-        check_device(study("float16", device), cluster=None)
+        check_precision("float16", taken)
     with monkeypatch.context() as patched:
         patched.setattr(torch.cpu, "get_capabilities", dict)
         with pytest.raises(SpecError, match="bfloat16 needs a GPU, or a CPU with AMX"):
-            check_device(study("bfloat16", device), cluster=None)
+            check_precision("bfloat16", taken)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
-    check_device(study("bfloat16", device), cluster=None)
-    check_device(study("float32", device), cluster=None)
-    check_device(study("auto", device), cluster=None)
-    check_device(study("float16", device), cluster="a cluster's workers know")
-    check_device(study("float16", "cuda"), cluster=None)
+    check_precision("bfloat16", taken)
+    check_precision("float32", taken)
+    check_precision("float16", device_of(study("float16", "cuda")))
 
 
 @pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])

@@ -70,6 +70,17 @@ def test_encoders_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=33), "slots is 33, expected an even number")
 
 
+@pytest.mark.parametrize(("device", "sentence"), [("cuda", "device 'cuda' needs a GPU"), ("gpu", "no device 'gpu'")])
+def test_devices_that_are_not_here(device: str, sentence: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+    held = BertModel(BertConfig(vocab_size=30522, **SMALL))
+    _refuses(lambda: papa.load_encoder("embedded/all-MiniLM-L6-v2", device=device), sentence)
+    _refuses(lambda: papa.load_encoder(held, tokenizer, device=device), sentence)
+    _refuses(lambda: papa.load_exported("no-such-folder", device=device), sentence)
+
+
 def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder) -> None:
     constants = papa.average(encoder, ["a text"], progress=False)
 

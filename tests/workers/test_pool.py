@@ -13,11 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import torch
 
 from papa.errors import ArtifactError, DamagedError
 from papa.processes import Process
 from papa.workers import WorkerPool
-from papa.workers.ray_session import remove_dead_sessions, session_folder
+from papa.workers.ray_session import ClusterError, remove_dead_sessions, session_folder
 from tasks.average import fold
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
 from tests.workers.parts import own_process
@@ -65,6 +66,13 @@ def test_a_start_that_failed_is_tried_anew() -> None:
             pool.run(own_process, arguments={})
         place.unlink()
         assert pool.run(own_process, arguments={}) in descendants(os.getpid())
+
+
+@pytest.mark.server
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once(tmp_path: Path) -> None:
+    with WorkerPool(1, "cuda", tmp_path) as pool, pytest.raises(ClusterError, match="Ray finds no GPU here"):
+        pool.run(own_process, arguments={})
 
 
 @pytest.mark.server
