@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
+    from papa.library.constants import constants
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.measuring import Measurement, measure
     from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
@@ -23,6 +24,7 @@ _PLACES = {
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
+    "papa.library.constants": ("constants",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.measuring": ("Measurement", "measure"),
     "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
@@ -42,6 +44,7 @@ __all__ = [
     "TextEncoder",
     "average",
     "constant_heads",
+    "constants",
     "features",
     "fit_probe",
     "load_encoder",

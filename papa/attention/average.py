@@ -54,7 +54,7 @@ class AttentionSums:
         average = torch.empty(self.sums.shape)
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
-        return ConstantMatrices(matrices=average, seen=self.counts > 0, kind="average", counts=self.counts)
+        return ConstantMatrices(matrices=average, seen=self.counts > 0, kind="average", counts=self.counts.clone())
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -47,28 +47,51 @@ class EntryCounts:
         return self.unseen / self.read if self.read else 0.0
 
 
-@dataclass
-class _Replacing:
-    """The rule of one layer with constant heads; the first such layer counts entries."""
+@dataclass(frozen=True)
+class _Block:
+    """What one ``replaced`` in force was given, on the encoder's device, and the heads that no block inside it has, in
+    order."""
+
+    matrices: Float[Tensor, "layers heads slots slots"]
+    seen: Bool[Tensor, "slots slots"]
+    heads: tuple[Head, ...]
+    counts: EntryCounts
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The heads of one layer that one block makes constant; its first such layer counts entries."""
 
     matrices: Float[Tensor, "heads slots slots"]
-    constant_heads: Int[Tensor, " constant"]
-    dependent_heads: Int[Tensor, " dependent"]
+    heads: Int[Tensor, " constant"]
     seen: Bool[Tensor, "slots slots"]
     counts: EntryCounts | None
 
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+    def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
         if self.counts is not None:
             self.counts.add(self.seen, batch)
         # Read at every pass: the matrices may be in training.
+        matrices = at_slots(self.matrices, self.heads, batch.columns).to(value.dtype)
+        return constant_product(matrices, value, batch.attention_mask, dropout)
+
+
+@dataclass
+class _Replacing:
+    """The rule of one layer with constant heads, and the blocks that all layers' rules follow from."""
+
+    parts: tuple[_Part, ...]
+    dependent_heads: Int[Tensor, " dependent"]
+    blocks: tuple[_Block, ...]
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         single = at_least_single(value)
-        matrices = at_slots(self.matrices, self.constant_heads, batch.columns).to(single.dtype)
-        if self.dependent_heads.numel() == 0:
-            return constant_product(matrices, single, batch.attention_mask, own.dropout)
+        if len(self.parts) == 1 and self.dependent_heads.numel() == 0:
+            return self.parts[0].product(single, batch, own.dropout)
         output = torch.empty_like(single)
-        constant = constant_product(matrices, single[:, self.constant_heads], batch.attention_mask, own.dropout)
-        output[:, self.constant_heads] = constant.to(output.dtype)
-        output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(output.dtype)
+        for part in self.parts:
+            output[:, part.heads] = part.product(single[:, part.heads], batch, own.dropout).to(output.dtype)
+        if self.dependent_heads.numel():
+            output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(output.dtype)
         return output
 
 
@@ -88,7 +111,9 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
 
 @contextmanager
 def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` use constant matrices; the others stay input-dependent (Section 3.1).
+    """Inside the block, ``heads`` use constant matrices; the others stay as they were (Section 3.1).
+
+    As they were is input-dependent, or constant in a block around this one.
 
     Args:
         encoder: changed inside the block, as before after it.
@@ -102,23 +127,28 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
         ArtifactError: the matrices do not fit the encoder.
     """
     check_fits(constants, encoder)
-    by_layer: dict[int, list[int]] = {}
-    for layer, head in sorted(heads):
-        by_layer.setdefault(layer, []).append(head)
-    counts = EntryCounts()
-    seen, matrices = constants.seen.to(encoder.device), constants.matrices.to(encoder.device)
+    block = _Block(
+        constants.matrices.to(encoder.device), constants.seen.to(encoder.device), tuple(sorted(heads)), EntryCounts()
+    )
+    outer: tuple[_Block, ...] = next((getattr(rule, "blocks", ()) for rule in encoder.dispatch.rules.values()), ())
+    left = (replace(one, heads=tuple(head for head in one.heads if head not in block.heads)) for one in outer)
+    with encoder.ruled(_rules(encoder, (block, *left))):
+        yield block.counts
+
+
+def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing]:
     rules: dict[int, _Replacing] = {}
-    for layer, constant in by_layer.items():
-        dependent = [head for head in range(encoder.heads) if head not in constant]
-        rules[layer] = _Replacing(
-            matrices=matrices[layer],
-            constant_heads=torch.tensor(constant, device=encoder.device),
-            dependent_heads=torch.tensor(dependent, dtype=torch.long, device=encoder.device),
-            seen=seen,
-            counts=None if rules else counts,
-        )
-    with encoder.ruled(rules):
-        yield counts
+    for layer in sorted({layer for block in blocks for layer, _ in block.heads}):
+        parts, dependent = list[_Part](), set(range(encoder.heads))
+        for block in blocks:
+            own = [head for at, head in block.heads if at == layer]
+            if own:
+                counts = block.counts if layer == block.heads[0][0] else None
+                parts.append(_Part(block.matrices[layer], torch.tensor(own, device=encoder.device), block.seen, counts))
+                dependent -= set(own)
+        left = torch.tensor(sorted(dependent), dtype=torch.long, device=encoder.device)
+        rules[layer] = _Replacing(tuple(parts), left, blocks)
+    return rules
 
 
 def at_slots(

@@ -213,9 +213,11 @@ class DependentHeadsProjection(nn.Module):
 def dependent_heads_projected(
     modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int, prepared: Prepared
 ) -> Iterator[None]:
-    """Inside the block, queries and keys are computed only for the heads that rules ask for."""
+    """Inside the block, queries and keys are computed only for the heads that rules ask for; so they are in blocks
+    inside it."""
     unique = dict.fromkeys(modules)
-    places = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
+    found = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
+    places = [place for place in found if not isinstance(place[2], DependentHeadsProjection)]
     for module, name, linear in places:
         setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
     try:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import SpecialTokens, special_tokens_of
 from papa.encoders import encoder as encoders
 from papa.encoders.configuration import supported
@@ -18,7 +17,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.encoders.supported import family_of
-from papa.errors import ArtifactError, EncoderError
+from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
 
 if TYPE_CHECKING:
@@ -64,21 +63,16 @@ class TextEncoder:
         shape = f"{self.layers} layers of {self.heads} heads, width {self.width}"
         return f"<{self.reference.display}: {shape}, {self.slots} slots, on {self.encoder.device}>"
 
-    def check_constants(self, constants: ConstantMatrices) -> None:
-        """Refuse constant matrices of another encoder or for another number of slots.
+    def check_whole(self) -> None:
+        """Refuse an encoder with constant heads.
 
         Raises:
-            ArtifactError: they are.
+            SpecError: the call stands inside ``replaced``.
         """
-        if constants.slots != self.slots:
-            raise ArtifactError(
-                f"the constant matrices are for {constants.slots} slots and the encoder was loaded with {self.slots}: "
-                f"load it with slots={constants.slots}, or average again"
-            )
-        if constants.encoder_digest not in (None, self.reference.digest):
-            raise ArtifactError(
-                "the constant matrices were averaged over the attention of another encoder than "
-                f"{self.reference.display}: average over this one's"
+        if self.encoder.dispatch.rules:
+            raise SpecError(
+                "heads of this encoder are constant inside papa.replaced, and this call measures its own attention: "
+                "leave the block first"
             )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +18,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
 from papa.library.bars import bar
+from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Texts, laid_out
 from papa.library.tasks import LabelledData, Task, prepared
@@ -24,8 +27,11 @@ from papa.probes.training import SeedScore
 from papa.ranking import Head, head_order, learned
 from papa.spec.cells import constant_heads as first_heads
 
+Lambdas: TypeAlias = Any
+"""λ of every head as a tensor, an array, lists or a data frame [layers, heads]."""
 
-@torch.inference_mode()
+
+@torch.no_grad()
 def average(
     encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
 ) -> ConstantMatrices:
@@ -48,6 +54,7 @@ def average(
     Raises:
         DataError: there is no text, or what was given is something else.
     """
+    encoder.check_whole()
     inputs, done = laid_out(encoder, texts, text, text_pair), 0
     with bar("averaging", progress) as report, averaging(encoder.encoder, encoder.slots) as averager:
         for batch in inputs.batches():
@@ -59,8 +66,10 @@ def average(
 
 
 @contextmanager
-def replaced(encoder: TextEncoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
+def replaced(encoder: TextEncoder, constants: Constants, heads: Sequence[Head]) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper, Section 3.1).
+
+    A block inside a block replaces further heads, and heads that both name for as long as it lasts.
 
     Examples:
         >>> import papa
@@ -73,19 +82,20 @@ def replaced(encoder: TextEncoder, constants: ConstantMatrices, heads: Sequence[
 
     Args:
         encoder: changed inside the block.
-        constants: what ``average`` gave for this encoder.
+        constants: what ``average`` gave for this encoder, the name of a control (``constants``), or a tensor or array
+            [layers, heads, slots, slots].
         heads: (layer, head) of the constant heads, both from 0.
 
     Yields:
         What inputs read of the constants, and how much of it the average had never seen.
 
     Raises:
-        ArtifactError: the matrices are those of another encoder, or for another number of slots.
-        SpecError: there is no such head.
+        ArtifactError: the matrices are those of another encoder, of another shape, or hold NaN or infinity.
+        SpecError: there is no such head or control.
     """
-    encoder.check_constants(constants)
+    matrices = constants_for(encoder, constants)
     chosen = list(dict.fromkeys(_head(encoder, head) for head in heads))
-    with replacement.replaced(encoder.encoder, constants, chosen) as entries:
+    with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
         yield entries
 
 
@@ -99,7 +109,7 @@ def _head(encoder: TextEncoder, head: Head) -> Head:
     return layer, number
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def features(
     encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
 ) -> list[Float[Tensor, "tokens layers width"]]:
@@ -140,7 +150,7 @@ def features(
 
 def train_lambda(
     encoder: TextEncoder,
-    constants: ConstantMatrices,
+    constants: Constants,
     dataset: LabelledData,
     task: Task | None = None,
     *,
@@ -162,7 +172,7 @@ def train_lambda(
 
     Args:
         encoder: frozen.
-        constants: what attention is mixed with.
+        constants: what attention is mixed with; see ``replaced``.
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
         rows: λ is trained on a sample of this many training rows; None takes all.
@@ -175,15 +185,16 @@ def train_lambda(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, or training diverged.
     """
-    encoder.check_constants(constants)
+    encoder.check_whole()
+    matrices = constants_for(encoder, constants)
     ranking = {"rows": rows, "epochs": epochs, "seed": seed}
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one, bar("λ", progress) as report:
         return learned.train_lambda(
-            encoder.encoder, constants, one.corpus, one.study.tasks[0], one.study.ranking, progress=report
+            encoder.encoder, matrices, one.corpus, one.study.tasks[0], one.study.ranking, progress=report
         )[-1].clone()
 
 
-def constant_heads(lambdas: Float[Tensor, "layers heads"], fraction: float) -> tuple[Head, ...]:
+def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
     """The heads that are constant where this fraction stays input-dependent, λ ascending (paper, Section 3.2).
 
     Examples:
@@ -192,15 +203,21 @@ def constant_heads(lambdas: Float[Tensor, "layers heads"], fraction: float) -> t
         ((0, 1), (1, 0))
 
     Args:
-        lambdas: as ``train_lambda`` gives them.
+        lambdas: as ``train_lambda`` gives them; an array, a list of lists or a data frame without other columns does.
         fraction: the share of heads that keep their own attention, 0..1.
 
     Raises:
-        SpecError: the fraction is not between 0 and 1.
+        SpecError: the fraction is not between 0 and 1, or the λ are no numbers [layers, heads].
     """
     if not 0 <= fraction <= 1:
         raise SpecError(f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1")
-    return first_heads(head_order("lambda", lambdas, *lambdas.shape), fraction)
+    found = f"a {type(lambdas).__name__}"
+    with suppress(TypeError, ValueError):
+        numbers = lambdas.detach().cpu() if isinstance(lambdas, Tensor) else torch.tensor(np.array(lambdas, float))
+        if numbers.ndim == 2 and numbers.numel() and not numbers.isnan().any():
+            return first_heads(head_order("lambda", numbers, *numbers.shape), fraction)
+        found = "nan among them" if numbers.ndim == 2 and numbers.numel() else f"numbers of shape {list(numbers.shape)}"
+    raise SpecError(f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, heads]")
 
 
 def fit_probe(

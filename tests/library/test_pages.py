@@ -18,7 +18,7 @@ def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "pasted"})
     printed = capsys.readouterr().out
@@ -36,7 +36,9 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     assert named == set(papa.__all__) - explained
 
 
-@pytest.mark.parametrize("module", ["papa.library.encoder", "papa.library.steps", "papa.library.measuring"])
+@pytest.mark.parametrize(
+    "module", ["papa.library.constants", "papa.library.encoder", "papa.library.steps", "papa.library.measuring"]
+)
 def test_the_examples_in_docstrings_run(module: str) -> None:
     found = doctest.testmod(import_module(module))
     assert found.failed == 0

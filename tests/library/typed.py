@@ -17,6 +17,7 @@ assert_type(encoder.layers, int)
 constants = papa.average(encoder, ["a text"])
 assert_type(constants, papa.ConstantMatrices)
 assert_type(constants.matrices, Tensor)
+assert_type(papa.constants("zeros", encoder), papa.ConstantMatrices)
 assert_type(papa.features(encoder, ["a text"]), list[Tensor])
 
 lambdas = papa.train_lambda(encoder, constants, "reviews", papa.Task())
