@@ -9,7 +9,10 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration test-faults test-fuzz test-compatibility lint bench docs audit setup clean # What fuzz tests draw from, in print so that a run can be repeated: make SEED=… SEED ?= $(shell date +%s)
+.PHONY: demo check test test-integration test-faults test-fuzz test-compatibility lint bench docs audit setup clean
+
+# What fuzz tests draw from, in print so that a run can be repeated: make test-fuzz SEED=…
+SEED ?= $(shell date +%s)
 
 setup: $(STAMP)
 
