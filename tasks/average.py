@@ -91,6 +91,7 @@ class Average(Step):
         device = encoder.device.type
         started = worker_clock(device)
         sums = average_split(encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress)
+        encoder.check_unchanged()
         work = {"worker_seconds": worker_clock(device) - started, "device": device}
         metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
         with published(f"{self.shards(store)}/shard-{index}", metadata) as folder:

@@ -127,8 +127,7 @@ def compute_step(
     on_epoch: OnEpoch = unheard,
 ) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
-    device = "cpu" if encoder is None else encoder.device.type
-    step.compute(encoder, Context(step, store, execution, progress, group, device, on_epoch))
+    step.compute(encoder, Context(step, store, execution, progress, group, encoder, on_epoch))
 
 
 def worker_clock(device: str) -> float:
@@ -148,7 +147,7 @@ class Context:
         execution: settings that change speed and never results.
         progress: called with (done, total).
         group: the workers that may help; None where none were asked for.
-        device: what the encoder runs on.
+        encoder: the loaded encoder; None where the step needs none.
         on_epoch: called with the losses of each epoch.
     """
 
@@ -157,13 +156,18 @@ class Context:
     execution: ExecutionSpec
     progress: Progress
     group: WorkerGroup | None = None
-    device: str = "cpu"
+    encoder: Any = None
     on_epoch: OnEpoch = unheard
     _started: float = field(default_factory=time.monotonic)
     _worked: float = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_worked", worker_clock(self.device))
+
+    @property
+    def device(self) -> str:
+        """What the encoder runs on."""
+        return "cpu" if self.encoder is None else str(self.encoder.device.type)
 
     @cached_property
     def seconds(self) -> float:
@@ -176,6 +180,7 @@ class Context:
 
         Raises:
             ArtifactError: the disk is full.
+            EncoderError: the encoder's files changed meanwhile.
         """
         # The parts of a group's work are of like size.
         worked = (worker_clock(self.device) - self._worked) * (self.group.size if self.group else 1)
@@ -183,6 +188,8 @@ class Context:
         metadata = {**self.step.metadata(), **found, **times}
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
+            if self.encoder is not None:
+                self.encoder.check_unchanged()
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

@@ -62,6 +62,7 @@ class Tokenise(WorkerStep):
             load_tokenizer(self.encoder),
             self.encoder,
             self.folder(context.store),
+            content=self.fingerprint,
             shard_rows=context.execution.shard_rows,
             progress=context.progress,
             provenance=self.metadata(),

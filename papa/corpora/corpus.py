@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from papa.encoders.reference import EncoderReference
 
-TOKENISE_VERSION = 2
+TOKENISE_VERSION = 3
 """Raised whenever the same rows would give other tokens, slots or labels."""
 STAGE = "tokenise"
 """The stage's name in the metadata; before it was spelled as everywhere else it was the second, in corpora as good."""
@@ -108,6 +108,7 @@ def tokenise_corpus(
     *,
     shard_rows: int,
     rows: TaskRows | None = None,
+    content: str | None = None,
     progress: Progress = silent,
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
@@ -121,6 +122,7 @@ def tokenise_corpus(
         folder: where the artifact goes.
         shard_rows: rows per shard.
         rows: those of the task's source, where they were read before.
+        content: the fingerprint that the source must have; None takes the one that it has.
         progress: called with rows done and rows in all.
         provenance: what else its metadata say.
 
@@ -128,7 +130,7 @@ def tokenise_corpus(
         ``folder``.
 
     Raises:
-        DataError: a split is missing or empty, or a row does not fit the task.
+        DataError: a split is missing or empty, a row does not fit the task, or the source changed.
         EncoderError: the encoder takes fewer slots, or its tokenizer cannot write the layout.
     """
     if task.slots > encoder.positions:
@@ -137,8 +139,8 @@ def tokenise_corpus(
             f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
         )
     special_tokens = special_tokens_of(tokenizer)
-    source = fingerprint(task.source)
-    rows = rows or read_rows(task)
+    content = content or fingerprint(task.source)
+    rows = rows or read_rows(task, content)
     writer = _Writer(task, layout, tokenizer, special_tokens)
     total = rows.train.num_rows + rows.validation.num_rows
     # The counts fill up while shards are written; both documents are stored after the last.
@@ -163,7 +165,7 @@ def tokenise_corpus(
         "layout": layout.model_dump(),
         "encoder": encoder.name,
         "tokenizer_digest": encoder.tokenizer_digest,
-        "corpus_fingerprint": source,
+        "corpus_fingerprint": content,
         "labelled_tokens": writer.labelled,
         **held,
     }

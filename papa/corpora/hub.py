@@ -60,6 +60,8 @@ class HubSplit:
         """
         paths = [self.repository.fetch(file) for file in self.files]
         tables = [read_file(path, None, header=True) for path in paths]
+        for column in tables[0].class_names:
+            tables = [table.numbered_like(tables[0], column) for table in tables]
         names = {**self.class_names, **tables[0].class_names}
         return SourceTable(rows=self._joined([table.rows for table in tables]), origin=self.origin, class_names=names)
 

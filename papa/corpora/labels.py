@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 from papa.errors import DataError, in_one_line, joined, shortened, shown
 
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
+
+
+_EXACT = 2.0**53
+"""From here on floats leave out integers."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,17 @@ def to_classes(
         declared: the names that the task gives to its labels 0, 1, …
         given: the names that the source gives to integer classes.
 
-    Without names, the classes are the sorted distinct training labels. With names, a class may be absent from
+    Text that spells integers as one writes them counts as integers, unless a label of either split is other text, such
+    as 007. Without names, the classes are the sorted distinct training labels. With names, a class may be absent from
     the training rows (a small sample of them, say).
 
     Raises:
         DataError: a label is missing, hidden (-1), unknown, or in validation and not in training.
     """
-    sides = [_plain(side, declared) for side in (train, validation)]
+    columns = [_decoded(train), _decoded(validation)]
+    texts = [pc.unique(side.values).to_pylist() for side in columns if _is_text(side.values.type)]
+    as_text = any(found and not (set(found) - set(declared or ()) and all(map(_is_integer, found))) for found in texts)
+    sides = [_plain(side, as_text) for side in columns]
     kinds = [pa.types.is_integer(side.type) for side in sides]
     if kinds[0] != kinds[1]:
         raise DataError(
@@ -83,7 +91,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
         DataError: a label is no finite number.
     """
     values = side.values
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if _is_text(values.type):
         for index, value in enumerate(values.to_pylist()):
             if not _is_number(value):
                 raise DataError(
@@ -108,19 +116,23 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
     return numbers
 
 
-def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
-    """The labels as int64 or as strings."""
+def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
+    """The labels as int64 or as strings.
+
+    Args:
+        side: the labels.
+        as_text: whether strings stay strings.
+
+    Raises:
+        DataError: a label is missing, or is no class.
+    """
     values = side.values
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if _is_text(values.type):
         values = values.cast(pa.large_string())
-        distinct = pc.unique(values).to_pylist()
-        if "" in distinct:
-            place = side.place(values.index("").as_py())
-            raise DataError(f"{place} has no '{side.column}' (it is empty): complete the row or remove it")
-        named = declared is not None and set(distinct) <= set(declared)
-        return values if named or not all(_is_integer(value) for value in distinct) else _integers(side, values)
+        empty = values.index("").as_py()
+        if empty >= 0:
+            raise DataError(f"{side.place(empty)} has no '{side.column}' (it is empty): complete the row or remove it")
+        return values if as_text else _integers(side, values)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
@@ -128,6 +140,12 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
             raise DataError(
                 f"{side.place(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
                 "give classes, or predict numbers with metric spearman"
+            )
+        large = np.flatnonzero(np.abs(numbers) >= _EXACT)
+        if len(large):
+            raise DataError(
+                f"{side.place(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and numbers this large are "
+                "not exact: number the classes from 0, or name them"
             )
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
         raise DataError(
@@ -138,6 +156,11 @@ def _plain(side: LabelColumn, declared: Sequence[str] | None) -> pa.Array:
     if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
         raise DataError(f"{side.origin}: every '{side.column}' is -1: {_HIDDEN}")
     return integers
+
+
+def _decoded(side: LabelColumn) -> LabelColumn:
+    values = side.values
+    return replace(side, values=values.dictionary_decode()) if pa.types.is_dictionary(values.type) else side
 
 
 def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
@@ -186,8 +209,13 @@ def _kind(integers: bool) -> str:
     return "integers" if integers else "strings"
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
 def _is_integer(value: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+", value.strip()) is not None
+    """Whether it is an integer as one writes it, of 64 bits."""
+    return re.fullmatch(r"0|-?[1-9][0-9]{0,17}", value) is not None
 
 
 def _is_number(value: str) -> bool:

@@ -98,14 +98,13 @@ def open_repository(source: HubSource) -> Repository:
     folder = Path(source.name)
     commit = commit_of(source)
     if folder.is_dir():
-        sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+        sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files_of(folder)}
         return Repository(source.name, commit, sizes, local=True)
     return Repository(source.name, commit, _listed(source.name, commit), local=False)
 
 
-@cache
 def commit_of(source: HubSource) -> str:
-    """The commit that the source's revision stands for, asked once a process; for a folder, a digest of its content.
+    """The commit that the source's revision stands for, asked once a process; a digest of what a folder holds now.
 
     Raises:
         DataError: there is no such dataset or revision, or it may not be read.
@@ -113,7 +112,7 @@ def commit_of(source: HubSource) -> str:
     """
     folder = Path(source.name)
     if folder.is_dir():
-        return sha256_of_json({str(path.relative_to(folder)): sha256_of_file(path) for path in _files(folder)})
+        return sha256_of_json({str(path.relative_to(folder)): sha256_of_file(path) for path in files_of(folder)})
     return source.revision if _is_commit(source.revision) else _asked(source.name, source.revision)
 
 
@@ -165,7 +164,8 @@ def _ask(name: str, revision: str | None) -> None:
     HfApi().dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
 
 
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
+    """All files of a dataset in a folder, sorted."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from papa.corpora.labels import LabelColumn, split_warnings, to_classes, to_iob2, to_numbers
 from papa.corpora.limits import check_texts, check_words
-from papa.corpora.sources import Split, read_source
+from papa.corpora.sources import Split, fingerprint, read_source, source_files
 from papa.corpora.table import SourceTable, take_rows
 from papa.errors import DataError, joined, shortened
 from papa.spec import TaskSpec
+from papa.storage.watched import Watched
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,25 @@ class TaskRows:
         return self.train if name == "train" else self.validation
 
 
-def read_rows(task: TaskSpec) -> TaskRows:
+def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     """Read, check, label and sample the rows of a task.
 
     The labels' names are taken from all training rows, before ``train_rows`` of them are sampled; ``sample_seed`` draws
     the samples of both splits.
 
+    Args:
+        task: what to read.
+        content: the fingerprint that the source must have; None takes what is there.
+
     Raises:
-        DataError: a split is missing or empty, or a row does not fit its task; the message says which.
+        DataError: a split is missing or empty, a row does not fit its task, or the source has other content; the
+            message says which.
     """
-    return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
+    files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
+    rows = rows_of(task, read_source(task, "train"), read_source(task, "validation"))
+    if content is not None:
+        files.check_digest(content, fingerprint(task.source))
+    return rows
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
@@ -85,6 +95,8 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
     Raises:
         DataError: a column or a row does not fit its task, or the metric does not fit the classes.
     """
+    if task.columns.label is not None:
+        validation = validation.numbered_like(train, task.columns.label)
     read = {"mlm": _unlabelled, "words": _words}.get(task.kind, _texts)
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:

@@ -74,6 +74,20 @@ def fingerprint(source: Source) -> str:
     return sha256_of_json({"kind": source.kind, **content})
 
 
+def source_files(source: Source) -> list[Path]:
+    """The files that a source's rows are read from, where they are not a commit's."""
+    match source:
+        case FilesSource():
+            return [source.train, source.validation]
+        case HubSource():
+            from papa.corpora.repository import files_of
+
+            folder = Path(source.name)
+            return files_of(folder) if folder.is_dir() else []
+        case _:
+            return [reviews_file()]
+
+
 def pinned(source: Source) -> Source:
     """The source at the commit that its revision stands for now; what is on this machine as it is.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 
 from papa.errors import DataError, joined, nearest_first
@@ -48,6 +49,35 @@ class SourceTable:
                 "complete the row or remove it"
             )
         return column
+
+    def numbered_like(self, other: SourceTable, name: str) -> SourceTable:
+        """The same rows with the integer classes of a column numbered as those of their names are in ``other``.
+
+        Raises:
+            DataError: the classes of both have names, and not the same.
+        """
+        own, wanted = self.class_names.get(name), other.class_names.get(name)
+        if own is None or wanted is None or own == wanted:
+            return self
+        if set(own) != set(wanted):
+            raise DataError(
+                f"{self.origin} names the classes of '{name}' {joined(own)} where {other.origin} names them "
+                f"{joined(wanted)}: give all files the same names"
+            )
+        numbers = pa.array([wanted.index(one) for one in own], pa.int64())
+        column = pa.chunked_array([_renumbered(chunk, numbers) for chunk in self.column(name).chunks])
+        rows = self.rows.set_column(self.rows.column_names.index(name), name, column)
+        return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
+
+
+def _renumbered(values: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Integers, or lists of them, with ``numbers[i]`` for i; others stay as they are."""
+    if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+        return type(values).from_arrays(values.offsets, _renumbered(values.values, numbers))
+    if not pa.types.is_integer(values.type):
+        return values
+    places = pc.index_in(values.cast(pa.int64()), value_set=pa.array(range(len(numbers)), pa.int64()))
+    return pc.coalesce(numbers.take(places), values.cast(pa.int64()))
 
 
 _ROWS_AT_ONCE = 8192

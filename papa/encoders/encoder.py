@@ -17,12 +17,13 @@ from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projec
 from papa.encoders.finite import check_states
 from papa.encoders.linear import FrozenLinear, FrozenLinears
 from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.encoders.sharing import sharing_weights
 from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError
 from papa.spec import Precision
+from papa.storage.watched import Watched
 
 
 class Encoder:
@@ -39,6 +40,7 @@ class Encoder:
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
         dispatch: the rules in force on its attention.
+        files: that its weights are mapped from; None for a model that was given.
         half_products: whether frozen linear maps are multiplied in bfloat16, as a probe on its features may then be.
 
     Raises:
@@ -69,6 +71,7 @@ class Encoder:
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
+        self.files: Watched | None = None
         self.dispatch = Dispatch()
         self._attentions = list(family.attentions(model))
         for module in dict.fromkeys(self._attentions):
@@ -81,6 +84,15 @@ class Encoder:
     def tokens_per_batch(self, asked: int | None) -> int:
         """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
+
+    def check_unchanged(self) -> None:
+        """Refuse what was computed since it was loaded, where its files changed: weights are mapped from them.
+
+        Raises:
+            EncoderError: they did.
+        """
+        if self.files is not None:
+            self.files.check()
 
     @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
@@ -151,12 +163,16 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder that ``reference`` names, from its local folder.
 
     Raises:
-        EncoderError: the weights are damaged or do not fit the architecture.
+        EncoderError: the weights are damaged, do not fit the architecture or are not those of its digest.
         SpecError: there is no such device, or half precision is asked for and it is a CPU without it.
     """
     check_device(device)
     check_precision(reference.precision, device)
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
+    files = watched(reference)
     model = load_model(Path(reference.folder), f"encoder '{reference.name}'", dtype=torch.float32, attention=attention)
-    return Encoder(model, device, reference.precision)
+    check_read(reference, files)
+    encoder = Encoder(model, device, reference.precision)
+    encoder.files = files
+    return encoder

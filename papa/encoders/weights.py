@@ -18,39 +18,52 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from papa.encoders.files import CONFIGURATION, SAFETENSORS, TOKENIZER_FILES, converted_folder, weight_files
+from papa.encoders.files import (
+    CONFIGURATION,
+    SAFETENSORS,
+    converted_folder,
+    digest_of_source,
+    encoder_digest,
+    tokenizer_digest,
+    tokenizer_files,
+    weight_files,
+)
 from papa.errors import EncoderError, in_one_line
-from papa.storage.artifacts import is_sound, published
+from papa.storage.artifacts import is_sound, published, read_metadata
+from papa.storage.watched import Watched
 
 _POOLER = 2_000_000
 """Weights that files may lack: those of the pooler, which PAPA does not use."""
 
 
-def as_safetensors(folder: Path, pickles: Sequence[Path], digest: str, what: str) -> Path:
+def as_safetensors(folder: Path, digest: str, what: str) -> Path:
     """The same encoder with its weights as safetensors, in this machine's cache; pickles are read once.
 
     Args:
-        folder: with its configuration and tokenizer.
-        pickles: the files that hold its weights.
-        digest: of all its files.
+        folder: with its files.
+        digest: of all of them.
         what: the encoder, for messages.
 
     Returns:
         A folder that holds all of the encoder; what it holds was checked against its digests.
 
     Raises:
-        EncoderError: a pickle is damaged or holds more than tensors, or the weights do not fit the architecture.
+        EncoderError: a pickle is damaged or holds more than tensors, the weights do not fit the architecture, or the
+            files changed.
     """
     place = converted_folder(digest)
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(place.with_suffix(".lock")):
-        if not is_sound(place):
+        if not is_sound(place) or read_metadata(place).get("digest_of_source") != digest:
+            pickles = weight_files(folder, what).paths
+            others = [folder / CONFIGURATION, *tokenizer_files(folder)]
+            files = Watched(f"{what} in {folder}", [*pickles, *others], EncoderError)
             shutil.rmtree(place, ignore_errors=True)
             with published(place, {"encoder": what, "digest_of_source": digest}) as scratch:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
-                for name in (CONFIGURATION, *TOKENIZER_FILES):
-                    if (folder / name).is_file():
-                        shutil.copyfile(folder / name, scratch / name)
+                for path in others:
+                    shutil.copyfile(path, scratch / path.name)
+                files.check_digest(digest, digest_of_source(encoder_digest(folder, what), tokenizer_digest(folder)))
                 check_size(scratch, what)
                 load_model(scratch, what)
     return place

@@ -93,7 +93,10 @@ class Worker:
 
         if epochs:
             given["on_epoch"] = on_epoch
-        return function(**given, **arguments, progress=self._progress(call)), losses
+        result = function(**given, **arguments, progress=self._progress(call))
+        if encoder is not None:
+            self._encoder.check_unchanged()
+        return result, losses
 
     def make_replica(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
         """Make this worker's replica of an object: ``factory(encoder=…, **arguments)``."""
@@ -111,7 +114,9 @@ class Worker:
         """
         if self._replica is None:
             raise NoReplica
-        return getattr(self._replica, method)(shared, part)
+        result = getattr(self._replica, method)(shared, part)
+        self._encoder.check_unchanged()
+        return result
 
     def drop_replica(self) -> None:
         """Give the replica up."""

@@ -66,7 +66,6 @@ def test_the_fingerprint_follows_the_files(dataset: Path) -> None:
     assert fingerprint(source) == before
     assert fingerprint(source.model_copy(update={"validation": "dev"})) != before
     (dataset / "README.md").write_text("changed")
-    commit_of.cache_clear()
     assert fingerprint(source) != before
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from papa.corpora.rows import read_rows
 from papa.corpora.sources import Split
 from papa.errors import DataError
-from papa.spec import TaskSpec
+from papa.spec import FilesSource, TaskSpec
 
 Make = Callable[..., TaskSpec]
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "entity_f1"}
@@ -38,6 +38,10 @@ def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
         ([1.0, 0.0, 1.0], None, [1, 0, 1], ("0", "1")),
         ([True, False, True], ["no", "yes"], [1, 0, 1], ("no", "yes")),
         ([-1, 0, 1], None, [0, 1, 2], ("-1", "0", "1")),
+        (["007", "7", "07"], None, [0, 2, 1], ("007", "07", "7")),
+        ([" 7", "7", "8"], None, [0, 1, 2], (" 7", "7", "8")),
+        ([2**53, 2**53 + 1, 2], None, [1, 2, 0], ("2", str(2**53), str(2**53 + 1))),
+        ([f"{2**63}", f"{2**63 + 1}"], None, [0, 1], (f"{2**63}", f"{2**63 + 1}")),
     ],
 )
 def test_classes_are_numbered_however_they_are_spelled(
@@ -71,6 +75,7 @@ def test_classes_are_numbered_however_they_are_spelled(
         ),
         ([0, 1], ["a", "b"], None, "column 'label' holds strings where .* holds integers"),
         ([0.5, 1], [1], None, r"row 1 has 0\.5 as 'label', which is no class"),
+        ([1, 2.0**53], [1], None, r"row 2 has 9007199254740992\.0 as 'label', and numbers this large are not exact"),
         (["a", ""], ["a"], None, r"row 2 has no 'label' \(it is empty\)"),
         ([[0], [1]], [[0]], None, "holds list<.*not labels"),
     ],
@@ -82,6 +87,70 @@ def test_labels_that_do_not_fit_are_named(
     with pytest.raises(DataError, match=message) as caught:
         read_rows(task)
     assert "train.jsonl" in str(caught.value) or "validation.jsonl" in str(caught.value)
+
+
+def test_labels_that_only_one_split_shows_to_be_text(make_task: Make) -> None:
+    rows = read_rows(make_task(texts("7", "007"), texts("7")))
+    assert (rows.label_names, rows.validation["label"].to_pylist()) == (("007", "7"), [1])
+
+
+NEGATIVE_FIRST, POSITIVE_FIRST = ("negative", "positive"), ("positive", "negative")
+
+
+def parquet(folder: Path, split: str, names: Sequence[str], labels: Sequence[Any]) -> Path:
+    """Rows with integer classes, or lists of them, and their names, as the datasets library writes them."""
+    from datasets import ClassLabel, Dataset, Features, List, Value
+
+    words = isinstance(labels[0], list)
+    classes = ClassLabel(names=list(names))
+    text, label = Value("string"), classes
+    features = Features({"text": List(text), "label": List(label)} if words else {"text": text, "label": label})
+    rows = {"text": [["a"] * len(label) if words else "a" for label in labels], "label": labels}
+    path = folder / f"{split}.parquet"
+    Dataset.from_dict(rows, features=features).to_parquet(path)
+    return path
+
+
+@pytest.fixture
+def parquet_task(tmp_path: Path, make_task: Make) -> Callable[..., TaskSpec]:
+    def make(train: tuple[Any, Any], validation: tuple[Any, Any], **settings: Any) -> TaskSpec:
+        task = make_task(texts(0), **settings)
+        paths = {name: parquet(tmp_path, name, *of) for name, of in (("train", train), ("validation", validation))}
+        return task.model_copy(update={"source": FilesSource(kind="files", **paths)})
+
+    return make
+
+
+@pytest.mark.parametrize("declared", [None, ["bad", "good"]])
+def test_named_classes_in_another_order_are_the_same_classes(
+    parquet_task: Callable[..., TaskSpec], declared: list[str] | None
+) -> None:
+    task = parquet_task((NEGATIVE_FIRST, [0, 1, 1]), (POSITIVE_FIRST, [0, 1, 1]), labels=declared)
+    rows = read_rows(task)
+    assert rows.label_names == tuple(declared or NEGATIVE_FIRST)
+    assert (rows.train["label"].to_pylist(), rows.validation["label"].to_pylist()) == ([0, 1, 1], [1, 0, 0])
+    same = read_rows(parquet_task((NEGATIVE_FIRST, [0, 1, 1]), (NEGATIVE_FIRST, [0, 1, 1]), labels=declared))
+    assert same.validation["label"].to_pylist() == [0, 1, 1]
+
+
+def test_named_classes_of_words_in_another_order(parquet_task: Callable[..., TaskSpec]) -> None:
+    settings = {"kind": "words", "columns": {"words": "text", "label": "label"}, "metric": "entity_f1"}
+    task = parquet_task((("O", "B-X", "I-X"), [[0, 1, 2], [0]]), (("I-X", "O", "B-X"), [[1, 2, 0], [1]]), **settings)
+    rows = read_rows(task)
+    assert rows.validation["label"].to_pylist() == rows.train["label"].to_pylist() == [[0, 1, 2], [0]]
+
+
+def test_classes_of_other_names_are_refused(parquet_task: Callable[..., TaskSpec]) -> None:
+    task = parquet_task((NEGATIVE_FIRST, [0, 1]), (("bad", "good"), [0, 1]))
+    with pytest.raises(
+        DataError, match=r"validation\.parquet names the classes of 'label' bad, good where .*train\.parqu"
+    ):
+        read_rows(task)
+
+
+def test_hidden_labels_stay_hidden_in_another_order(parquet_task: Callable[..., TaskSpec]) -> None:
+    with pytest.raises(DataError, match="-1 marks the hidden labels"):
+        read_rows(parquet_task((NEGATIVE_FIRST, [0, 1]), (POSITIVE_FIRST, [0, -1])))
 
 
 def test_a_declared_class_may_be_absent_from_training(make_task: Make) -> None:

@@ -161,16 +161,16 @@ def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, c
     folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
-    for old, new in (('"version": 2', '"version": 1'), ('"pad_token_id": 0', '"pad_token_id": 1')):
+    for old, new in (('"version": 3', '"version": 1'), ('"pad_token_id": 0', '"pad_token_id": 1')):
         assert sound.count(old) == 1
         metadata.write_text(sound.replace(old, new))
         with pytest.raises(ArtifactError, match="'metadata_digest' is not that of what it says"):
             load_corpus(folder)
     metadata.write_text(json.dumps(signed({**json.loads(sound), "version": 1})))
-    with pytest.raises(ArtifactError, match="holds tokenise version 1, expected tokenise version 2"):
+    with pytest.raises(ArtifactError, match="holds tokenise version 1, expected tokenise version 3"):
         load_corpus(folder)
     metadata.write_text(json.dumps(signed({**json.loads(sound), "stage": "average"})))
-    with pytest.raises(ArtifactError, match="holds average version 2, expected tokenise version 2"):
+    with pytest.raises(ArtifactError, match="holds average version 3, expected tokenise version 3"):
         load_corpus(folder)
     metadata.write_text(sound)
     shard = folder / "train-00000.arrow"

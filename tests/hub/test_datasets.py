@@ -56,7 +56,7 @@ def _asked_anew() -> Iterator[None]:
 
 
 def forget() -> None:
-    for remembered in (repository.commit_of, repository._asked, repository._listed, hub._splits):
+    for remembered in (repository._asked, repository._listed, hub._splits):
         remembered.cache_clear()
 
 
