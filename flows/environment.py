@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from papa.errors import SpecError
@@ -24,7 +25,7 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     """Point Prefect at the store; to be called before Prefect is imported.
 
     Args:
-        store: where Prefect keeps its results.
+        store: where Prefect keeps its record.
         verbose: show what engines log.
 
     Raises:
@@ -38,12 +39,22 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     quiet_engines()
     _keep_private(store.root)
     os.environ["PREFECT_HOME"] = home
-    os.environ["PREFECT_RESULTS_LOCAL_STORAGE_PATH"] = str(store.prefect / "results")
+    # Else they would come from the store: a logging configuration calls whatever it names.
+    os.environ["PREFECT_PROFILES_PATH"] = os.devnull
+    os.environ.setdefault("PREFECT_LOGGING_CONFIG_PATH", str(_packaged("prefect") / "logging" / "logging.yml"))
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
     # Of a server that is lost its threads would tell with every event that they cannot send.
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
     # It prints a traceback where its line to the server is cut.
     logging.getLogger("websockets").setLevel(logging.ERROR if verbose else logging.CRITICAL)
+
+
+def _packaged(name: str) -> Path:
+    """The folder of an installed package, which is not imported."""
+    found = find_spec(name)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _keep_private(root: Path) -> None:

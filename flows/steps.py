@@ -14,8 +14,8 @@ from flows.graph import Node
 from flows.startup import ReadyStudy
 from papa.errors import DamagedError, PapaError
 from papa.storage.artifacts import ArtifactReference, read_metadata, remove
-from tasks.perform import reason, submit
-from tasks.step import Session
+from tasks.perform import CACHED, reason, submit
+from tasks.step import Session, Step
 
 
 class StudyError(PapaError):
@@ -26,8 +26,7 @@ class Steps:
     """Submits each step to Prefect once those it builds on are done.
 
     Prefect's runner could order the steps by their futures, but not share them: a step's key holds the digests of what
-    it builds on, and only then is it known which nodes have one key, and so one task run, and whether Prefect's record
-    of it still has its artifact.
+    it builds on, and only then is it known which nodes have one key, and so one task run.
     """
 
     def __init__(self, ready: ReadyStudy, alive: Callable[[], None]) -> None:
@@ -39,7 +38,7 @@ class Steps:
             for need in dict.fromkeys(node.needs):
                 self.dependents[need].append(node)
         self.by_key: dict[str, PrefectFuture[Any]] = {}
-        self.keys: dict[Node, str] = {}
+        self.steps: dict[Node, Step] = {}
         self.states: dict[Node, State[Any]] = {}
         self.running: dict[PrefectFuture[Any], list[Node]] = {}
         self.ended: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
@@ -72,7 +71,7 @@ class Steps:
             self.begun.add(node)
             try:
                 step = node.step([self.done[need] for need in node.needs])
-                self.keys[node] = step.key
+                self.steps[node] = step
                 future = self.by_key.get(step.key)
                 if future is None:
                     future = submit(step, self.session, [self.states[need] for need in node.needs])
@@ -101,10 +100,10 @@ class Steps:
             if not state.is_completed():
                 self._fail(node, reason(result))
                 continue
-            done = self.done[node] = self.session.store.reference(result["stage"], result["key"])
-            # With its result at hand: Prefect would read it from the disk again for every step that builds on it.
-            self.states[node] = state.model_copy(update={"data": result})
-            self.progress.finished(node.name, cached=state.name == "Cached")
+            step = self.steps[node]
+            done = self.done[node] = self.session.store.reference(step.stage, step.key)
+            self.states[node] = state
+            self.progress.finished(node.name, cached=state.name == CACHED)
             self.live.finished(node.name, done)
             if node.stage == "tokenise":
                 for sentence in read_metadata(done.path)["notes"].get("warnings", ()):
@@ -137,7 +136,7 @@ class Steps:
                 self.progress.damaged(node.name, error.what)
         self.repeated |= set(nodes)
         again = [*broken, *nodes]
-        forgotten = {self.keys.pop(node) for node in again if node in self.keys}
+        forgotten = {self.steps.pop(node).key for node in again if node in self.steps}
         self.by_key = {key: one for key, one in self.by_key.items() if key not in forgotten}
         for node in again:
             self.done.pop(node, None)

@@ -53,6 +53,8 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
         # Prefect types its own runner by a future of its own.
         task_runner=ThreadPoolTaskRunner(max_workers=_THREADS),  # type: ignore[arg-type]
         persist_result=False,
+        # Else Prefect asks its server, and so a store's database, for one.
+        result_storage=Path(os.devnull),
     )
     def run_study(
         study: str,

@@ -1,7 +1,7 @@
-"""The one Prefect task through which every step runs, cached under the step's own key.
+"""The one Prefect task through which every step runs.
 
-Prefect keeps a JSON record of each finished step; the artifact store is the truth. Where the record is there
-and the artifact is gone, the step runs again; where only the record is gone, nothing is computed.
+The artifact store alone says what is finished. Prefect keeps no results and reads none: a record of its own could name
+another step's artifact, or a pickle, which it would run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from prefect import task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import TaskRun
-from prefect.context import TaskRunContext
 from prefect.futures import PrefectFuture
-from prefect.states import State
+from prefect.states import Completed, State
 from prefect.utilities.annotations import quote
 
 from papa.errors import PapaError, TransientError
@@ -22,36 +22,33 @@ from tasks.step import Session, Step
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
-
-
-def _cache_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    step: Step = parameters["step"]
-    return f"{step.stage}-{step.key}"
+CACHED = "Cached"
+"""The name of a finished step's state where there was nothing to do."""
 
 
 @task(
-    cache_key_fn=_cache_key,
-    persist_result=True,
-    result_serializer="json",
+    persist_result=False,
+    cache_policy=NO_CACHE,
     task_run_name="{step.name}",
     retries=len(_RETRY_SECONDS),
     retry_delay_seconds=_RETRY_SECONDS,
 )
-def perform(step: Step, session: Session) -> dict[str, str]:
-    """Run a step unless its artifact is complete; returns the artifact's stage, key and digest."""
+def perform(step: Step, session: Session) -> State[Any]:
+    """Run a step unless its artifact is complete; the state's name tells which."""
+    if step.is_complete(session.store):
+        return Completed(name=CACHED)
     what = f"{step.stage}-{step.key}"
     with claimed(session.store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
-        # Asked under the lock, as another run may have finished the step since ``submit`` asked.
+        # Asked again, as another run may have finished the step while this one waited.
         if not step.is_complete(session.store):
             if damage := step.clear(session.store):
                 session.reporter.damaged(step.name, damage.what)
             with session.reporter.running(step.name, step.flops) as progress:
                 step.run(session, progress)
-    reference = session.store.reference(step.stage, step.key)
-    return {"stage": step.stage, "key": step.key, "digest": reference.digest}
+    return Completed()
 
 
-def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[dict[str, str]]:
+def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[Any]:
     """Submit a step as a task run of its stage.
 
     It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a server that is
@@ -69,12 +66,7 @@ def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> Prefect
         session.reporter.again(step.name, reason(state.data))
         return True
 
-    task_of_stage = perform.with_options(
-        name=step.stage,
-        # Prefect's record of a finished step outlives its artifact.
-        refresh_cache=not step.is_complete(session.store),
-        retry_condition_fn=retry,
-    )
+    task_of_stage = perform.with_options(name=step.stage, retry_condition_fn=retry)
     # Quoted: Prefect would look for futures in every cell that a step names, twice.
     return task_of_stage.submit(quote(step), quote(session), wait_for=after, return_state=False)
 

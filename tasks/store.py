@@ -6,7 +6,7 @@
     <store>/artifacts/<stage>/<key>/   one artifact a finished step
     <store>/runs/                      which studies use the store just now
     <root>/studies/<name>/             a study's results, for people
-    <root>/prefect/                    Prefect's database and results
+    <root>/prefect/                    Prefect's database
     <root>/mlflow.db, mlartifacts/     MLflow's runs
     <root>/scratch/                    what is only needed while a step runs
     <root>/locks/                      held while a step runs

@@ -1,0 +1,126 @@
+"""A store to which somebody else may write: nothing there that Prefect would run or believe reaches a reader."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import environment, papa, write_study
+from tests.flows.test_damage import TINY, scores
+
+pytestmark = pytest.mark.server
+
+RUNS_IT = """
+import sys
+from pathlib import Path
+from prefect.results import ResultRecord
+for path in Path(sys.argv[1]).iterdir():
+    ResultRecord.deserialize(path.read_bytes())
+"""
+
+
+class Fires:
+    """Its pickle creates a file where it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+def records(store: Path, results: list[str]) -> Iterator[tuple[Path, str]]:
+    """Where Prefect would keep the record of each finished step, and one of ``results``, in turn."""
+    folder = store / "prefect" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    places = sorted(place for place in (store / "artifacts").glob("*/*") if not place.name.startswith("."))
+    for number, place in enumerate(places):
+        yield folder / f"{place.parent.name}-{place.name}", results[number % len(results)]
+
+
+def plant(store: Path, serializer: str, results: list[str]) -> None:
+    """Prefect's record of every finished step."""
+    for path, result in records(store, results):
+        metadata = {"storage_key": str(path), "serializer": {"type": serializer}, "prefect_version": "3.8.8"}
+        path.write_text(json.dumps({"metadata": metadata, "result": result}))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> tuple[str, Path]:
+    """The path of a study that has run, and its store."""
+    folder = tmp_path_factory.mktemp("planted")
+    study, store = write_study(folder, TINY), folder / "store"
+    run = papa("run", study, "--store", str(store), more=prefect)
+    assert run.code == 0, run.err
+    return study, store
+
+
+def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
+    """Run a study from whose store the results are gone."""
+    for folder in (store / "artifacts" / "aggregate", store / "artifacts" / "track", store / "studies"):
+        shutil.rmtree(folder)
+    run = papa("run", study, "--store", str(store), more=prefect)
+    assert run.code == 0, run.err
+
+
+def test_no_pickle_in_a_store_is_read(finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path) -> None:
+    """The control has Prefect read the same records, which do create the file."""
+    (study, store), fired = finished, tmp_path / "fired"
+    before = scores(store)
+    plant(store, "pickle", [base64.encodebytes(pickle.dumps(Fires(fired))).decode()])
+    finish_again(study, store, prefect)
+    assert not fired.exists()
+    assert scores(store).equals(before)
+    subprocess.run([sys.executable, "-c", RUNS_IT, store / "prefect" / "results"], env=environment(), check=True)
+    assert fired.exists()
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_no_record_says_what_a_step_found(finished: tuple[str, Path], prefect: dict[str, str], others: bool) -> None:
+    """Each names the artifact of another probe, or none at all."""
+    study, store = finished
+    before = scores(store)
+    probes = sorted((store / "artifacts" / "probe").iterdir())
+    assert len(probes) > 1
+    digests = [json.loads((one / "metadata.json").read_text())["digest"] for one in probes]
+    named = [
+        json.dumps({"stage": "probe", "key": one.name, "digest": digest})
+        for one, digest in zip(reversed(probes), reversed(digests), strict=True)
+    ]
+    plant(store, "json", named if others else ["null"])
+    finish_again(study, store, prefect)
+    assert scores(store).equals(before)
+
+
+@pytest.mark.parametrize("own_server", [False, True])
+def test_no_setting_of_prefect_comes_from_a_store(
+    finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path, own_server: bool
+) -> None:
+    """Neither a logging configuration, which calls whatever it names, nor a profile that points to one."""
+    (study, store), fired, elsewhere = finished, tmp_path / "fired", tmp_path / "elsewhere.yml"
+    logging = {"version": 1, "handlers": {"it": {"()": "subprocess.Popen", "args": ["touch", str(fired)]}}}
+    profile = f'active = "planted"\n[profiles.planted]\nPREFECT_LOGGING_CONFIG_PATH = "{elsewhere}"\n'
+    planted = {store / "prefect" / "logging.yml": json.dumps(logging), store / "prefect" / "profiles.toml": profile}
+    elsewhere.write_text(json.dumps(logging))
+    for path, content in planted.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    run = papa("run", study, "--store", str(store), more={} if own_server else prefect)
+    assert run.code == 0, run.err
+    assert not fired.exists()
+    for path in planted:
+        alone = tmp_path / path.name / path.name
+        alone.parent.mkdir()
+        path.rename(alone)
+        home = environment() | {"PREFECT_HOME": str(alone.parent)}
+        subprocess.run([sys.executable, "-c", "import prefect.main"], env=home, capture_output=True)
+        assert fired.exists(), "the control: Prefect alone does what it says"
+        fired.unlink()
