@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
+    from papa.library.ablating import ablated
     from papa.library.constants import constants
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.measuring import Measurement, measure
@@ -24,6 +25,7 @@ _PLACES = {
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
+    "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.measuring": ("Measurement", "measure"),
@@ -42,6 +44,7 @@ __all__ = [
     "SentenceModule",
     "Task",
     "TextEncoder",
+    "ablated",
     "average",
     "constant_heads",
     "constants",

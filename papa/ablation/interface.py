@@ -1,0 +1,295 @@
+"""Attention of a model that the user holds, passed through rules while a block runs.
+
+transformers looks an attention function and a mask function up by the name in a model's configuration. Inside a block
+that name is ours: each layer hands its queries, keys, values and the mask that the model made to the rule of that
+layer. Nothing else of the model changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import eager_mask
+
+from papa.encoders.supported import family_of
+from papa.errors import EncoderError
+
+_NAME = "papa_ablated"
+_WITHOUT_EFFECT = frozenset(
+    {
+        # The mask that the model makes holds these.
+        "sliding_window",
+        "is_causal",
+        "position_ids",
+        "cache_position",
+        "token_type_ids",
+        "mm_token_type_ids",
+        # These say what to return, or how to compute the same.
+        "deterministic",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "use_cache",
+        "num_items_in_batch",
+    }
+)
+"""Arguments of attention functions that change nothing of what attention is here."""
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """One call of one layer's attention, heads counted by query.
+
+    Attributes:
+        query: of every head.
+        key, value: of every head; keys and values that heads share are repeated.
+        bias: what the model adds to the scaled scores: its mask; None where it adds nothing.
+        scaling: factor on the dot products.
+        softcap: scores are bounded by it (Gemma 2); None where they are not.
+        dropout: probability with which entries of A are dropped.
+        query_slots, key_slots: the position of each in its text, from 0; one row where all inputs have the same.
+    """
+
+    query: Float[Tensor, "batch heads queries width"]
+    key: Float[Tensor, "batch heads keys width"]
+    value: Float[Tensor, "batch heads keys value_width"]
+    bias: Float[Tensor, "#batch #heads #queries keys"] | None
+    scaling: float
+    softcap: float | None
+    dropout: float
+    query_slots: Int[Tensor, "#batch queries"]
+    key_slots: Int[Tensor, "#batch keys"]
+
+    @cached_property
+    def allowed(self) -> Bool[Tensor, "#batch #heads queries keys"]:
+        """Whether a query may look at a key, by the model's own mask."""
+        queries, keys = self.query.shape[-2], self.key.shape[-2]
+        if self.bias is None:
+            return self.query.new_ones(1, 1, queries, keys, dtype=torch.bool)
+        allowed = self.bias > torch.finfo(self.bias.dtype).min / 2
+        return allowed.expand(*allowed.shape[:2], queries, keys)
+
+    @cached_property
+    def real_queries(self) -> Bool[Tensor, "batch queries"]:
+        """Which queries are tokens and no padding: those that may look at themselves."""
+        allowed = self.allowed[:, 0]
+        own = allowed.diagonal(offset=allowed.shape[-1] - allowed.shape[-2], dim1=-2, dim2=-1)
+        return own.expand(self.query.shape[0], -1)
+
+    def probabilities(self, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "batch chosen queries keys"]:
+        """A of some heads, float32 at least."""
+        query, key = self.query[:, heads], self.key[:, heads]
+        scores = torch.matmul(query, key.transpose(-1, -2)) * self.scaling
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if self.bias is not None:
+            scores = scores + (self.bias if self.bias.shape[1] == 1 else self.bias[:, heads])
+        return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+    def output(self, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "batch chosen queries value_width"]:
+        """What some heads put out by themselves: A·V."""
+        probabilities = self.probabilities(heads).to(self.value.dtype)
+        dropped = nn.functional.dropout(probabilities, self.dropout, training=self.dropout > 0)
+        return torch.matmul(dropped, self.value[:, heads])
+
+    def every_head(self) -> Int[Tensor, " heads"]:
+        return torch.arange(self.query.shape[1], device=self.query.device)
+
+
+LayerRule = Callable[[LayerAttention], Float[Tensor, "batch heads queries value_width"]]
+"""What all heads of a layer put out."""
+
+
+@dataclass
+class _Routing:
+    """What the attention modules of one model share inside a block.
+
+    Attributes:
+        rules: of the layers that have one.
+        mask: which tokens of the current pass are real, where the caller said so.
+    """
+
+    rules: Mapping[int, LayerRule]
+    mask: Tensor | None = None
+
+
+@dataclass
+class _Place:
+    """The layers that an attention module stands for, in the order of its calls; several where layers share weights."""
+
+    routing: _Routing
+    layers: list[int] = field(default_factory=list)
+    calls: int = 0
+
+    def next_rule(self) -> LayerRule | None:
+        layer = self.layers[self.calls % len(self.layers)]
+        self.calls += 1
+        return self.routing.rules.get(layer)
+
+
+_places: weakref.WeakKeyDictionary[nn.Module, _Place] = weakref.WeakKeyDictionary()
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The module that computes attention in each layer, first layer first; a shared one as often as it is used.
+
+    Raises:
+        EncoderError: the model is not behind transformers' attention interface, or has several towers.
+    """
+    if hasattr(model, "_orig_mod"):
+        raise EncoderError("the model is compiled by torch.compile: give the model before it, model._orig_mod")
+    if not isinstance(model, PreTrainedModel):
+        raise EncoderError(f"expected a model of transformers, found a {type(model).__name__}")
+    config: Any = model.config
+    family = family_of(config.model_type)
+    if family is not None and family.attention_implementation == "papa":
+        return list(family.attentions(model.base_model))
+    found = [module for module in model.modules() if _calls_interface(module)]
+    if family is not None or not found:
+        raise EncoderError(
+            f"{type(model).__name__} ({config.model_type}) computes attention outside of transformers' attention "
+            "interface, so its heads cannot be replaced in place: load it with papa.load_encoder where it is supported"
+        )
+    kinds = {type(module) for module in found}
+    if config.is_encoder_decoder and hasattr(model.base_model, "decoder") and hasattr(model.base_model, "encoder"):
+        raise EncoderError(
+            f"{type(model).__name__} has an encoder and a decoder: give one of them, such as model.get_encoder()"
+        )
+    if len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise EncoderError(f"{type(model).__name__} has several kinds of attention ({names}): give one of its parts")
+    return found
+
+
+def head_count(module: nn.Module) -> int:
+    """How many heads an attention module has, counted by query."""
+    config: Any = getattr(module, "config", None)
+    for name in ("num_heads", "num_attention_heads", "n_heads"):
+        for holder in (module, config):
+            if isinstance(found := getattr(holder, name, None), int):
+                return found
+    raise EncoderError(f"{type(module).__name__} does not say how many heads it has")
+
+
+def _calls_interface(module: nn.Module) -> bool:
+    code = getattr(type(module).forward, "__wrapped__", type(module).forward).__code__
+    return "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+@contextmanager
+def routed(model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, LayerRule]) -> Iterator[None]:
+    """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
+
+    Args:
+        model: of transformers.
+        modules: as ``attention_modules`` gives them.
+        rules: by layer.
+
+    Raises:
+        EncoderError: the model is inside another such block, or repeats its forward passes for gradients.
+    """
+    if any(module in _places for module in modules):
+        raise EncoderError("the model is inside papa.ablated already: name all heads in one block")
+    if model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
+        raise EncoderError(
+            "the model checkpoints gradients: it would repeat passes after the block, with its own attention; "
+            "switch that off first"
+        )
+    routing = _Routing(rules)
+    with ExitStack() as after:
+        for layer, module in enumerate(modules):
+            _places.setdefault(module, _Place(routing)).layers.append(layer)
+            after.callback(_places.pop, module, None)
+        for part in model.modules():
+            if isinstance(part, PreTrainedModel):
+                after.callback(_begins_pass(part, routing, modules).remove)
+        for config in {id(config): config for config in _configurations(model)}.values():
+            before = config._attn_implementation_internal
+            after.callback(setattr, config, "_attn_implementation_internal", before)
+            config._attn_implementation_internal = _NAME
+        yield
+
+
+def _configurations(model: PreTrainedModel) -> list[Any]:
+    """Those that the model's modules look their attention function up in."""
+    return [part.config for part in model.modules() if isinstance(getattr(part, "config", None), PreTrainedConfig)]
+
+
+def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module]) -> Any:
+    signature = inspect.signature(part.forward)
+
+    def begin(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        mask = signature.bind_partial(*arguments, **options).arguments.get("attention_mask")
+        routing.mask = mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        for module in modules:
+            _places[module].calls = 0
+
+    return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
+
+
+def _slots(
+    mask: Tensor | None, position_ids: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Positions of queries and keys. In a causal model they count real tokens: texts may be padded on the left."""
+    if causal and mask is not None:
+        counted = (mask.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
+        # A cache of a fixed size has keys to come, one of a window has lost the first.
+        padded = nn.functional.pad(counted, (0, max(0, keys - counted.shape[1])))
+        return counted[:, -queries:], padded[:, -keys:]
+    last = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
+    by_index = torch.arange(max(keys, last), device=device)[None]
+    if not causal or last > keys:
+        return by_index[:, last - queries : last], by_index[:, -keys:]
+    return by_index[:, last - queries : last], by_index[:, :keys]
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """PAPA's entry in transformers' attention interface, for models in the user's own loop."""
+    unknown = [name for name, value in others.items() if value is not None and name not in _WITHOUT_EFFECT]
+    if unknown:
+        raise EncoderError(
+            f"{type(module).__name__} gives its attention '{unknown[0]}', which would be lost: its heads cannot be "
+            "replaced"
+        )
+    place, groups = _places.get(module), query.shape[1] // key.shape[1]
+    causal = bool(getattr(module, "is_causal", False))
+    mask = place.routing.mask if place else None
+    positions = others.get("position_ids")
+    slots = _slots(mask, positions, causal, query.shape[-2], key.shape[-2], query.device)
+    layer = LayerAttention(
+        query,
+        key.repeat_interleave(groups, dim=1),
+        value.repeat_interleave(groups, dim=1),
+        attention_mask,
+        query.shape[-1] ** -0.5 if scaling is None else scaling,
+        softcap,
+        dropout,
+        *slots,
+    )
+    rule = place.next_rule() if place else None
+    output = layer.output(layer.every_head()) if rule is None else rule(layer)
+    return output.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(_NAME, _attention)
+AttentionMaskInterface.register(_NAME, eager_mask)

@@ -1,0 +1,177 @@
+"""Heads of a model that the user holds, replaced in the user's own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, head_count, routed
+from papa.ablation.observers import (
+    AverageByDistance,
+    AverageByPosition,
+    DrawnOutputs,
+    MeanOfOutputs,
+    Observer,
+)
+from papa.ablation.substitutes import ByPosition, MatrixFunction, OfFunction, Substitute, Zeros
+from papa.attention.constants import ConstantMatrices
+from papa.errors import ArtifactError, DataError, SpecError, nearest_first
+
+Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
+By = str | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
+
+_OBSERVERS: dict[str, Callable[[int], Observer]] = {
+    "mean": lambda seed: MeanOfOutputs(),
+    "resample": DrawnOutputs,
+    "average": lambda seed: AverageByPosition(),
+    "relative": lambda seed: AverageByDistance(),
+}
+"""Substitutes that are made from text."""
+
+
+@contextmanager
+def ablated(
+    model: nn.Module,
+    heads: Heads,
+    by: By = "zeros",
+    *,
+    data: Iterable[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+) -> Iterator[None]:
+    """Inside the block these heads of the user's model put out something else; the model is as before after it.
+
+    The model runs in the user's own loop, with its own head, masks, hooks and generation. Positions count from the
+    first token of each text; padding may be on either side of a causal model's texts.
+
+    Examples:
+        >>> import papa, torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
+        >>> tokens = {"input_ids": torch.tensor([[3, 5, 7, 5]])}
+        >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, by="average", data=[tokens]):
+        ...     logits = model(**tokens).logits
+        >>> logits.shape
+        torch.Size([1, 4, 20])
+
+    Args:
+        model: of transformers, behind its attention interface; ``papa models`` lists what is tested.
+        heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0 where a head is
+            replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
+        by: "zeros"; "mean" or "resample", a head's mean output or its output in another text; "average" or
+            "relative", its mean attention by position or by distance; constant matrices, or an array
+            [layers, heads, slots, slots]; or a function of (layer, head, slots) that gives [slots, slots].
+        data: what the model is called with, for a ``by`` that is made from text: an iterable of keyword arguments.
+        seed: of the draw of "resample".
+
+    Raises:
+        EncoderError: the model's attention cannot be reached, or it is inside such a block already.
+        SpecError: there is no such head or no such substitute.
+        ArtifactError: the matrices are of another size than the model.
+        DataError: data is missing; in the block, a text is longer than the matrices have slots.
+    """
+    modules = attention_modules(model)
+    sizes = [head_count(module) for module in modules]
+    chosen = _chosen(heads, sizes)
+    held = cast("PreTrainedModel", model)
+    substitute = _substitute(held, modules, sizes, by, data, seed)
+    rules: dict[int, LayerRule] = {
+        layer: partial(_replaced, layer=layer, heads=torch.tensor(own), substitute=substitute)
+        for layer, own in chosen.items()
+    }
+    with routed(held, modules, rules):
+        yield
+
+
+def _replaced(
+    attention: LayerAttention, *, layer: int, heads: Int[Tensor, " chosen"], substitute: Substitute
+) -> Float[Tensor, "batch heads queries width"]:
+    heads = heads.to(attention.value.device)
+    kept = torch.tensor([head for head in attention.every_head().tolist() if head not in set(heads.tolist())])
+    shape = (*attention.query.shape[:3], attention.value.shape[-1])
+    output = attention.value.new_empty(shape)
+    output[:, heads] = substitute.output(attention, layer, heads)
+    if len(kept):
+        kept = kept.to(heads.device)
+        output[:, kept] = attention.output(kept)
+    return output
+
+
+def _chosen(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
+    """The heads to replace, by layer."""
+    if isinstance(heads, Tensor | np.ndarray):
+        mask = torch.as_tensor(heads)
+        if mask.shape != (len(sizes), sizes[0]):
+            raise SpecError(
+                f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, {sizes[0]}): a row for "
+                "each layer, 0 where a head is replaced"
+            )
+        pairs: list[Any] = (mask == 0).nonzero().tolist()
+    elif isinstance(heads, Mapping):
+        pairs = [(layer, head) for layer, own in heads.items() for head in own]
+    else:
+        pairs = list(heads)
+    found: dict[int, set[int]] = {}
+    for pair in pairs:
+        layer, head = map(int, pair) if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
+        if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
+            raise SpecError(
+                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to ({len(sizes) - 1}, {sizes[0] - 1})"
+            )
+        found.setdefault(layer, set()).add(head)
+    return {layer: sorted(own) for layer, own in found.items()}
+
+
+def _substitute(
+    model: PreTrainedModel,
+    modules: Sequence[nn.Module],
+    sizes: Sequence[int],
+    by: By,
+    data: Iterable[Mapping[str, Any]] | None,
+    seed: int,
+) -> Substitute:
+    if isinstance(by, ConstantMatrices):
+        by = by.matrices
+    if isinstance(by, Tensor | np.ndarray):
+        matrices = torch.as_tensor(by)
+        if (
+            matrices.dim() != 4
+            or matrices.shape[:2] != (len(sizes), sizes[0])
+            or matrices.shape[2] != matrices.shape[3]
+        ):
+            raise ArtifactError(
+                f"the constant matrices have the shape {tuple(matrices.shape)}, expected "
+                f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of the model"
+            )
+        return ByPosition(matrices)
+    if by == "zeros":
+        return Zeros()
+    if not isinstance(by, str):
+        return OfFunction(by)
+    if by not in _OBSERVERS:
+        known = nearest_first(by, ["zeros", *_OBSERVERS])
+        raise SpecError(f"there is no substitute '{by}' (known: {known}): give one of them, matrices or a function")
+    observer = _OBSERVERS[by](seed)
+    passes = 0
+    with (
+        torch.no_grad(),
+        routed(model, modules, {layer: partial(_seen, observer, layer) for layer in range(len(sizes))}),
+    ):
+        for inputs in data or ():
+            model(**inputs)
+            passes += 1
+    if not passes:
+        raise DataError(f'by="{by}" is made from text: give data=, what the model is called with, such as [inputs]')
+    return observer.result()
+
+
+def _seen(observer: Observer, layer: int, attention: LayerAttention) -> Float[Tensor, "batch heads queries width"]:
+    observer.see(attention, layer)
+    return attention.output(attention.every_head())

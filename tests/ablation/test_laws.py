@@ -1,0 +1,181 @@
+"""What must hold for every family behind transformers' attention interface, on random weights with sharp attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import papa
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import replaced
+from papa.encoders.encoder import Encoder
+from tests.ablation.models import DECODERS, MODELS, TEXT, answers, inputs_of, random_model
+from tests.encoders.inputs import SLOTS, some_inputs
+
+EXACT = 1e-5
+LAYERS, HEADS = 3, 4
+EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
+SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
+
+
+def alone(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: values[:1] for name, values in inputs.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_none_of_whose_heads_are_replaced_answers_as_ever(name: str) -> None:
+    model, inputs = random_model(name), inputs_of(name)
+    before = answers(model, inputs)
+    with papa.ablated(model, []):
+        torch.testing.assert_close(answers(model, inputs), before, atol=EXACT, rtol=0)
+    with papa.ablated(model, SOME_HEADS):
+        assert (answers(model, inputs) - before).abs().max() > 0.1
+    assert torch.equal(answers(model, inputs), before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
+    model, inputs = random_model(name), alone(inputs_of(name))
+    other = alone(inputs_of(name, seed=5))
+    before = answers(model, inputs)
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[inputs]):
+        torch.testing.assert_close(answers(model, inputs), before, atol=EXACT, rtol=0)
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[other]):
+        assert (answers(model, inputs) - before).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_heads_put_out_in_one_text_gives_that_texts_own_answers(name: str) -> None:
+    model, inputs = random_model(name), alone(inputs_of(name))
+    before = answers(model, inputs)
+    with papa.ablated(model, EVERY_HEAD, by="resample", data=[inputs]):
+        torch.testing.assert_close(answers(model, inputs), before, atol=EXACT, rtol=0)
+    with papa.ablated(model, EVERY_HEAD, by="resample", data=[alone(inputs_of(name, seed=5))]):
+        assert (answers(model, inputs) - before).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("by", ["zeros", "mean", "average", "relative"])
+def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: str) -> None:
+    model, inputs = random_model(name), alone(inputs_of(name))
+    ids = inputs["input_ids"]
+    changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
+    with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3)]):
+        first, second = answers(model, {"input_ids": ids}), answers(model, changed)
+    torch.testing.assert_close(first[:, :-2], second[:, :-2], atol=EXACT, rtol=0)
+    assert (first[:, -2:] - second[:, -2:]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("by", ["average", "relative"])
+def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None:
+    model, length = random_model(name), 6
+    inputs, data = (
+        {"input_ids": inputs_of(name)["input_ids"][:1]},
+        [{"input_ids": inputs_of(name, 4, 3, 20)["input_ids"]}],
+    )
+    options = {"max_new_tokens": length, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    own = torch.stack(model.generate(**inputs, **options).logits)
+    with papa.ablated(model, EVERY_HEAD, by=by, data=data):
+        fast = torch.stack(model.generate(**inputs, **options).logits)
+        plain = torch.stack(model.generate(**inputs, **options, use_cache=False).logits)
+    torch.testing.assert_close(fast, plain, atol=EXACT, rtol=0)
+    assert (fast[0] - own[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_padding_on_the_left_moves_no_position(name: str) -> None:
+    model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
+    pads = torch.zeros(1, 4, dtype=torch.long)
+    mask = torch.cat([pads, torch.ones_like(ids)], dim=1)
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    padded = {"input_ids": torch.cat([pads, ids], dim=1), "attention_mask": mask, "position_ids": positions}
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[inputs_of(name, seed=3, length=12)]):
+        right, left = answers(model, {"input_ids": ids})[0], answers(model, padded)
+    torch.testing.assert_close(left, right, atol=EXACT, rtol=0)
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_the_packed_way_gives_the_same_states(name: str) -> None:
+    """The same constant heads by the fast way, in which padding never reaches the encoder."""
+    model = random_model(name)
+    matrices = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, generator=torch.Generator().manual_seed(2))
+    if name == "modernbert":
+        # Its other layers see a window; averages of theirs are zero outside of it.
+        distances = torch.arange(SLOTS)[:, None] - torch.arange(SLOTS)
+        matrices[1:] *= distances.abs() <= 3
+    constants = ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+    inputs = some_inputs(1, pad=model.config.pad_token_id)
+    padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
+    if name not in ("distilbert", "modernbert"):
+        padded["token_type_ids"] = inputs.token_type_ids
+    encoder = Encoder(model)
+    with torch.no_grad(), replaced(encoder, constants, SOME_HEADS):
+        packed = encoder.token_states(inputs.compact())[-1]
+    with papa.ablated(model, SOME_HEADS, by=constants):
+        torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)
+    with papa.ablated(model, SOME_HEADS, by=matrices.roll(1, dims=-1)):
+        assert (answers(model, padded) - packed).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "llama"])
+def test_zeros_are_what_a_pruned_head_leaves(name: str) -> None:
+    """Columns of the output map that read the head are set to zero in a copy of the model."""
+    model, inputs = random_model(name), inputs_of(name)
+    pruned = random_model(name)
+    width = pruned.config.hidden_size // HEADS
+    maps = {"bert": "attention.output.dense", "vit": "attention.o_proj", "llama": "self_attn.o_proj"}
+    outputs = [part for key, part in pruned.named_modules() if key.endswith(maps[name])]
+    for layer, head in SOME_HEADS:
+        outputs[layer].weight.data[:, head * width : (head + 1) * width] = 0
+    with papa.ablated(model, SOME_HEADS):
+        torch.testing.assert_close(answers(model, inputs), answers(pruned, inputs), atol=EXACT, rtol=0)
+
+
+def test_a_mean_output_is_the_mean_over_real_tokens() -> None:
+    """Against what a hook sees going into the output map of the last layer."""
+    model, inputs = random_model("llama"), inputs_of("llama")
+    seen: list[torch.Tensor] = []
+    output_map = model.model.layers[-1].self_attn.o_proj
+    hook = output_map.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    answers(model, inputs)
+    with papa.ablated(model, [(2, 1)], by="mean", data=[inputs]):
+        answers(model, inputs)
+    hook.remove()
+    head = slice(8, 16)
+    mean = seen[0][inputs["attention_mask"].bool()][:, head].mean(dim=0)
+    torch.testing.assert_close(seen[-1][..., head], mean.expand_as(seen[-1][..., head]), atol=EXACT, rtol=0)
+    assert not torch.allclose(seen[-1][..., :8], seen[-1][:1, :1, :8])
+
+
+def test_a_relative_constant_serves_texts_longer_than_any_it_was_made_from() -> None:
+    model = random_model("llama")
+    data = [inputs_of("llama", seed, length=8) for seed in range(3, 6)]
+    long = {"input_ids": inputs_of("llama", length=30)["input_ids"][:1]}
+    with papa.ablated(model, EVERY_HEAD, by="relative", data=data):
+        assert bool(answers(model, long).isfinite().all())
+
+
+def test_a_relative_constant_is_the_mean_along_a_diagonal() -> None:
+    model, inputs = random_model("gpt2"), alone(inputs_of("gpt2"))
+    length = inputs["input_ids"].shape[1]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(**inputs, output_attentions=True).attentions[0][0]
+    model.set_attn_implementation("sdpa")
+    expected = torch.zeros_like(own)
+    for row in range(length):
+        for column in range(row + 1):
+            rows = torch.arange(length)
+            if column == 0:
+                expected[:, row, column] = own[:, rows, 0].mean(dim=-1)
+            else:
+                along = rows[rows >= row - column + 1]
+                expected[:, row, column] = own[:, along, along - (row - column)].mean(dim=-1)
+    expected = expected / expected.sum(dim=-1, keepdim=True)
+    other = torch.zeros(LAYERS, HEADS, length, length)
+    other[0] = expected
+    with papa.ablated(model, {0: range(HEADS)}, by="relative", data=[inputs]):
+        relative = answers(model, inputs)
+    with papa.ablated(model, {0: range(HEADS)}, by=other):
+        torch.testing.assert_close(relative, answers(model, inputs), atol=EXACT, rtol=0)
