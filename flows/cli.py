@@ -171,13 +171,13 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 
 @app.command()
 def models() -> None:
-    """List the supported encoder architectures."""
+    """List the encoders that a study can have, and the models whose heads can be replaced in place."""
     with one_sentence():
         from rich.console import Console
 
-        from flows.show import models_table
+        from flows.show import models_tables
 
-        Console().print(models_table())
+        Console().print(*models_tables(), sep="\n")
 
 
 @app.command()

@@ -21,8 +21,9 @@ _WIDE = 110
 """Columns from which on data sets are shown with their owners."""
 
 
-def models_table() -> Table:
-    """The supported architectures, and the embedded encoder."""
+def models_tables() -> tuple[Table, Table]:
+    """The encoders that a study can have, and the models whose heads can be replaced in place."""
+    from papa.ablation.tested import TESTED
     from papa.encoders.reference import EMBEDDED
     from papa.encoders.supported import FAMILIES
 
@@ -31,7 +32,12 @@ def models_table() -> Table:
     )
     for family in FAMILIES:
         table.add_row(family.name, ", ".join(family.model_types), family.note)
-    return table
+    in_place = Table(
+        "In place", "Architectures", "Note", caption="with papa.ablated(model, heads, by=…): any task's head"
+    )
+    for tested in TESTED:
+        in_place.add_row(tested.name, ", ".join(tested.model_types), tested.note)
+    return table, in_place
 
 
 def show_tasks(console: Console) -> None:

@@ -21,29 +21,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
+from papa.encoders.dispatch import refuse_unknown
 from papa.encoders.supported import family_of
 from papa.errors import EncoderError
 
 _NAME = "papa_ablated"
-_WITHOUT_EFFECT = frozenset(
-    {
-        # The mask that the model makes holds these.
-        "sliding_window",
-        "is_causal",
-        "position_ids",
-        "cache_position",
-        "token_type_ids",
-        "mm_token_type_ids",
-        # These say what to return, or how to compute the same.
-        "deterministic",
-        "output_attentions",
-        "output_hidden_states",
-        "return_dict",
-        "use_cache",
-        "num_items_in_batch",
-    }
-)
-"""Arguments of attention functions that change nothing of what attention is here."""
 
 
 @dataclass(frozen=True)
@@ -265,12 +247,7 @@ def _attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface, for models in the user's own loop."""
-    unknown = [name for name, value in others.items() if value is not None and name not in _WITHOUT_EFFECT]
-    if unknown:
-        raise EncoderError(
-            f"{type(module).__name__} gives its attention '{unknown[0]}', which would be lost: its heads cannot be "
-            "replaced"
-        )
+    refuse_unknown(module, others)
     place, groups = _places.get(module), query.shape[1] // key.shape[1]
     causal = bool(getattr(module, "is_causal", False))
     mask = place.routing.mask if place else None

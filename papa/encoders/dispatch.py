@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from papa.corpora.batches import MicroBatch
+from papa.errors import EncoderError
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,41 @@ def dependent_heads_projected(
             setattr(module, name, linear)
 
 
+_WITHOUT_EFFECT = frozenset(
+    {
+        # The mask holds these.
+        "sliding_window",
+        "is_causal",
+        "position_ids",
+        "cache_position",
+        "token_type_ids",
+        "mm_token_type_ids",
+        # These say what to return, or how to compute the same.
+        "deterministic",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "use_cache",
+        "num_items_in_batch",
+    }
+)
+"""Arguments of attention functions that do not change what attention is."""
+
+
+def refuse_unknown(module: nn.Module, others: Mapping[str, object]) -> None:
+    """Refuse an argument that would be lost, such as the sinks of gpt-oss.
+
+    Raises:
+        EncoderError: one has a value.
+    """
+    for name, value in others.items():
+        if value is not None and name not in _WITHOUT_EFFECT:
+            raise EncoderError(
+                f"{type(module).__name__} gives its attention '{name}', which would be lost: its heads cannot be "
+                "replaced"
+            )
+
+
 def route_interface(module: nn.Module, dispatch: Dispatch) -> None:
     """Make a module behind transformers' attention interface known to its dispatch."""
     module.papa_dispatch = dispatch  # type: ignore[assignment]
@@ -240,9 +276,10 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    **_: object,
+    **others: object,
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface; the mask comes from the micro-batch."""
+    refuse_unknown(module, others)
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
     query, key = dispatch.unpack_projected(query, key)
     own = InputDependentAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)

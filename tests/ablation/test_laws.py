@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import papa
+from papa.ablation.tested import TESTED
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
@@ -16,6 +17,11 @@ EXACT = 1e-5
 LAYERS, HEADS = 3, 4
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
+
+
+def test_the_families_that_are_said_to_be_tested_are() -> None:
+    tested = {name for family in TESTED for name in family.model_types}
+    assert tested == {random_model(name).config.model_type for name in MODELS}
 
 
 def alone(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

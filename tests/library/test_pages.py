@@ -12,6 +12,7 @@ import pytest
 import papa
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+HEAD_MASK = PAGE.parent / "how-to" / "head-mask.md"
 
 
 def test_the_page_runs_when_pasted(
@@ -29,6 +30,12 @@ def test_the_page_runs_when_pasted(
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 3 * 2
 
 
+def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", HEAD_MASK.read_text(), re.MULTILINE | re.DOTALL)
+    exec(compile("\n".join(blocks), str(HEAD_MASK), "exec"), {"__name__": "pasted"})
+    assert capsys.readouterr().out.splitlines() == ["True True", "torch.Size([1, 2])"]
+
+
 def test_the_page_and_the_surface_name_the_same() -> None:
     reference = PAGE.read_text().partition("## Reference")[2]
     named = set(re.findall(r"^\| `(\w+)", reference, re.MULTILINE))
@@ -37,7 +44,14 @@ def test_the_page_and_the_surface_name_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["papa.library.constants", "papa.library.encoder", "papa.library.steps", "papa.library.measuring"]
+    "module",
+    [
+        "papa.library.ablating",
+        "papa.library.constants",
+        "papa.library.encoder",
+        "papa.library.steps",
+        "papa.library.measuring",
+    ],
 )
 def test_the_examples_in_docstrings_run(module: str) -> None:
     found = doctest.testmod(import_module(module))

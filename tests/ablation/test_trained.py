@@ -1,0 +1,91 @@
+"""Trained models: a decoder that learned to copy what stands 23 tokens before, and MiniLM."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertModel, GPT2Config, GPT2LMHeadModel
+
+import papa
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.spec import EncoderSpec
+from tests.ablation.models import answers
+
+LAYERS, HEADS, HALF, TOKENS = 2, 4, 24, 64
+
+
+def repeated(seed: int, texts: int = 64) -> Tensor:
+    """Random tokens, and the same again."""
+    half = torch.randint(TOKENS, (texts, HALF), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([half, half], dim=1)
+
+
+def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
+    """Of each token of the second half but the first, which is known only from the first half."""
+    logits = model(input_ids=ids).logits[:, HALF:-1]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
+
+
+@pytest.fixture(scope="module")
+def copier() -> GPT2LMHeadModel:
+    """A small GPT-2 that has learned to go on with a sequence that it saw before."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": 2 * HALF, "vocab_size": TOKENS}
+    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(1000):
+        loss = copying_loss(model, repeated(step))
+        if loss.item() < 0.05:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+@torch.no_grad()
+def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone(copier: GPT2LMHeadModel) -> None:
+    """Without its heads' output it cannot copy; with attention that never sees the text it copies as well as ever."""
+    held_out, data = repeated(10_001), [{"input_ids": repeated(seed)} for seed in range(20_000, 20_004)]
+    everything = {layer: range(HEADS) for layer in range(LAYERS)}
+    loss = {"own": float(copying_loss(copier, held_out))}
+    for by in ("zeros", "mean", "resample", "average", "relative"):
+        with papa.ablated(copier, everything, by=by, data=data):
+            loss[by] = float(copying_loss(copier, held_out))
+
+    def one_off(layer: int, head: int, slots: int) -> Tensor:
+        """The right distance is 23."""
+        return torch.eye(slots).roll(24, dims=0).tril() + 1e-6
+
+    with papa.ablated(copier, everything, by=one_off):
+        loss["one off"] = float(copying_loss(copier, held_out))
+    assert loss["own"] < 0.1
+    assert loss["average"] < loss["own"] + 0.05
+    assert loss["relative"] < loss["own"] + 0.1
+    assert min(loss["zeros"], loss["mean"], loss["resample"], loss["one off"]) > 2
+
+
+def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None:
+    """No head replaced: the model's own states; every head replaced by its average: others, but not far off."""
+    from papa.encoders.reference import load_tokenizer
+
+    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+    texts = ["A film to see twice.", "It drags, and then, after two long hours, it ends at last.", "Fine."]
+    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+    before = answers(minilm_model, inputs)
+    everything = {layer: range(12) for layer in range(6)}
+    with papa.ablated(minilm_model, {}):
+        torch.testing.assert_close(answers(minilm_model, inputs), before, atol=1e-5, rtol=0)
+    kept = {}
+    for by in ("zeros", "average"):
+        with papa.ablated(minilm_model, everything, by=by, data=[inputs]):
+            kept[by] = float(torch.nn.functional.cosine_similarity(answers(minilm_model, inputs), before).mean())
+    assert 0 < kept["zeros"] < kept["average"] < 0.99
+
+
+@pytest.fixture(scope="module")
+def minilm_model() -> BertModel:
+    folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
+    return BertModel.from_pretrained(folder).eval()
