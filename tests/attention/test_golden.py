@@ -72,8 +72,7 @@ class AsAssigned:
 
     def __init__(self, rule) -> None:
         self.rule, self.dependent_heads = rule, rule.dependent_heads
-        constant = set(rule.constant_heads.tolist())
-        places = list(set(range(12)) - constant)
+        places = list(set(range(12)) - (set(range(12)) - set(rule.dependent_heads.tolist())))
         self.source = [places.index(head) for head in sorted(places)]
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
