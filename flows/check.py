@@ -29,7 +29,7 @@ from flows.inputs import (
 )
 from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
-from papa.corpora.tokens import check_mask, special_tokens_of
+from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.known import known
@@ -214,12 +214,17 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
     def writes_the_layout() -> bool:
-        special_tokens = special_tokens_of(load_tokenizer(encoder))
+        from papa.encoders.configuration import read_configuration
+
+        tokenizer = load_tokenizer(encoder)
+        special_tokens = special_tokens_of(tokenizer)
+        check_vocabulary(tokenizer, read_configuration(folder, encoder.name).vocab_size, encoder.display)
         if masks:
             check_mask(special_tokens)
         return True
 
-    configuration = sha256_of_file(Path(encoder.folder) / CONFIGURATION)
+    folder = Path(encoder.folder)
+    configuration = sha256_of_file(folder / CONFIGURATION)
     content = {"tokenizer": encoder.tokenizer_digest, "configuration": configuration, "masks": masks}
     known("tokenizer writes the layout", content, writes_the_layout)
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
         port: where to listen if it is free; 0 is any.
 
     Raises:
-        PapaError: its disk is full.
+        PapaError: its disk is full, or its database is none.
     """
     store.prefect.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(store.prefect).free
@@ -126,6 +126,11 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     starting.acquire()
     database = store.prefect / "prefect.db"
     unmade = mark_unmade(database)
+    try:
+        check_database(database)
+    except PapaError:
+        starting.release()
+        raise
     start_from_template("prefect", database)
     environment = {
         **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
@@ -159,6 +164,26 @@ def mark_unmade(database: Path) -> Path:
     if not database.exists():
         mark.touch()
     return mark
+
+
+def check_database(database: Path) -> None:
+    """Refuse a file that is no database, as a server would not start with it.
+
+    Raises:
+        PapaError: it is none.
+    """
+    if not database.exists():
+        return
+    try:
+        with closing(sqlite3.connect(database)) as there:
+            there.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError:  # Another program has it locked, say.
+        return
+    except sqlite3.DatabaseError as error:
+        raise PapaError(
+            f"Prefect's database {database} is damaged ({error}): remove it and run again, which loses Prefect's "
+            "record of earlier runs and no result"
+        ) from None
 
 
 def _is_unused(database: sqlite3.Connection) -> bool:

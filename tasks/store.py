@@ -199,7 +199,7 @@ def is_marked(address: str) -> bool:
         return False
     try:
         found = json.loads(data)["format"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ArtifactError(
             f'{address}/{MARKER} is damaged: if this is a PAPA store, write {{"format": {FORMAT}}} into it'
         ) from None

@@ -181,6 +181,26 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
         return _special_tokens(tokenizer)
 
 
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
+    """Refuse a tokenizer with ids that an encoder has no embeddings for.
+
+    Args:
+        tokenizer: fast.
+        rows: of the encoder's word embeddings.
+        encoder: its name, for messages.
+
+    Raises:
+        EncoderError: it has such ids.
+    """
+    with _usable(tokenizer):
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= rows:
+        raise EncoderError(
+            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings for {rows} tokens: "
+            "give the model's own tokenizer"
+        )
+
+
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     name = _name(tokenizer)
     if not getattr(tokenizer, "is_fast", False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -48,13 +49,16 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
         what: the encoder, for messages.
 
     Raises:
-        EncoderError: the file is missing, or holds no mapping.
+        EncoderError: the file is missing, cannot be read, or holds no mapping.
     """
     path = folder / CONFIGURATION
     try:
+        if not path.is_file():
+            fault = "is no file" if os.path.lexists(path) else "is missing"
+            raise EncoderError(f"{what}: {folder} is no encoder: {CONFIGURATION} {fault}: give a folder with one")
         document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EncoderError(f"{what}: {folder} is no encoder: {CONFIGURATION} is missing") from None
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read ({error.strerror}): check its rights") from None
     except (ValueError, RecursionError):
         raise EncoderError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(document, dict):
@@ -148,7 +152,7 @@ def no_weights(what: str, place: str, files: list[str]) -> EncoderError:
 def _shards(index: Path, what: str) -> tuple[Path, ...]:
     try:
         names = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise EncoderError(f"{what}: {index} is damaged: it maps no weights to files") from None
     for name in sorted(names, key=str):
         # A name from outside must not lead out of the folder.

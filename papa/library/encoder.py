@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from papa.corpora.tokens import SpecialTokens, special_tokens_of
+from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
 from papa.encoders import encoder as encoders
 from papa.encoders.configuration import supported
 from papa.encoders.encoder import Encoder
@@ -184,12 +184,7 @@ def _with_layout(
             f"{reference.display} has"
         )
     special_tokens = special_tokens_of(tokenizer)
-    rows = len(encoder.word_embeddings)
-    if special_tokens.vocabulary > rows:
-        raise EncoderError(
-            f"the tokenizer knows {special_tokens.vocabulary} tokens and {reference.display} has embeddings for "
-            f"{rows}: give the model's own tokenizer"
-        )
+    check_vocabulary(tokenizer, len(encoder.word_embeddings), reference.display)
     return TextEncoder(encoder, tokenizer, reference, slots, special_tokens)
 
 

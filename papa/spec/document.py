@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,6 +16,29 @@ from papa.errors import SpecError, in_one_line, shortened
 _MOST_CHARACTERS = 1_000_000
 _MOST_VALUES = 50_000
 _MOST_DEPTH = 20
+
+
+_PATIENCE_SECONDS = 10.0
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, or of a pipe that somebody writes to.
+
+    Raises:
+        OSError: it cannot be read, is something else, or nobody writes to it.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISFIFO(mode):
+        if not stat.S_ISREG(mode):
+            raise OSError("it is no file")
+        return path.read_text(encoding="utf-8")
+    # To open a pipe may take for ever; like this it waits for nobody.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as pipe:
+        if not select.select([pipe], [], [], _PATIENCE_SECONDS)[0]:
+            raise OSError(f"it is a pipe that nobody wrote to within {_PATIENCE_SECONDS:.0f} seconds")
+        os.set_blocking(pipe.fileno(), True)
+        return pipe.read()
 
 
 def read_yaml(text: str, origin: str) -> Any:

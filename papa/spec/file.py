@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from papa.credentials import WHERE_INSTEAD, places_with_credentials
 from papa.errors import SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
-from papa.spec.document import read_yaml
+from papa.spec.document import read_yaml, text_of
 from papa.spec.messages import AS_THE_AUTHORS_RAN, first_problem
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
@@ -50,7 +50,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         SpecError: the file is missing or malformed, a key is unknown or a value impossible.
     """
     try:
-        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
+        document = read_yaml(text_of(path), str(path))
     except FileNotFoundError:
         raise SpecError(
             f"there is no study at {path}{meant(path.stem, _studies_in(path.parent))}: "

@@ -262,6 +262,13 @@ class StudySpec(Frozen):
     """A CSV of the paper's own numbers, which the report compares with ours."""
     execution: ExecutionSpec = ExecutionSpec()
 
+    @field_validator("name")
+    @classmethod
+    def _no_file(cls, name: str) -> str:
+        if name.lower().endswith(".yaml"):
+            raise ValueError("a store keeps the study of that name without .yaml under it: leave .yaml out")
+        return name
+
     @field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")
     @classmethod
     def _no_repeats(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:

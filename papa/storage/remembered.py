@@ -30,7 +30,7 @@ def recall(key: Mapping[str, Any]) -> Any:
     try:
         document = json.loads(_place(key).read_bytes())
         return document["found"] if is_signed(document) and document["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -3,27 +3,31 @@ and to copy it none.
 
 ::
 
-    <cache>/<package>/<version>.db   as that version of the package makes it
+    <cache>/<package>/<version>-<SHA-256>.db   as that version of the package makes it
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from papa.storage.atomic import aside
+from papa.storage.atomic import aside, write_atomically
 from papa.storage.cache import cache_folder
+from papa.storage.metadata import sha256_of_file
 
 
 def start_from_template(package: str, database: Path) -> None:
     """Put the template where no database is yet, if this machine has one; under the lock of who makes databases."""
     if database.exists():
         return
-    with suppress(OSError, sqlite3.Error):
-        _copy(_template(package), database)
+    with suppress(OSError):
+        template = _template(package)
+        if template is not None:
+            write_atomically(database, template)
 
 
 def keep_as_template(package: str, database: Path, prepare: Callable[[sqlite3.Connection], bool]) -> None:
@@ -34,29 +38,30 @@ def keep_as_template(package: str, database: Path, prepare: Callable[[sqlite3.Co
         database: as the package has just made it; another process may use it.
         prepare: makes the copy one that anybody may start from; whether it is one.
     """
-    if _template(package).exists():
-        return
+    folder = cache_folder() / package
+    scratch = aside(folder / "new.db")
     with suppress(OSError, sqlite3.Error):
-        _template(package).parent.mkdir(parents=True, exist_ok=True)
-        _copy(database, _template(package), prepare)
-
-
-def _template(package: str) -> Path:
-    return cache_folder() / package / f"{version(package)}.db"
-
-
-def _copy(source: Path, target: Path, prepare: Callable[[sqlite3.Connection], bool] = lambda _: True) -> None:
-    """Copy a database that another process may use; ``target`` appears whole."""
-    scratch = aside(target)
-    try:
+        if _template(package) is not None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
         with (
-            closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as old,
+            closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as old,
             closing(sqlite3.connect(scratch)) as new,
         ):
             old.backup(new)
             wanted = prepare(new)
             new.commit()
         if wanted:
-            scratch.replace(target)
-    finally:
+            scratch.replace(folder / f"{version(package)}-{sha256_of_file(scratch)}.db")
+    with suppress(OSError):
         scratch.unlink(missing_ok=True)
+
+
+def _template(package: str) -> bytes | None:
+    """The template; one that is damaged is removed, so that another is kept."""
+    for path in (cache_folder() / package).glob(f"{version(package)}-*.db"):
+        content = path.read_bytes()
+        if path.stem.endswith(hashlib.sha256(content).hexdigest()):
+            return content
+        path.unlink()
+    return None

@@ -253,3 +253,16 @@ def test_tokens_are_counted_once_for_the_same_text_and_layout(tmp_path: Path, mo
     assert len(loaded) == by_then
     assert counted(tasks=[{**own, "slots": 8}]) < first
     assert len(loaded) > by_then
+
+
+def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:
+    """Its ids reach beyond the weights' embeddings."""
+    shutil.copytree(embedded_folder(), tmp_path / "encoder")
+    path = tmp_path / "encoder" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    vocabulary = document["model"]["vocab"]
+    vocabulary["the"] = 99_999
+    path.write_text(json.dumps(document))
+    (told,) = refused(tmp_path, encoders=["./encoder"])
+    assert told.startswith("encoders.0")
+    assert "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own" in told

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.server import mark_unmade
+import pytest
+
+from flows.server import mark_unmade, start_own_server
+from papa.errors import PapaError
+from tasks.store import Store
 
 
 def test_a_new_database_is_marked_until_it_is_made(tmp_path: Path) -> None:
@@ -26,3 +30,15 @@ def test_a_database_that_was_made_stays(tmp_path: Path) -> None:
     database.write_bytes(b"all tables")
     assert not mark_unmade(database).exists()
     assert database.read_bytes() == b"all tables"
+
+
+def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    store.prefect.mkdir()
+    (store.prefect / "prefect.db").write_bytes(b"garbage" * 1000)
+    for _ in range(2):  # The first one leaves no lock behind.
+        with pytest.raises(
+            PapaError, match=r"prefect\.db is damaged \(file is not a database\): remove it and run again"
+        ):
+            start_own_server(store)

@@ -64,7 +64,9 @@ def test_encoders_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuses(lambda: load(causal, tokenizer), "is causal (is_decoder)")
     _refuses(lambda: load(hollow, tokenizer), "no weights in memory (embeddings.word_embeddings.weight is on the meta")
     _refuses(lambda: load(BertModel(small)), "has no tokenizer with it: give its own as the second argument")
-    _refuses(lambda: load(BertModel(small), tokenizer), "knows 30522 tokens and BertModel has embeddings for 50")
+    _refuses(
+        lambda: load(BertModel(small), tokenizer), "gives ids up to 30521 and the model has embeddings for 50 tokens"
+    )
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", tokenizer), "comes with its own tokenizer")
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=1024), "an even number from 4 to 512")
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=33), "slots is 33, expected an even number")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,22 @@ def test_what_a_message_shows_to_paste_mends_the_study(tmp_path: Path, key: str)
     example = yaml.safe_load(str(raised.value).rpartition("such as: ")[2])
     assert [*example] == [key]
     study(tmp_path, SMALLEST | {"tasks": [lacking | example]})
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml"])
+def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError, match=r"'name': a store keeps the study of that name without \.yaml under it: leave"):
+        study(tmp_path, SMALLEST | {"name": name})
+    assert study(tmp_path, SMALLEST | {"name": "a.yml"}).name == "a.yml"
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("papa.spec.document._PATIENCE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "study.yaml")
+    with pytest.raises(SpecError, match=r"study\.yaml cannot be read \(it is a pipe that nobody wrote to"):
+        load_study(tmp_path / "study.yaml")
+
+
+def test_a_device_is_no_study() -> None:
+    with pytest.raises(SpecError, match=r"/dev/zero cannot be read \(it is no file\)"):
+        load_study(Path("/dev/zero"))

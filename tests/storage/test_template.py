@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -66,9 +67,22 @@ def test_a_database_that_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "mine.db").read_bytes() == b"mine"
 
 
-def test_a_damaged_template_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda sound: b"no database" * 1000,
+        lambda sound: b"",
+        lambda sound: sound[:-4096] + bytes(4096),
+        lambda sound: sound.replace(b"of_this_machine", b"of_that_machine"),
+    ],
+)
+def test_a_damaged_template_is_made_anew(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     keep_as_template("prefect", made(tmp_path / "first.db"), emptied)
     (template,) = (cache_folder() / "prefect").iterdir()
-    template.write_bytes(b"no database" * 1000)
+    sound = template.read_bytes()
+    template.write_bytes(damage(sound))
     start_from_template("prefect", tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()
+    keep_as_template("prefect", tmp_path / "first.db", emptied)
+    start_from_template("prefect", tmp_path / "new.db")
+    assert places(tmp_path / "new.db") == []
