@@ -83,7 +83,7 @@ def averaged(encoder: Encoder, text: Setting) -> ConstantMatrices:
 
 def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed: int) -> list[Head]:
     """Heads by λ, ascending."""
-    lambdas = train_lambda(encoder, constants, text.corpus, text.task, RankingSpec(epochs=EPOCHS, seed=seed))
+    lambdas = train_lambda(encoder, constants, text.corpus, text.task, RankingSpec(epochs=EPOCHS), seed=seed)
     return list(head_order("lambda", lambdas[-1], encoder.layers, encoder.heads))
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.progress import silent
-from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.storage.artifacts import published
 from papa.workers import WorkerPool, ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
@@ -28,7 +27,7 @@ from papa.workers.worker import PROGRESS_BOARD, BoardReader, Epochs, ProgressBoa
 from tasks.average import SUMS, Average
 from tasks.baseline import BASELINE, Baseline
 from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
-from tasks.rank import LAMBDA, ORDERS, Rank
+from tasks.rank import LAMBDA, Rank
 from tasks.store import Store
 
 ROWS = 32
@@ -134,9 +133,6 @@ def _write_ranking(step: Rank, folder: Path) -> None:
     encoder = step.encoder
     lambdas = np.random.default_rng(0).random((2, encoder.layers, encoder.heads), np.float32)
     save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
-    names = filter(needs_lambda, HEAD_ORDERS)
-    orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads) for name in names}
-    (folder / ORDERS).write_text(json.dumps(orders))
 
 
 def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:

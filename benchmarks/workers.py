@@ -58,7 +58,7 @@ def ranking(folder: Path) -> Comparison:
     place, numbers = folder / "constants", itertools.count()
     control("toeplitz", encoder.layers, encoder.heads, rte.task.slots).save(place, encoder, {})
     corpus, constants = reference(rte.corpus.folder), reference(place)
-    step = Rank("λ", 0.0, encoder, corpus, constants, rte.task, RankingSpec(epochs=1))
+    step = Rank("λ", 0.0, encoder, corpus, constants, rte.task, RankingSpec(epochs=1), 0)
 
     def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")

@@ -10,7 +10,7 @@ from flows import costs
 from flows.graph import Graph, Node
 from flows.inputs import StudyInputs, laid_out_like
 from papa.encoders.reference import EncoderReference
-from papa.ranking import Head, drawn_from, head_order, needs_lambda
+from papa.ranking import drawn_from, head_order, needs_lambda
 from papa.spec import ConstantsSpec, Order, StudySpec, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, constant_heads, partial_counts
 from papa.storage.artifacts import ArtifactReference
@@ -21,7 +21,7 @@ from tasks.controls import Controls
 from tasks.mlflow_parents import ParentRun, ScoredParent
 from tasks.mlflow_texts import texts_of
 from tasks.probe import Probe
-from tasks.rank import Rank, read_orders
+from tasks.rank import Rank, read_lambda
 from tasks.results import ScoredCell
 from tasks.step import Step
 from tasks.tokenise import Tokenise
@@ -49,14 +49,14 @@ class _EncoderOnTask:
         parent: which, as MLflow shows it from the start.
         cells: what scores each.
         constants: by the label of the constant matrices; those that a cell uses.
-        ranking: None where no cell needs λ.
+        rankings: by ranking seed; none where no cell needs λ.
         baseline: what the scores are worth.
     """
 
     parent: ParentRun
     cells: Mapping[Cell, tuple[Node, ...]]
     constants: Mapping[str, Node]
-    ranking: Node | None
+    rankings: Mapping[int, Node]
     baseline: Node
 
     @property
@@ -73,8 +73,7 @@ class _EncoderOnTask:
 
     def scored_parent(self, known: Mapping[Node, ArtifactReference]) -> ScoredParent:
         constants = {label: known[node] for label, node in self.constants.items()}
-        # One ranking serves every kind of constants.
-        rankings = dict.fromkeys(constants, known[self.ranking]) if self.ranking else {}
+        rankings = {seed: known[node] for seed, node in self.rankings.items()}
         return self.parent.scored(self.scored(known), constants, rankings)
 
 
@@ -90,7 +89,7 @@ class _Builder:
         rows = len(cells) * len(self.study.seeds)
         aggregate = self._aggregate(parts, scored, rows)
         self._track(parts, scored, aggregate, rows, tracking_address)
-        parents = {part.parent: tuple(filter(None, (part.ranking, part.baseline))) for part in parts}
+        parents = {part.parent: (*part.rankings.values(), part.baseline) for part in parts}
         return Graph(tuple(self.nodes.values()), cells, parents)
 
     def _node(
@@ -116,18 +115,17 @@ class _Builder:
         label = self.inputs.encoder_label(encoder)
         cells: dict[Cell, tuple[Node, ...]] = {}
         constants: dict[str, Node] = {}
-        ranking: Node | None = None
         for spec, order, fraction in product(self.study.constants, self.study.orders, self.study.fractions):
             cell = Cell(label, task.name, spec.label, order, fraction)
             cells[cell] = self._probes(encoder, task, spec, cell)
             for need in cells[cell][0].needs:
-                if need.stage == "rank":
-                    ranking = need
-                elif need.stage != "tokenise":
+                if need.stage not in ("tokenise", "rank"):
                     constants[spec.label] = need
-        texts = texts_of(self.study, task, self.inputs.fingerprint, ranked=ranking is not None)
+        ranked = any(need.stage == "rank" for nodes in cells.values() for need in nodes[0].needs)
+        rankings = self._rankings(encoder, task) if ranked else {}
+        texts = texts_of(self.study, task, self.inputs.fingerprint, ranked=ranked)
         parent = ParentRun(label, encoder, task, texts)
-        return _EncoderOnTask(parent, cells, constants, ranking, self._baseline(encoder, task))
+        return _EncoderOnTask(parent, cells, constants, rankings, self._baseline(encoder, task))
 
     def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         layout, fingerprint = self.study.layout, self.inputs.fingerprint(task)
@@ -161,21 +159,29 @@ class _Builder:
             parts=-(-self.inputs.size(text).train // self.study.execution.shard_rows),
         )
 
-    def _ranking(self, encoder: EncoderReference, task: TaskSpec) -> Node:
-        """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
+    def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Node]:
+        """λ of each ranking seed against the task's own average: one order for every kind of constants, so kinds meet
+        on the same heads.
+        """
         constants = self._constants(encoder, task, ConstantsSpec(kind="average"))
         study, ranking = self.study, self.study.ranking
         counts = sorted(set(partial_counts(study.fractions, encoder.layers * encoder.heads).values()))
         sets = tuple((order, count) for order in study.orders if needs_lambda(order) for count in counts)
-        return self._node(
-            (encoder, task),
-            "rank",
-            self._name(encoder, task),
-            lambda name, flops, corpus, matrices: Rank(name, flops, encoder, corpus, matrices, task, ranking, sets),
-            needs=(self._corpus(encoder, task), constants),
-            flops=costs.ranking_flops(encoder, self.inputs.size(task), task, ranking),
-            parts=costs.training_parts(self.inputs.size(task), task),
-        )
+
+        def node(seed: int) -> Node:
+            return self._node(
+                (encoder, task, seed),
+                "rank",
+                self._name(encoder, task) + (f" · seed {seed}" if len(ranking.seeds) > 1 else ""),
+                lambda name, flops, corpus, matrices: Rank(
+                    name, flops, encoder, corpus, matrices, task, ranking, seed, sets
+                ),
+                needs=(self._corpus(encoder, task), constants),
+                flops=costs.ranking_flops(encoder, self.inputs.size(task), task, ranking),
+                parts=costs.training_parts(self.inputs.size(task), task),
+            )
+
+        return {seed: node(seed) for seed in ranking.seeds}
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Node:
         """What the task's scores are worth."""
@@ -196,10 +202,10 @@ class _Builder:
         corpus, constants = self._corpus(encoder, task), self._constants(encoder, task, spec)
         needs: tuple[Node, ...] = (corpus, constants) if result.constants else (corpus,)
         if needs_lambda(order):
-            needs += (self._ranking(encoder, task),)
+            needs += tuple(self._rankings(encoder, task).values())
         return tuple(
             self._probe(encoder, task, spec, result, needs, seeds, draw)
-            for seeds, draw in drawn_from(order, self.study.ranking.seed, self.study.seeds).items()
+            for seeds, draw in drawn_from(order, self.study.ranking.seeds[0], self.study.seeds).items()
         )
 
     def _probe(
@@ -215,21 +221,23 @@ class _Builder:
         """The node that scores some seeds' probes on a result's constant heads.
 
         Args:
-            needs: corpus, then constants and ranking as far as the result has them.
+            needs: corpus, then constants and rankings as far as the result has them.
             seeds: the probes'.
             draw: what a random head order is drawn from; empty for another.
         """
-        features, trained = self.study.features, spec.kind == "trained"
+        features, trained, ranking_seeds = self.study.features, spec.kind == "trained", self.study.ranking.seeds
 
         def make(
             name: str,
             flops: float,
             corpus: ArtifactReference,
             constants: ArtifactReference | None = None,
-            ranking: ArtifactReference | None = None,
+            *rankings: ArtifactReference,
         ) -> Probe:
-            heads = constant_heads(_head_order(result, encoder, ranking, draw), result.fraction)
-            return Probe(name, flops, encoder, corpus, constants, task, heads, trained, seeds, features, ranking)
+            lambdas = read_lambda(dict(zip(ranking_seeds, rankings, strict=True))).mean if rankings else None
+            order = head_order(result.order or _ANY_ORDER, lambdas, encoder.layers, encoder.heads, draw)
+            heads = constant_heads(order, result.fraction)
+            return Probe(name, flops, encoder, corpus, constants, task, heads, trained, seeds, features, rankings)
 
         alone = f" · seed {seeds[0]}" if draw else ""
         what = f"{self._name(encoder, task)} · {_condition(result, encoder.layers * encoder.heads)}{alone}"
@@ -240,8 +248,9 @@ class _Builder:
         corpora = {task.name: self._corpus(self.inputs.encoders[0], task) for task in self.study.tasks}
         baselines = {part.place: part.baseline for part in parts}
         averages = {part.place: part.constants["average"] for part in parts if "average" in part.constants}
-        rankings = {part.place: part.ranking for part in parts if part.ranking}
-        needs = _once(*scored, *baselines.values(), *corpora.values(), *averages.values(), *rankings.values())
+        rankings = {part.place: part.rankings for part in parts if part.rankings}
+        of_rankings = (node for by_seed in rankings.values() for node in by_seed.values())
+        needs = _once(*scored, *baselines.values(), *corpora.values(), *averages.values(), *of_rankings)
 
         def make(name: str, flops: float, *references: ArtifactReference) -> Aggregate:
             known = dict(zip(needs, references, strict=True))
@@ -257,7 +266,7 @@ class _Builder:
                     for part in parts
                     if part.place in averages
                 ),
-                {place: known[node] for place, node in rankings.items()},
+                {place: {seed: known[node] for seed, node in by_seed.items()} for place, by_seed in rankings.items()},
             )
 
         return self._node((), "aggregate", self.study.name, make, needs, costs.aggregating_flops(rows))
@@ -265,7 +274,7 @@ class _Builder:
     def _track(
         self, parts: Sequence[_EncoderOnTask], scored: Sequence[Node], aggregate: Node, rows: int, tracking_address: str
     ) -> Node:
-        kept = [node for part in parts for node in (*part.constants.values(), part.ranking) if node]
+        kept = [node for part in parts for node in (*part.constants.values(), *part.rankings.values())]
         needs = _once(aggregate, *scored, *kept)
 
         def make(name: str, flops: float, *references: ArtifactReference) -> Track:
@@ -278,16 +287,6 @@ class _Builder:
 
 def _once(*nodes: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(nodes))
-
-
-def _head_order(
-    result: Result, encoder: EncoderReference, ranking: ArtifactReference | None, draw: tuple[int, ...]
-) -> list[Head]:
-    """All heads, the first to become constant first."""
-    order = result.order or _ANY_ORDER
-    if ranking:
-        return read_orders(ranking.folder)[order]
-    return head_order(order, None, encoder.layers, encoder.heads, draw)
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

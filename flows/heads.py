@@ -19,7 +19,7 @@ from flows.build import build_graph
 from flows.inputs import StudyInputs, check_inputs
 from flows.stored import StoredSteps
 from papa.errors import SpecError
-from papa.ranking import Head
+from papa.ranking import Head, needs_lambda
 from papa.scores.intervals import Interval, interval, paired_drop
 from papa.spec import StudySpec
 from papa.spec.cells import Cell, constant_count
@@ -27,6 +27,7 @@ from papa.storage.artifacts import ArtifactReference
 from tasks.baseline import Baseline, read_baseline
 from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, ProbeScores, read_scores
+from tasks.rank import Rank, read_lambda
 from tasks.store import Store
 
 Verdict = Literal["within", "undecided", "beyond"]
@@ -59,6 +60,7 @@ class Answer:
         encoder, task, constants, order: which, as in tables.
         heads_in_all: L·H.
         counts: every number of constant heads that is finished, ascending.
+        certainty: what is known of a head order by λ; "" for others.
         missing: how many cells are not finished.
         reason: why nothing can be told; "" where something can.
     """
@@ -69,6 +71,7 @@ class Answer:
     order: str
     heads_in_all: int
     counts: tuple[Count, ...]
+    certainty: str
     missing: int
     reason: str
 
@@ -116,17 +119,42 @@ def answers(stored: StoredSteps, inputs: StudyInputs, max_drop: float) -> list[A
         if isinstance(step, Baseline) and node in stored.references
     }
     heads_in_all = {inputs.encoder_label(one): one.layers * one.heads for one in inputs.encoders}
+    certainties = _certainties(stored, inputs)
     lines: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in stored.graph.cells:
         lines.setdefault((cell.encoder, cell.task, cell.constants, cell.order), []).append(cell)
     return [
-        _answer(stored, cells, baselines.get((line[0], line[1])), heads_in_all[line[0]], max_drop)
+        _answer(
+            stored,
+            cells,
+            baselines.get((line[0], line[1])),
+            heads_in_all[line[0]],
+            max_drop,
+            certainties.get((line[0], line[1]), "") if needs_lambda(line[3]) else "",
+        )
         for line, cells in lines.items()
     ]
 
 
+def _certainties(stored: StoredSteps, inputs: StudyInputs) -> dict[tuple[str, str], str]:
+    """What is known of each head order by λ, by encoder and task."""
+    from papa.reporting.certainty import certainty
+
+    rankings: dict[tuple[str, str], dict[int, ArtifactReference]] = {}
+    for node, step in stored.steps.items():
+        if isinstance(step, Rank) and node in stored.references:
+            place = inputs.encoder_label(step.encoder), step.task.name
+            rankings.setdefault(place, {})[step.seed] = stored.references[node]
+    return {place: certainty(read_lambda(found), inputs.study.fractions) for place, found in rankings.items()}
+
+
 def _answer(
-    stored: StoredSteps, cells: Sequence[Cell], baseline: ArtifactReference | None, heads_in_all: int, max_drop: float
+    stored: StoredSteps,
+    cells: Sequence[Cell],
+    baseline: ArtifactReference | None,
+    heads_in_all: int,
+    max_drop: float,
+    certainty: str,
 ) -> Answer:
     first, finished = cells[0], [cell for cell in cells if stored.has(cell)]
     original = next((_scores(stored, cell) for cell in finished if cell.fraction == 1), {})
@@ -145,6 +173,7 @@ def _answer(
         first.order,
         heads_in_all,
         tuple(counts[count] for count in sorted(counts)),
+        certainty,
         len(cells) - len(finished),
         reason,
     )
@@ -212,6 +241,7 @@ def _json(answer: Answer) -> dict[str, Any]:
         "constant_heads": most and most.constant_heads,
         "heads": most and most.heads,
         "reason": answer.reason,
+        "certainty": answer.certainty,
         "missing_cells": answer.missing,
         "counts": [
             {
@@ -245,6 +275,8 @@ def _text(answer: Answer, max_drop: float) -> str:
         lines.append("  no number of heads in the study is known to stay within it")
     lines += [f"{_of(one, answer)}: cannot tell: {_drop(one)}; more seeds narrow it" for one in answer.undecided]
     lines += [f"{_of(one, answer)}: too many: {_drop(one)}" for one in answer.counts if one.verdict == "beyond"]
+    if answer.certainty:
+        lines.append(f"  {answer.certainty}")
     if answer.missing:
         lines.append(f"  {answer.missing} of its cells are not finished: 'papa run' on the study goes on")
     return "\n".join(lines)

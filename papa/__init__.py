@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
     from papa.library.tasks import Task
     from papa.probes.training import SeedScore
+    from papa.ranking.seeds import TrainedLambda
 
 _PLACES = {
     "papa.attention.constants": ("ConstantMatrices",),
@@ -32,6 +33,7 @@ _PLACES = {
     "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
     "papa.library.tasks": ("Task",),
     "papa.probes.training": ("SeedScore",),
+    "papa.ranking.seeds": ("TrainedLambda",),
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -44,6 +46,7 @@ __all__ = [
     "SentenceModule",
     "Task",
     "TextEncoder",
+    "TrainedLambda",
     "ablated",
     "average",
     "constant_heads",

@@ -29,11 +29,12 @@ from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from tasks.locks import claimed
 from tasks.provenance import Invocation, provenance
-from tasks.rank import read_lambda, read_stability
+from tasks.rank import read_lambda
 from tasks.results import ScoredCell, cells_in_key, digests_in_key, results_table
 from tasks.step import Context, Session, WorkerStep
 
 if TYPE_CHECKING:
+    from papa.ranking.seeds import TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
 SPECIFICATION = "study.yaml"
@@ -49,7 +50,7 @@ class Aggregate(WorkerStep):
         baselines: the scores of baselines, by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
-        rankings: the rankings by λ, by (model, task).
+        rankings: the rankings by λ, by (model, task) and ranking seed.
         invocation: the run that writes them.
     """
 
@@ -61,7 +62,7 @@ class Aggregate(WorkerStep):
     baselines: Mapping[tuple[str, str], ArtifactReference]
     corpora: Mapping[str, ArtifactReference]
     averages: tuple[Averaged, ...]
-    rankings: Mapping[tuple[str, str], ArtifactReference] = field(default_factory=dict)
+    rankings: Mapping[tuple[str, str], Mapping[int, ArtifactReference]] = field(default_factory=dict)
     invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
 
     def spec(self) -> dict[str, Any]:
@@ -75,7 +76,11 @@ class Aggregate(WorkerStep):
         baselines = {f"baseline {' · '.join(key)}": one.digest for key, one in self.baselines.items()}
         corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
         averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
-        rankings = {f"ranking {model} {task}": one.digest for (model, task), one in self.rankings.items()}
+        rankings = {
+            f"ranking {model} {task} {seed}": one.digest
+            for (model, task), by_seed in self.rankings.items()
+            for seed, one in by_seed.items()
+        }
         paper = self.study.reference
         parts = {**digests_in_key(self.cells), **baselines, **corpora, **averages, **rankings}
         return {**parts, "paper": sha256_of_file(paper) if paper else None}
@@ -114,12 +119,13 @@ class Aggregate(WorkerStep):
         from papa.reporting.summary import summarise
 
         results = results_table(self.cells, self.baselines)
+        lambdas = {place: read_lambda(by_seed) for place, by_seed in self.rankings.items()}
         extras = Extras(
             corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
             paper=read_reference(self.study.reference) if self.study.reference else None,
-            rankings={place: read_stability(one.folder, self.study.fractions) for place, one in self.rankings.items()},
+            lambdas=lambdas,
             provenance=provenance(self),
-            **inspected(self.averages, self.rankings, self.study.orders),
+            **inspected(self.averages, lambdas, self.study.orders),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -168,21 +174,21 @@ class Averaged:
 
 def inspected(
     averages: Sequence[Averaged],
-    rankings: Mapping[tuple[str, str], ArtifactReference] | None = None,
+    lambdas: Mapping[tuple[str, str], TrainedLambda] | None = None,
     orders: Sequence[Order] = (),
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, the shares of patterned heads, and example heads of the first.
 
     Args:
         averages: of each encoder and task.
-        rankings: by (model, task), where λ was trained.
+        lambdas: λ by (model, task), where it was trained.
         orders: the study's.
     """
     import pandas
 
     from papa.reporting.figures.matrices import example_heads
 
-    heads = [_heads(one, (rankings or {}).get((one.model, one.task.name)), orders) for one in averages]
+    heads = [_heads(one, (lambdas or {}).get((one.model, one.task.name)), orders) for one in averages]
     if not heads:
         return {}
     rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
@@ -194,7 +200,7 @@ def inspected(
     }
 
 
-def _heads(average: Averaged, ranking: ArtifactReference | None, orders: Sequence[Order]) -> HeadsOfEncoder:
+def _heads(average: Averaged, lambdas: TrainedLambda | None, orders: Sequence[Order]) -> HeadsOfEncoder:
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
     from papa.corpora.tokens import special_tokens_of
@@ -206,10 +212,9 @@ def _heads(average: Averaged, ranking: ArtifactReference | None, orders: Sequenc
     special = special_slots(task.kind, task.slots, double_separator=double)
     assert constants.counts is not None
     patterns = head_patterns(constants.matrices, constants.counts, special)
-    lambdas = read_lambda(ranking.folder) if ranking else None
     layers, heads = constants.matrices.shape[:2]
     places = {
-        name: head_order(name, lambdas, layers, heads)
+        name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
         for name in orders
         # A random order differs by seed, and one by λ needs it.
         if not HEAD_ORDERS[name].differs_by_seed and (lambdas is not None or not needs_lambda(name))

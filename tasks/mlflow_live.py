@@ -209,8 +209,9 @@ class LiveRuns:
             if one.seed in losses:
                 self._add(run, _LOSS, losses[one.seed], epoch)
         if step in self._trains:
-            name = "lambda" if step.startswith("rank ") else "word_embeddings"
-            self._add(self._open[self._trains[step]], f"{name}/{_LOSS}", sum(losses.values()) / len(losses), epoch)
+            mean = sum(losses.values()) / len(losses)
+            name = f"lambda/seed_{min(losses)}" if step.startswith("rank ") else "word_embeddings"
+            self._add(self._open[self._trains[step]], f"{name}/{_LOSS}", mean, epoch)
 
     def _finish_cells(self, step: str, found: ArtifactReference) -> None:
         children = self._children.get(step, {})

@@ -55,7 +55,7 @@ class ParentRun:
         self,
         cells: tuple[ScoredCell, ...],
         constants: Mapping[str, ArtifactReference],
-        rankings: Mapping[str, ArtifactReference],
+        rankings: Mapping[int, ArtifactReference],
     ) -> ScoredParent:
         """It, once its cells are scored."""
         return ScoredParent(*self.encoder_on_task, self.texts, cells, constants, rankings)
@@ -99,17 +99,19 @@ class ScoredParent(ParentRun):
 
     Attributes:
         cells: its cells.
-        constants, rankings: the constant matrices and rankings it used, by the label of the constant matrices.
+        constants: the constant matrices it used, by their label.
+        rankings: by ranking seed, where λ was trained.
     """
 
     cells: tuple[ScoredCell, ...]
     constants: Mapping[str, ArtifactReference]
-    rankings: Mapping[str, ArtifactReference]
+    rankings: Mapping[int, ArtifactReference]
 
     @property
     def artifacts(self) -> list[tuple[str, ArtifactReference]]:
-        """What it used, with its label: constants first."""
-        return [*self.constants.items(), *self.rankings.items()]
+        """What it used, with where its files go: constants first."""
+        constants = [(f"constants/{label.replace(':', '.')}", one) for label, one in self.constants.items()]
+        return [*constants, *((f"lambda/seed-{seed}", one) for seed, one in self.rankings.items())]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from tasks.mlflow_runs import (
     progress_metric,
 )
 from tasks.probe import ProbeScores, ScoredSeed, read_scores
-from tasks.rank import ORDERS
 from tasks.results import ScoredCell, Worth, in_threads, relative_drop, worth_of
 from tasks.store import Store
 
@@ -56,17 +55,14 @@ def log_files(client: MlflowClient, run: str, parent: ScoredParent, results: Art
     Raises:
         ArtifactError: a file of theirs is damaged.
     """
-    have = {file.path for kind in ("constants", "head_order") for file in client.list_artifacts(run, kind)}
-    for label, one in parent.artifacts:
-        folder = one.folder
-        files = read_metadata(folder)["files"]
-        kind = "head_order" if ORDERS in files else "constants"
-        place = f"{kind}/{label.replace(':', '.')}"
+    have = {file.path for kind in ("constants", "lambda") for file in client.list_artifacts(run, kind)}
+    for place, one in parent.artifacts:
         if place in have:
             continue
+        folder = one.folder
         verify(folder)
-        for name in sorted(files):
-            if name == ORDERS or name.endswith(".safetensors"):
+        for name in sorted(read_metadata(folder)["files"]):
+            if name.endswith(".safetensors"):
                 client.log_artifact(run, str(folder / name), place)
     verify(results.folder)
     client.log_artifacts(run, str(results.folder), RESULTS)

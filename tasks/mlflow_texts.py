@@ -109,6 +109,6 @@ def texts_of(
     return (
         LoggedText("train", task, of_task),
         LoggedText("validation", task, of_task),
-        *([LoggedText("ranking", task, of_task, ranking.rows, ranking.seed)] if ranked else []),
+        *(LoggedText("ranking", task, of_task, ranking.rows, seed) for seed in ranking.seeds if ranked),
         *(LoggedText("average", corpus, fingerprint(corpus)) for corpus in corpora),
     )

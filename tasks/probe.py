@@ -83,7 +83,7 @@ class Probe(ScoringStep):
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         seeds: one probe each.
         features: in what precision features are kept.
-        ranking: the head order that ``heads`` were taken from; None where no training led to them.
+        rankings: those whose mean λ ``heads`` were taken by; none where no training led to them.
     """
 
     stage: ClassVar[str] = "probe"
@@ -97,7 +97,7 @@ class Probe(ScoringStep):
     trained: bool
     seeds: tuple[int, ...]
     features: FeaturesSpec
-    ranking: ArtifactReference | None = None
+    rankings: tuple[ArtifactReference, ...] = ()
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -114,7 +114,7 @@ class Probe(ScoringStep):
         }
 
     def origins(self) -> tuple[str, ...]:
-        return (self.ranking.digest,) if self.ranking else ()
+        return tuple(one.digest for one in self.rankings)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np

@@ -53,7 +53,12 @@ def provenance(step: Aggregate) -> Provenance:
     scores = (found for scored in step.cells for found in scored.scores)
     averages = (one.constants for one in step.averages)
     # What results were read from is on this machine by now; texts may be large and elsewhere.
-    computed = [*scores, *step.baselines.values(), *step.rankings.values(), *averages]
+    computed = [
+        *scores,
+        *step.baselines.values(),
+        *(one for by_seed in step.rankings.values() for one in by_seed.values()),
+        *averages,
+    ]
     documents = {one: read_metadata(one.folder) for one in dict.fromkeys(computed)}
     texts = {one: read_metadata(one.path) for one in step.corpora.values()}
     weights = {

@@ -1,18 +1,15 @@
-"""Stage ``rank``: λ of every head, and the orders it gives."""
+"""Stage ``rank``: λ of every head, trained with one seed."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verify
 from papa.workers.group import Replicas, WorkerGroup
@@ -20,18 +17,14 @@ from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
-
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
     from papa.probes.joint import JointGradients, PartGradient, Tensors
     from papa.probes.minibatches import Part
-    from papa.ranking.stability import Stability
+    from papa.ranking.seeds import TrainedLambda
 
 LAMBDA = "lambda.safetensors"
-ORDERS = "orders.json"
 _FEEDS_HELPERS = 1.25
 """Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
 
@@ -45,19 +38,21 @@ class Rank(WorkerStep):
         corpus: the task's tokenised text.
         constants: the constant matrices that attention is mixed with.
         task: its labels and probe.
-        ranking: how λ is trained.
+        ranking: how λ is trained, with which seeds in all.
+        seed: the one it is trained with here.
         sets: with ``ranking.until_stable``, the sets of constant heads that end the training once they stay: an order
             by λ and how many of its first heads are constant.
     """
 
     stage: ClassVar[str] = "rank"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     encoder: EncoderReference
     corpus: ArtifactReference
     constants: ArtifactReference
     task: TaskSpec
     ranking: RankingSpec
+    seed: int
     sets: tuple[tuple[Order, int], ...] = ()
 
     def spec(self) -> dict[str, Any]:
@@ -68,7 +63,7 @@ class Rank(WorkerStep):
             "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
             "regression": task.regression,
             "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
-            "ranking": {**ranking.model_dump(mode="json"), **used},
+            "ranking": {**ranking.model_dump(mode="json", exclude={"seeds"}), **used, "seed": self.seed},
             "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
         }
 
@@ -97,7 +92,6 @@ class Rank(WorkerStep):
         from safetensors.torch import save_file
 
         from papa.ranking.learned import train_lambda
-        from papa.ranking.stability import stability
 
         corpus, constants = self.opened()
         with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {}) as replicas:
@@ -107,25 +101,21 @@ class Rank(WorkerStep):
                 corpus,
                 self.task,
                 self.ranking,
+                seed=self.seed,
                 sets=self.sets,
                 of_parts=partial(_gradients_by, replicas),
                 progress=context.progress,
                 on_epoch=context.on_epoch,
             )
-        seed = self.ranking.seed
-        names = filter(needs_lambda, HEAD_ORDERS)
-        orders = {name: head_order(name, lambdas[-1], encoder.layers, encoder.heads, seed) for name in names}
-        with context.published(epochs=len(lambdas), kendall_tau=stability(lambdas, ()).kendall_tau) as folder:
+        with context.published(epochs=len(lambdas)) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
-            (folder / ORDERS).write_text(json.dumps(orders) + "\n")
 
     def gradients(self, *, encoder: Encoder) -> JointGradients:
         """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""
         from papa.ranking.learned import lambda_gradients
 
         corpus, constants = self.opened()
-        seed = self.ranking.seed
-        return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=seed)
+        return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed)
 
     def opened(self) -> tuple[TokenisedCorpus, ConstantMatrices]:
         """The text and the constant matrices that λ is trained on, verified."""
@@ -139,42 +129,19 @@ def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) ->
     return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
-def read_orders(folder: Path) -> dict[str, list[tuple[int, int]]]:
-    """The head orders by λ of a finished ranking: order → (layer, head), first to become constant first.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
-    verify(folder, ORDERS)
-    orders = json.loads((folder / ORDERS).read_text())
-    return {name: [(layer, head) for layer, head in heads] for name, heads in orders.items()}
-
-
-def read_lambda(folder: Path) -> Float[Tensor, "layers heads"]:
-    """λ of every head after the last epoch of a finished ranking.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
-    from safetensors.torch import load_file
-
-    verify(folder, LAMBDA)
-    return load_file(folder / LAMBDA)["lambda"]
-
-
-def read_stability(folder: Path, fractions: Sequence[float]) -> Stability:
-    """How many epochs a finished ranking took, and what the last epoch changed.
+def read_lambda(rankings: Mapping[int, ArtifactReference]) -> TrainedLambda:
+    """λ of every head from finished rankings.
 
     Args:
-        folder: the artifact.
-        fractions: the input-dependent fractions whose constant heads are compared.
+        rankings: by seed.
 
     Raises:
-        ArtifactError: the artifact is damaged.
+        ArtifactError: an artifact is damaged.
     """
     from safetensors.numpy import load_file
 
-    from papa.ranking.stability import stability
+    from papa.ranking.seeds import TrainedLambda
 
-    verify(folder)
-    return stability(load_file(folder / LAMBDA)["lambda_by_epoch"], fractions)
+    for one in rankings.values():
+        verify(one.folder, LAMBDA)
+    return TrainedLambda({seed: load_file(one.folder / LAMBDA)["lambda_by_epoch"] for seed, one in rankings.items()})

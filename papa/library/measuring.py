@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 from jaxtyping import Float
-from torch import Tensor
 
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices, control
 from papa.library.bars import bar
 from papa.library.encoder import TextEncoder
+from papa.library.steps import trained_lambda
 from papa.library.tasks import LabelledData, PreparedStudy, Task, prepared
 from papa.probes.cell import CellScores, score_cell
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import WordEmbeddings
 from papa.ranking import Head, drawn_from, head_order, needs_lambda
-from papa.ranking.learned import train_lambda
+from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
+from papa.reporting.certainty import certainty
 from papa.reporting.results import result_rows
 from papa.reporting.summary import summarise
 from papa.reporting.tables import markdown_table, score_tables
@@ -42,12 +43,12 @@ class Measurement:
 
     Attributes:
         results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        lambdas: λ of every head; None where no order needs it.
+        lambdas: λ of every head by seed, and what of it can be told from chance; None where no order needs it.
         constants: the constant matrices by kind.
     """
 
     results: pandas.DataFrame
-    lambdas: Float[Tensor, "layers heads"] | None
+    lambdas: TrainedLambda | None
     constants: Mapping[str, ConstantMatrices]
 
     @property
@@ -67,7 +68,8 @@ class Measurement:
     @property
     def answers(self) -> list[str]:
         """What was found, in sentences."""
-        return answers(self.summary)
+        fractions = list(self.summary["fraction"].unique())
+        return answers(self.summary) + ([certainty(self.lambdas, fractions)] if self.lambdas else [])
 
     def plot(self) -> Figure:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper, Figure 2)."""
@@ -97,6 +99,7 @@ def measure(
     train_rows: int | None = None,
     validation_rows: int | None = None,
     ranking_rows: int | None = None,
+    ranking_seeds: Sequence[int] = (0, 1, 2),
     progress: bool = True,
 ) -> Measurement:
     """How far an encoder's score falls as its heads become constant: a study in one call, kept in memory.
@@ -124,6 +127,7 @@ def measure(
         train_rows: a sample of that many training rows; None takes all.
         validation_rows: likewise of validation rows.
         ranking_rows: λ is trained on a sample of this many training rows; None takes all.
+        ranking_seeds: λ is trained once with each; heads become constant by its mean.
         progress: whether to show bars.
 
     Raises:
@@ -135,7 +139,7 @@ def measure(
         "orders": list(orders),
         "fractions": list(fractions),
         "seeds": list(seeds),
-        "ranking": {"rows": ranking_rows},
+        "ranking": {"rows": ranking_rows, "seeds": list(ranking_seeds)},
     }
     sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
     with prepared(encoder, dataset, task, sampled=sampled, **parts) as one:
@@ -150,7 +154,7 @@ class _Measuring:
     prepared: PreparedStudy
     progress: bool
     constants: dict[str, ConstantMatrices] = field(default_factory=dict)
-    lambdas: Float[Tensor, "layers heads"] | None = None
+    lambdas: TrainedLambda | None = None
     scored: dict[tuple[Result, tuple[int, ...]], CellScores] = field(default_factory=dict)
 
     @property
@@ -173,7 +177,7 @@ class _Measuring:
         heads_in_all = self.encoder.layers * self.encoder.heads
         result, found = cell.result(heads_in_all), list[CellScores]()
         order = result.order or "first_to_last"  # Any, where the order changes nothing.
-        for seeds, draw in drawn_from(order, self.study.ranking.seed, self.study.seeds).items():
+        for seeds, draw in drawn_from(order, self.study.ranking.seeds[0], self.study.seeds).items():
             if (result, seeds) not in self.scored:
                 heads = constant_heads(self._order(order, draw), result.fraction)
                 self.scored[result, seeds] = self._probed(spec, heads, seeds)
@@ -227,24 +231,15 @@ class _Measuring:
     def _order(self, order: Order, draw: tuple[int, ...]) -> list[Head]:
         if needs_lambda(order):
             self.lambdas = self._lambdas() if self.lambdas is None else self.lambdas
-        return head_order(order, self.lambdas, self.encoder.layers, self.encoder.heads, draw)
+        values = self.lambdas.mean if self.lambdas else None
+        return head_order(order, values, self.encoder.layers, self.encoder.heads, draw)
 
-    def _lambdas(self) -> Float[Tensor, "layers heads"]:
+    def _lambdas(self) -> TrainedLambda:
         """λ against the task's own average: one order for every kind of constants, so kinds meet on the same heads."""
         one = self.prepared
         counts = partial_counts(one.study.fractions, self.encoder.layers * self.encoder.heads)
         sets = [(order, count) for order in one.study.orders if needs_lambda(order) for count in counts.values()]
-        average = self._matrices("average")
-        with bar("λ", self.progress) as report:
-            return train_lambda(
-                self.encoder.encoder,
-                average,
-                one.corpus,
-                one.study.tasks[0],
-                one.study.ranking,
-                sets=sets,
-                progress=report,
-            )[-1].clone()
+        return trained_lambda(self.encoder, self._matrices("average"), one, sets=sets, progress=self.progress)
 
     def _results(self, cells: Mapping[Cell, tuple[CellScores, ...]]) -> pandas.DataFrame:
         one, encoder = self.prepared, self.encoder.encoder

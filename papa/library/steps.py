@@ -21,14 +21,16 @@ from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Texts, laid_out
-from papa.library.tasks import LabelledData, Task, prepared
+from papa.library.tasks import LabelledData, PreparedStudy, Task, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
 from papa.ranking import Head, head_order, learned
+from papa.ranking.seeds import TrainedLambda
+from papa.spec import Order
 from papa.spec.cells import constant_heads as first_heads
 
 Lambdas: TypeAlias = Any
-"""λ of every head as a tensor, an array, lists or a data frame [layers, heads]."""
+"""What ``train_lambda`` gives; or λ of every head as a tensor, an array, lists or a data frame [layers, heads]."""
 
 
 @torch.no_grad()
@@ -156,10 +158,12 @@ def train_lambda(
     *,
     rows: int | None = None,
     epochs: int | None = None,
-    seed: int = 0,
+    seeds: Sequence[int] = (0, 1, 2),
     progress: bool = True,
-) -> Float[Tensor, "layers heads"]:
+) -> TrainedLambda:
     """λ of every head: how much of its input-dependent attention it keeps, next to a probe (paper, Section 3.2).
+
+    Printed, what it gives says whether the order of the heads can be told from chance.
 
     Examples:
         >>> import papa
@@ -167,8 +171,8 @@ def train_lambda(
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> constants = papa.average(encoder, data["text"], progress=False)
         >>> lambdas = papa.train_lambda(encoder, constants, {"train": data, "validation": data}, progress=False)
-        >>> lambdas.shape  # layers, heads
-        torch.Size([6, 12])
+        >>> lambdas.mean.shape  # layers, heads
+        (6, 12)
 
     Args:
         encoder: frozen.
@@ -177,7 +181,7 @@ def train_lambda(
         task: which columns hold what; None takes ``text`` and ``label``.
         rows: λ is trained on a sample of this many training rows; None takes all.
         epochs: None takes the task's.
-        seed: of the probe's start and of the sample.
+        seeds: λ is trained once with each, which is of the probe's start and of the sample.
         progress: whether to show a bar.
 
     Raises:
@@ -187,11 +191,34 @@ def train_lambda(
     """
     encoder.check_whole()
     matrices = constants_for(encoder, constants)
-    ranking = {"rows": rows, "epochs": epochs, "seed": seed}
-    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one, bar("λ", progress) as report:
-        return learned.train_lambda(
-            encoder.encoder, matrices, one.corpus, one.study.tasks[0], one.study.ranking, progress=report
-        )[-1].clone()
+    ranking = {"rows": rows, "epochs": epochs, "seeds": list(seeds)}
+    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one:
+        return trained_lambda(encoder, matrices, one, progress=progress)
+
+
+def trained_lambda(
+    encoder: TextEncoder,
+    constants: ConstantMatrices,
+    prepared: PreparedStudy,
+    *,
+    sets: Sequence[tuple[Order, int]] = (),
+    progress: bool,
+) -> TrainedLambda:
+    """λ of every seed of a study's ranking; the arguments are those of ``papa.ranking.learned.train_lambda``."""
+    study, by_epoch = prepared.study, {}
+    for seed in study.ranking.seeds:
+        with bar(f"λ, seed {seed}", progress) as report:
+            by_epoch[seed] = learned.train_lambda(
+                encoder.encoder,
+                constants,
+                prepared.corpus,
+                study.tasks[0],
+                study.ranking,
+                seed=seed,
+                sets=sets,
+                progress=report,
+            ).numpy()
+    return TrainedLambda(by_epoch)
 
 
 def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
@@ -203,7 +230,8 @@ def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
         ((0, 1), (1, 0))
 
     Args:
-        lambdas: as ``train_lambda`` gives them; an array, a list of lists or a data frame without other columns does.
+        lambdas: as ``train_lambda`` gives them, of which the mean over seeds counts; a number for every head does, in
+            an array, a list of lists or a data frame without other columns.
         fraction: the share of heads that keep their own attention, 0..1.
 
     Raises:
@@ -211,6 +239,7 @@ def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
     """
     if not 0 <= fraction <= 1:
         raise SpecError(f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1")
+    lambdas = lambdas.mean if isinstance(lambdas, TrainedLambda) else lambdas
     found = f"a {type(lambdas).__name__}"
     with suppress(TypeError, ValueError):
         numbers = lambdas.detach().cpu() if isinstance(lambdas, Tensor) else torch.tensor(np.array(lambdas, float))

@@ -53,6 +53,7 @@ def train_lambda(
     task: TaskSpec,
     ranking: RankingSpec,
     *,
+    seed: int = 0,
     sets: Sequence[tuple[Order, int]] = (),
     of_parts: PartGradients | None = None,
     progress: Progress = silent,
@@ -65,18 +66,19 @@ def train_lambda(
         constants: C, what attention is mixed with.
         corpus: its training split is what λ is trained on.
         task: its probe.
-        ranking: epochs, until_stable, rate, rows, seed.
+        ranking: epochs, until_stable, rate, rows.
+        seed: of the probe's start, the sample of rows and their order.
         sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they were to be the last:
             an order by λ and how many of its first heads are constant.
         of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes, each with
             ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
         progress: called with (rows done, rows) over all epochs.
-        on_epoch: called with each epoch's loss, under the ranking's seed.
+        on_epoch: called with each epoch's loss, under ``seed``.
 
     Raises:
         SpecError: the loss is no longer a number.
     """
-    here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=ranking.seed)
+    here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed)
     theta, lambdas = here.trained[0], list[Tensor]()
 
     def after_epoch() -> bool:
@@ -88,10 +90,10 @@ def train_lambda(
         here.trained,
         corpus,
         spec=task.probe,
-        rows=sampled_rows(len(corpus.split("train")), ranking.rows, ranking.seed),
+        rows=sampled_rows(len(corpus.split("train")), ranking.rows, seed),
         epochs=ranking.epochs_on(task),
         rate=ranking.learning_rate or task.probe.learning_rate,
-        seed=ranking.seed,
+        seed=seed,
         token_values=(encoder.layers + 1) * encoder.width,
         on_gpu=encoder.device.type != "cpu",
         progress=progress,

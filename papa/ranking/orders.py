@@ -10,7 +10,6 @@ import numpy as np
 
 if TYPE_CHECKING:  # specifications and plans need orders and no torch
     from jaxtyping import Float
-    from torch import Tensor
 
 
 Head = tuple[int, int]
@@ -67,14 +66,14 @@ def needs_lambda(order: str) -> bool:
 def drawn_from(order: str, ranking_seed: int, seeds: tuple[int, ...]) -> dict[tuple[int, ...], tuple[int, ...]]:
     """The seeds of a study that share a head order, and the numbers that ``head_order`` draws theirs from.
 
-    Orders that differ by seed are drawn for each seed of the study, from ``ranking.seed`` and that seed.
+    Orders that differ by seed are drawn for each seed of the study, from the first of ``ranking.seeds`` and that seed.
     """
     return {(seed,): (ranking_seed, seed) for seed in seeds} if HEAD_ORDERS[order].differs_by_seed else {seeds: ()}
 
 
 def head_order(
     order: str,
-    lambdas: Float[Tensor, "layers heads"] | None,
+    lambdas: Float[Any, "layers heads"] | None,
     layers: int,
     heads: int,
     seed: int | Sequence[int] = 0,

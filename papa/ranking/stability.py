@@ -49,14 +49,18 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
     return Stability(epochs, float(tau), kept)
 
 
+MOVED = 0.01
+"""The standard deviation over heads that λ must have before its order counts: below, every λ is still about .5."""
+
+
 def settled(lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]) -> bool:
-    """Whether the last epoch left every set of constant heads as it was.
+    """Whether λ has moved, and the last epoch left every set of constant heads as it was.
 
     Args:
         lambdas: λ after every epoch so far.
         sets: an order by λ and how many of its first heads are constant.
     """
-    if len(lambdas) < 2:
+    if len(lambdas) < 2 or lambdas[-1].std() < MOVED:
         return False
     layers, heads = lambdas[-1].shape
 

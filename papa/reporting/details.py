@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas
 
-from papa.ranking.stability import Stability
 from papa.reporting.wording import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
 from papa.spec import StudySpec, TaskSpec
 
@@ -94,18 +93,6 @@ def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name, metadata in corpora.items()
         for sentence in metadata.get("notes", {}).get("warnings", ())
     ]
-
-
-def ranking_rows(rankings: Mapping[tuple[str, str], Stability], study: StudySpec) -> tuple[list[str], list[list[str]]]:
-    """How long λ was trained for each model and task, and what the last epoch still changed in the order."""
-    fractions = [one for one in study.fractions if any(one in stability.kept for stability in rankings.values())]
-    headings = ["Model", "Task", "Epochs", "Kendall's τ", *(f"Kept at {fraction_label(one)}" for one in fractions)]
-    rows = []
-    for (model, task), stability in rankings.items():
-        tau = NOTHING if stability.kendall_tau is None else f"{stability.kendall_tau:.2f}"
-        kept = [f"{100 * stability.kept[one]:.0f} %" if one in stability.kept else NOTHING for one in fractions]
-        rows.append([model, task, str(stability.epochs), tau, *kept])
-    return headings, rows
 
 
 def versions() -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns
 from papa.ranking import Head
+from papa.ranking.seeds import TrainedLambda
 from papa.reporting.wording import NOTHING, fraction_label, order_label
 from papa.spec.cells import constant_count
 
@@ -28,7 +30,7 @@ class HeadsOfEncoder:
         seen: which pairs of slots the average covers.
         special: the slot of [CLS], then those of [SEP].
         patterns: what each matrix looks like (paper, Section 5.1).
-        lambdas: λ of every head; None where none was trained (paper, Section 3.2).
+        lambdas: λ of every head by seed; None where none was trained (paper, Section 3.2).
         orders: by name, the study's head orders that are the same for every seed: all heads, the first to become
             constant first.
     """
@@ -39,7 +41,7 @@ class HeadsOfEncoder:
     seen: Bool[Tensor, "slots slots"]
     special: tuple[int, ...]
     patterns: HeadPatterns
-    lambdas: Float[Tensor, "layers heads"] | None
+    lambdas: TrainedLambda | None
     orders: Mapping[str, Sequence[Head]]
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:
@@ -49,15 +51,19 @@ class HeadsOfEncoder:
             fractions: the study's input-dependent fractions.
 
         Returns:
-            The columns ``layer`` and ``head`` (from 0), ``lambda`` (nan where none was trained), ``pattern``, and for
-            each head order ``place, <order>`` (from 1: the first to become constant) and ``constant at, <order>``, the
-            fractions at which the head is constant.
+            The columns ``layer`` and ``head`` (from 0), ``lambda`` (the mean over seeds; nan where none was trained),
+            ``lambda from`` and ``lambda to`` (its 95 % interval; nan for one seed), ``pattern``, and for each head
+            order ``place, <order>`` (from 1: the first to become constant) and ``constant at, <order>``, the fractions
+            at which the head is constant.
         """
         layers, heads = self.matrices.shape[:2]
         rows = pandas.DataFrame([(layer, head) for layer in range(layers) for head in range(heads)])
         rows.columns = ["layer", "head"]
-        values = [float("nan")] * len(rows) if self.lambdas is None else self.lambdas.flatten().tolist()
-        rows["lambda"] = [round(value, 6) for value in values]
+        values = [np.full((layers, heads), np.nan)] * 3
+        if self.lambdas is not None:
+            values = [self.lambdas.mean, *self.lambdas.interval]
+        for name, column in zip(("lambda", "lambda from", "lambda to"), values, strict=True):
+            rows[name] = column.flatten().round(6)
         rows["pattern"] = [self._pattern(layer, head) for layer in range(layers) for head in range(heads)]
         for name, order in self.orders.items():
             places = {tuple(head): place for place, head in enumerate(order)}

@@ -14,6 +14,7 @@ from typing import Any
 import pandas
 import vl_convert
 
+from papa.reporting.certainty import certainty
 from papa.reporting.charts import (
     SPACING,
     Chart,
@@ -240,6 +241,11 @@ class _Browsed:
         return self.heads.table(self.study.fractions)
 
     @property
+    def certainty(self) -> str:
+        """What is known of λ and its order; "" where none was trained."""
+        return certainty(self.heads.lambdas, self.study.fractions) if self.heads.lambdas else ""
+
+    @property
     def joined_slots(self) -> int:
         """How many slots one row stands for at most."""
         return max((end - start for start, end in self.maps.ranges), default=1)
@@ -265,7 +271,8 @@ class _Browsed:
         layer, head, weight = row["layer"], row["head"], row["lambda"]
         image = base64.b64encode(self.maps.png(layer, head)).decode()
         facts = {
-            "λ": NOTHING if pandas.isna(weight) else f"{weight:.3f}",
+            "λ": _written(weight),
+            "95 % over seeds": f"{_written(row['lambda from'])} to {_written(row['lambda to'])}",
             "Pattern": row["pattern"],
             **{_heading(name): str(value) for name, value in row.items() if name.startswith(("place", "constant"))},
         }
@@ -297,11 +304,15 @@ class _Browsed:
 
     def rows(self) -> list[list[str]]:
         """The table of heads, written out."""
-        written = self.table.assign(
-            **{"lambda": self.table["lambda"].map(lambda one: NOTHING if pandas.isna(one) else f"{one:.3f}")}
-        )
+        weights = [name for name in self.table if name.startswith("lambda")]
+        written = self.table.assign(**{name: self.table[name].map(_written) for name in weights})
         return [[str(value) for value in row] for row in written.itertuples(index=False)]
 
 
+def _written(weight: float) -> str:
+    """λ, which is near .5 after little training."""
+    return NOTHING if pandas.isna(weight) else f"{weight:.4f}"
+
+
 def _heading(column: str) -> str:
-    return "λ" if column == "lambda" else column[0].upper() + column[1:]
+    return column.replace("lambda", "λ") if column.startswith("lambda") else column[0].upper() + column[1:]

@@ -13,13 +13,13 @@ import pandas
 import yaml
 
 from papa.ranking import needs_lambda
-from papa.ranking.stability import Stability
+from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
+from papa.reporting.certainty import agreement_rows, certainty, stability_rows
 from papa.reporting.details import (
     corpus_rows,
     corpus_warnings,
     plan_sentence,
-    ranking_rows,
     task_rows,
     unseen_rows,
     versions,
@@ -53,6 +53,15 @@ _OVER_EXAMPLES = (
     "seeds could."
 )
 
+_BETWEEN_SEEDS = (
+    "λ told from .5: of how many heads the 95 % interval over seeds (Student t) leaves .5 out. Kendall's τ of the "
+    "orders and the share of constant heads in common are means over pairs of seeds; brackets hold what random orders "
+    "share. ?: it cannot be told from chance at 5 %. Of one seed nothing is known."
+)
+_LAST_EPOCH = (
+    "How alike the orders are, and the share of constant heads that stayed; brackets hold what random orders share."
+)
+
 
 @dataclass(frozen=True)
 class Extras:
@@ -62,7 +71,7 @@ class Extras:
         corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
         matrices: constant matrices of chosen heads, drawn as heat maps (paper, Figure 4).
         patterns: one row per model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
-        rankings: what λ's last epoch changed in the head order, by (model, task).
+        lambdas: λ of every head by seed, by (model, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
         heads: of each encoder and task whose average the study has, for the page's matrices and table of heads.
         provenance: the run that writes the report.
@@ -71,7 +80,7 @@ class Extras:
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matrices: Sequence[HeadMatrix] = ()
     patterns: pandas.DataFrame | None = None
-    rankings: Mapping[tuple[str, str], Stability] = field(default_factory=dict)
+    lambdas: Mapping[tuple[str, str], TrainedLambda] = field(default_factory=dict)
     paper: PaperReference | None = None
     heads: Sequence[HeadsOfEncoder] = ()
     provenance: Provenance | None = None
@@ -196,15 +205,16 @@ def _context(
                 cells.values.tolist(),
             )
         )
-    if extras.rankings:
-        note = "Between λ's last two epochs: how alike the orders are, and the share of constant heads that stayed."
-        tables.append(_Table("Head order by λ", note, *ranking_rows(extras.rankings, study)))
+    if extras.lambdas:
+        known = extras.lambdas, study.fractions
+        tables.append(_Table("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known)))
+        tables.append(_Table("Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)))
     specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return {
         "study": study,
         "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
         "plan": plan_sentence(study, summary),
-        "answers": [*answers(summary), *corpus_warnings(extras.corpora)],
+        "answers": [*answers(summary), *_certainties(extras, study), *corpus_warnings(extras.corpora)],
         "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
@@ -219,6 +229,13 @@ def _context(
         "specification": specification,
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", specification)), default=0)),
     }
+
+
+def _certainties(extras: Extras, study: StudySpec) -> list[str]:
+    """What is known of each head order by λ."""
+    return [
+        f"{model} on {task}: {certainty(lambdas, study.fractions)}" for (model, task), lambdas in extras.lambdas.items()
+    ]
 
 
 def _optional(heading: str, table: tuple[list[str], list[list[str]]]) -> _Table | None:

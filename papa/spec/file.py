@@ -25,6 +25,7 @@ _DEEPEST = 10
 _MOST_LISTED = 12
 _AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
 _AUTHORS_PROBE = {"encoder_dropout": True}
+_AUTHORS_RANKING = {"seeds": [0]}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 
@@ -88,6 +89,8 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
         raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
     if authors and isinstance(resolved.get("layout", {}), dict):
         resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
+    if authors and isinstance(ranking := resolved.get("ranking", {}), dict) and "seed" not in ranking:
+        resolved["ranking"] = {**_AUTHORS_RANKING, **ranking}
     if isinstance(resolved.get("reference"), str):
         resolved["reference"] = str(_absolute(resolved["reference"], folder, f"{origin}: 'reference'"))
     if isinstance(resolved.get("encoders"), list):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, FilePath, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from papa.attention.controls import CONTROLS
@@ -191,19 +191,36 @@ class LayoutSpec(Frozen):
     """follow: segment ids move with their tokens; stay: they keep the positions the tokenizer gave them."""
 
 
+def _no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
+    repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
+    if repeated:
+        raise ValueError(f"{shown(repeated[0])} is listed twice")
+    return values
+
+
 class RankingSpec(Frozen):
     """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
 
     epochs: Positive | None = None
     """None takes the task's ``probe.epochs``, as the authors did."""
     until_stable: bool = False
-    """Stop early, once an epoch has not changed the sets of constant heads at the study's fractions."""
+    """Stop early, once λ has moved from .5 and an epoch left the constant heads of every fraction as they were."""
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
-    """λ is trained on a sample of this many training rows, drawn by ``seed``; None takes all."""
-    seed: Seed = 0
-    """What the probe's start, the sample and random head orders are drawn from."""
+    """λ is trained on a sample of this many training rows, drawn by each seed; None takes all."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_no_repeats)] = (0, 1, 2)
+    """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows how certain it is.
+    Random head orders are drawn from the first."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_seed(cls, values: Any) -> Any:
+        """Studies of older versions have one ``seed``."""
+        if isinstance(values, dict) and "seed" in values and "seeds" not in values:
+            return {**{name: value for name, value in values.items() if name != "seed"}, "seeds": [values["seed"]]}
+        return values
 
     def epochs_on(self, task: TaskSpec) -> int:
         """Epochs on a task's training text, at most."""
@@ -269,11 +286,4 @@ class StudySpec(Frozen):
             raise ValueError("a store keeps the study of that name without .yaml under it: leave .yaml out")
         return name
 
-    @field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")
-    @classmethod
-    def _no_repeats(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
-        repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
-        if repeated:
-            raise ValueError(f"{shown(repeated[0])} is listed twice")
-        return values
+    _listed_once = field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")(_no_repeats)

@@ -34,7 +34,7 @@ SMALL = {
     "orders": ["lambda", "lambda_reversed"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
-    "ranking": {"epochs": 1},
+    "ranking": {"epochs": 1, "seeds": [0]},
     "execution": {"shard_rows": 16, "workers": 1},
 }
 _MODULES = (

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
 from flows.build import build_graph
 from flows.graph import Graph, Node
 from flows.inputs import check_inputs
 from papa.ranking import head_order
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import ArtifactReference
+from papa.storage.artifacts import ArtifactReference, published, reference
 from tasks.probe import Probe
+from tasks.rank import LAMBDA
 from tests.flows.conftest import SMALL
 
 HEADS = 72
@@ -49,6 +53,29 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0)
+    lambdas = numbers.random((3, 1, 6, 12), np.float32)
+    for seed, of_seed in enumerate(lambdas):
+        with published(tmp_path / f"rank-{seed}", {}) as folder:
+            save_file({"lambda_by_epoch": of_seed}, folder / LAMBDA)
+    graph = graph_of(orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]})
+    (nodes,) = graph.cells.values()
+    assert [need.name.rpartition(" · ")[2] for need in nodes[0].needs if need.stage == "rank"] == [
+        "seed 0",
+        "seed 1",
+        "seed 2",
+    ]
+    rankings = iter([reference(tmp_path / f"rank-{seed}") for seed in range(3)])
+    step = nodes[0].step(
+        [next(rankings) if one.stage == "rank" else ArtifactReference("/", one.name) for one in nodes[0].needs]
+    )
+    assert isinstance(step, Probe)
+    assert step.heads == tuple(head_order("lambda", lambdas.astype(np.float64).mean(axis=(0, 1)), 6, 12)[:36])
+    assert all(set(step.heads) != set(head_order("lambda", one[0], 6, 12)[:36]) for one in lambdas)
+    assert len(step.origins()) == 3
+
+
 def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:
     def drawn(**changes: Any) -> list[Probe]:
         (nodes,) = graph_of(orders=["random"], fractions=[0.5], **changes).cells.values()
@@ -59,4 +86,4 @@ def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:
         tuple(head_order("random", None, 6, 12, (0, seed))[:36]) for seed in (3, 5)
     ]
     assert first[1].heads == drawn(seeds=[5])[0].heads, "other seeds beside it change nothing"
-    assert first[0].heads != drawn(seeds=[3], ranking={"seed": 1})[0].heads
+    assert first[0].heads != drawn(seeds=[3], ranking={"seeds": [1, 0]})[0].heads

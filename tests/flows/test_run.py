@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -14,11 +13,9 @@ from pathlib import Path
 import pandas
 import pytest
 import yaml
-from safetensors.torch import load_file
 
 from papa.processes import Process
 from papa.reporting.summary import read_summary
-from tasks.rank import LAMBDA
 from tests.flows.conftest import SMALL, Finished, artifacts, environment, papa, readable_once, write_study
 from tests.flows.history import FlowRun, own_flow_runs
 
@@ -223,7 +220,7 @@ def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) 
     live = {run: client.get_metric_history(run, "train_loss") for run in runs[runs["role"] == "cell"]["id"]}
     assert [[one.step for one in losses] for losses in live.values()] == [[1]] * len(live)
     assert all(0 < one.value < 10 for losses in live.values() for one in losses)
-    for name in ("lambda/train_loss", "word_embeddings/train_loss"):
+    for name in ("lambda/seed_0/train_loss", "word_embeddings/train_loss"):
         (loss,) = client.get_metric_history(parent, name)
         assert loss.step == 1
         assert 0 < loss.value < 10
@@ -243,8 +240,8 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     assert [file.path for file in client.list_artifacts(parent, "constants/average")] == [
         "constants/average/constants.safetensors"
     ]
-    assert "head_order/average/orders.json" in [
-        file.path for file in client.list_artifacts(parent, "head_order/average")
+    assert [file.path for file in client.list_artifacts(parent, "lambda/seed-0")] == [
+        "lambda/seed-0/lambda.safetensors"
     ]
     assert {"results/summary.csv", "results/scores.png"} <= {
         file.path for file in client.list_artifacts(parent, "results")
@@ -257,17 +254,6 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     assert scores <= set(client.get_run(parent).data.metrics)
     for curve in runs[runs["role"] == "curve"]["id"]:
         assert {point.step for point in client.get_metric_history(curve, "score")} == {0, 5000, 10000}
-
-
-def test_orders_follow_from_lambda_with_ties_by_layer_and_head(first: Finished, store: Path) -> None:
-    (path,) = (store / "artifacts" / "rank").glob("*/orders.json")
-    lambdas = load_file(path.with_name(LAMBDA))["lambda"]
-    heads = [[layer, head] for layer in range(6) for head in range(12)]
-    # Python's sort keeps equal ones as they stand, (layer, head) ascending, in either direction.
-    ascending = sorted(heads, key=lambda head: float(lambdas[*head]))
-    descending = sorted(heads, key=lambda head: float(lambdas[*head]), reverse=True)
-    assert lambdas.unique().numel() > 1
-    assert json.loads(path.read_text()) == {"lambda": ascending, "lambda_reversed": descending}
 
 
 def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:

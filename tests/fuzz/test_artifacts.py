@@ -19,10 +19,10 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
 from papa.exporting import export_encoder
 from papa.exporting.loading import load_exported
-from papa.storage.artifacts import borrowed, inspect, published, read_metadata, verify
+from papa.storage.artifacts import borrowed, inspect, published, read_metadata, reference, verify
 from papa.storage.metadata import METADATA, signed
 from tasks.probe import ProbeScores, ScoredSeed, read_scores
-from tasks.rank import ORDERS, read_orders
+from tasks.rank import LAMBDA, read_lambda
 from tests.exporting.conftest import Case, folders, make_case, small  # noqa: F401
 from tests.fuzz.outcomes import one_sentence, times
 from tests.fuzz.test_corpora import BITS, damaged
@@ -30,7 +30,7 @@ from tests.fuzz.values import changed
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
 SCORES_FOUND = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
-ORDERS_FOUND = {"lambda": [[0, 1], [0, 2], [1, 0]]}
+LAMBDAS_FOUND = torch.linspace(0.4, 0.6, 6).reshape(1, 2, 3)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory, small: Case) -> Path:  # noq
     matrices = ConstantMatrices(torch.rand(2, 3, 4, 4), torch.ones(4, 4, dtype=torch.bool), "average")
     matrices.save(place / "average", ENCODER, {"stage": "average", "version": 1})
     with published(place / "rank", {"stage": "rank"}) as scratch:
-        (scratch / ORDERS).write_text(json.dumps(ORDERS_FOUND))
+        save_file({"lambda_by_epoch": LAMBDAS_FOUND}, scratch / LAMBDA)
     with published(place / "probe", {"stage": "probe"}) as scratch:
         SCORES_FOUND.save(scratch)
     shutil.copytree(small.split.shards[0].parent, place / "corpus")
@@ -77,7 +77,7 @@ def exported(folder: Path) -> Any:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "average": matrices_of,
-    "rank": read_orders,
+    "rank": lambda folder: read_lambda({0: reference(folder)}).by_epoch[0].tolist(),
     "probe": read_scores,
     "corpus": corpus_of,
     "export": exported,
@@ -113,7 +113,7 @@ def check(kind: str, place: Path, sound: Path) -> None:
 
 def test_sound_ones_are_read(sound: Path) -> None:
     assert read_scores(sound / "probe") == SCORES_FOUND
-    assert read_orders(sound / "rank") == {"lambda": [(0, 1), (0, 2), (1, 0)]}
+    assert READERS["rank"](sound / "rank") == LAMBDAS_FOUND.tolist()
     for kind in READERS:
         assert READERS[kind](sound / kind) == READERS[kind](sound / kind)
 

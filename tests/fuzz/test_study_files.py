@@ -39,7 +39,7 @@ STUDY: dict[str, Any] = {
     "orders": ["lambda", "random"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1, 2],
-    "ranking": {"epochs": 2, "until_stable": True, "learning_rate": 0.001, "seed": 1},
+    "ranking": {"epochs": 2, "until_stable": True, "learning_rate": 0.001, "seeds": [1]},
     "layout": {"one_text_truncation": "half"},
     "precision": "float32",
     "execution": {"workers": 2, "batch_tokens": 512, "ray_address": "auto", "features_budget_gb": 1.5},

@@ -53,6 +53,12 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
+    (sentence,) = (one for one in found.answers if "seeds the head order" in one)
+    report = (tmp_path / "store" / "studies" / "same" / "report.md").read_text()
+    assert f"all-MiniLM-L6-v2 on mine: {sentence}" in report
+    heads = command("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "1%")
+    assert heads.code == 0, words(heads)
+    assert " ".join(heads.out.split()).count(sentence) == 3, "for each kind of constants; the random order has none"
     assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, "negative control: cells differ"
 
 
@@ -63,11 +69,12 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert found.table.count("\n") == 2 + 3 + 2  # a heading and a rule, a row for each fraction, two baselines
     assert "Input-dependent" in found.table
     assert [axes.get_title(loc="left") for axes in found.plot().axes] == ["mine"]
-    assert len(found.answers) == 1
-    assert found.answers[0] in str(found)
+    assert len(found.answers) == 2
+    assert all(one in str(found) for one in found.answers)
+    assert found.answers[1].startswith("Over 3 seeds the head order by λ ")
     assert list(found.summary["constant_heads"]) == [0, 36, 72]
     assert found.lambdas is not None
-    assert found.lambdas.shape == (6, 12)
+    assert found.lambdas.by_seed.shape == (3, 6, 12)
     # What was averaged serves the other calls: the same heads, the same scores.
     heads = papa.constant_heads(found.lambdas, 0.5)
     with papa.replaced(encoder, found.constants["average"], heads):
@@ -77,7 +84,11 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert [one.score for one in half] == frame[frame["fraction"] == 0.5]["score"].tolist()
     assert [one.score for one in own] == frame[frame["fraction"] == 1]["score"].tolist()
     lambdas = papa.train_lambda(encoder, found.constants["average"], reviews, TASK, rows=16, progress=False)
-    assert lambdas.equal(found.lambdas)
+    assert (lambdas.by_seed == found.lambdas.by_seed).all()
+    assert str(lambdas) in found.answers[1]
+    again = papa.train_lambda(encoder, found.constants["average"], reviews, TASK, rows=16, seeds=[1], progress=False)
+    assert (again.mean == lambdas.by_seed[1]).all()
+    assert str(again) == "λ is from one seed: nothing is known of its certainty."
 
 
 def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:

@@ -21,7 +21,7 @@ assert_type(papa.constants("zeros", encoder), papa.ConstantMatrices)
 assert_type(papa.features(encoder, ["a text"]), list[Tensor])
 
 lambdas = papa.train_lambda(encoder, constants, "reviews", papa.Task())
-assert_type(lambdas, Tensor)
+assert_type(lambdas, papa.TrainedLambda)
 heads = papa.constant_heads(lambdas, 0.5)
 assert_type(heads, tuple[tuple[int, int], ...])
 replaced: AbstractContextManager[EntryCounts] = papa.replaced(encoder, constants, heads)

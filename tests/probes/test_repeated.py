@@ -26,7 +26,7 @@ def run(
     """Average, λ, and the scores of a cell with half of its heads constant, frozen and trained."""
     encoder = load_encoder(reference)
     constants = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=512).average()
-    lambdas = train_lambda(encoder, constants, corpus, task, RankingSpec(seed=seed))
+    lambdas = train_lambda(encoder, constants, corpus, task, RankingSpec(), seed=seed)
     heads = head_order("lambda", lambdas[-1], encoder.layers, encoder.heads)[: encoder.layers * encoder.heads // 2]
     frozen, trained = (
         score_cell(

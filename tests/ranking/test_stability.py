@@ -41,3 +41,11 @@ def test_training_has_settled_when_every_set_stays() -> None:
     assert not settled([FIRST, SWAPPED], [("lambda", 1), ("lambda", 2)])
     assert not settled([FIRST, SWAPPED], [("lambda_reversed", 2)])
     assert not settled([FIRST], [("lambda", 1)])
+
+
+def test_an_order_that_has_not_moved_is_not_stable() -> None:
+    start = torch.full((2, 2), 0.5)
+    near = start + 1e-3 * FIRST
+    for lambdas in ([start, start], [near, near]):
+        assert not settled(lambdas, [("lambda", 2)])
+    assert settled([start + 0.1 * FIRST] * 2, [("lambda", 2)])

@@ -17,7 +17,7 @@ from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
 from papa.ranking.learned import lambda_gradients, train_lambda
-from papa.ranking.stability import settled
+from papa.ranking.stability import MOVED, settled
 from papa.spec import LayoutSpec, Order, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from tests.encoders.lower import lower_layers
@@ -66,7 +66,7 @@ def test_lambda_is_trained_and_repeats(
     assert lambdas.shape == (1, LAYERS, 12)
     assert bool((lambdas != 0.5).all())
     assert torch.equal(lambdas, train_lambda(encoder, average, corpus, task, ranking))
-    other = train_lambda(encoder, average, corpus, task, ranking.model_copy(update={"seed": 1}))
+    other = train_lambda(encoder, average, corpus, task, ranking, seed=1)
     assert not torch.equal(lambdas, other)
     assert seen[-1] == (64, 64)
     assert all(torch.equal(before[name], value) for name, value in encoder.model.state_dict().items())
@@ -83,13 +83,13 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
             rows.extend(int(row) for part in parts for row in part.rows)
             return here.of_parts(values, parts)
 
-        ranking = RankingSpec(epochs=1, rows=16, seed=seed)
-        train_lambda(encoder, average, corpus, task, ranking, of_parts=recorded)
+        ranking = RankingSpec(epochs=1, rows=16)
+        train_lambda(encoder, average, corpus, task, ranking, seed=seed, of_parts=recorded)
         assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
         assert set(rows) != set(range(16))
 
 
-def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
+def test_lambda_is_trained_for_the_tasks_own_epochs(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     ranking = RankingSpec(rows=32)
@@ -101,6 +101,19 @@ def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
     ]
     assert torch.equal(asked[0], every[:1])
     assert torch.equal(asked[1], every)
+
+    # At the task's own rate every λ is .5: an order that has not moved is not settled, whatever its sets do.
+    sets: list[tuple[Order, int]] = [("lambda", 1)]
+    stable = ranking.model_copy(update={"until_stable": True})
+    assert every.std(dim=(1, 2)).max() < MOVED
+    assert torch.equal(train_lambda(encoder, average, corpus, task, stable, sets=sets), every)
+
+
+def test_training_ends_once_lambda_has_moved_and_its_sets_stay(
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
+) -> None:
+    ranking = RankingSpec(rows=32, learning_rate=0.1)
+    every = train_lambda(encoder, average, corpus, task, ranking)
 
     def first_settled(sets: list[tuple[Order, int]]) -> int:
         return next((epochs for epochs in range(2, 4) if settled([*every[:epochs]], sets)), 4)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from papa.attention.patterns import head_patterns
 from papa.ranking import head_order
+from papa.ranking.seeds import TrainedLambda
 from papa.reporting.heads import HeadsOfEncoder
 
 
@@ -46,7 +48,8 @@ def heads_of(
     seen[slots - 1 - unseen : slots - 1] = False
     seen[:, slots - 1 - unseen : slots - 1] = False
     special = special or (0, slots - 1)
-    lambdas = torch.linspace(0.9, 0.1, layers * heads).reshape(layers, heads) if ranked else None
+    falling = np.linspace(0.9, 0.1, layers * heads).reshape(1, layers, heads)
+    lambdas = TrainedLambda({seed: falling + 0.01 * seed for seed in (0, 1)}) if ranked else None
     names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
     return HeadsOfEncoder(
         model,
@@ -56,5 +59,5 @@ def heads_of(
         special,
         head_patterns(matrices, seen, special),
         lambdas,
-        {name: head_order(name, lambdas, layers, heads) for name in names},
+        {name: head_order(name, lambdas.mean if lambdas else None, layers, heads) for name in names},
     )

@@ -77,6 +77,7 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
     plain, found = study(tmp_path, document), study(tmp_path, document | {"as_the_authors_ran": True})
     assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "stay")
     assert all(task.probe.encoder_dropout for task in found.tasks)
+    assert (plain.ranking.seeds, found.ranking.seeds) == ((0, 1, 2), (0,))
     assert [task.metric for task in found.tasks] == ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
     # Nothing else differs, and the resolved study is a study file of its own.
     spelled_out = {
@@ -92,6 +93,15 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
     assert again == found
     assert study(tmp_path, document | spelled_out).tasks == found.tasks
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
+
+
+def test_one_ranking_seed_of_an_older_study_is_a_list_of_one(tmp_path: Path) -> None:
+    assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
+    assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}, "as_the_authors_ran": True}).ranking.seeds == (3,)
+    assert study(tmp_path, SMALLEST | {"ranking": {"seeds": [1, 2]}, "as_the_authors_ran": True}).ranking.seeds == (
+        1,
+        2,
+    )
 
 
 def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -> None:
@@ -138,6 +148,9 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
         ({"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]}, "'tasks.0.probe.max_grad_norm'"),
         ({"ranking": {"epochs": 0}}, "'ranking.epochs'"),
+        ({"ranking": {"seed": 1, "seeds": [1]}}, r"unknown key 'ranking.seed' \(did you mean 'seeds'\?\)"),
+        ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
+        ({"ranking": {"seeds": []}}, "'ranking.seeds'"),
         ({"ranking": {"until_stable": "soon"}}, "'ranking.until_stable'"),
         ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
         ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),

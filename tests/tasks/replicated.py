@@ -46,6 +46,13 @@ def watched(
         helpers_ready(replicas)
         corpus, constants = step.opened()
         lambdas = train_lambda(
-            encoder, constants, corpus, step.task, step.ranking, of_parts=partial(each, replicas), progress=progress
+            encoder,
+            constants,
+            corpus,
+            step.task,
+            step.ranking,
+            seed=step.seed,
+            of_parts=partial(each, replicas),
+            progress=progress,
         )
     return lambdas[-1].tolist(), len(processes)

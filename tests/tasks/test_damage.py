@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
@@ -14,7 +16,7 @@ from tasks.mlflow_client import connect
 from tasks.mlflow_parents import ScoredParent
 from tasks.mlflow_results import RESULTS, log_files
 from tasks.probe import SCORES, ProbeScores, ScoredSeed, read_scores
-from tasks.rank import ORDERS, read_orders
+from tasks.rank import LAMBDA, read_lambda
 from tests.reporting.studies import results, study
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
@@ -34,12 +36,15 @@ def flip(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_a_head_order_of_other_bits_is_refused(tmp_path: Path) -> None:
-    folder = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1], [0, 2]]}))
-    assert read_orders(folder) == {"lambda": [(0, 1), (0, 2)]}
-    flip(folder / ORDERS, "2", "3")
-    with pytest.raises(ArtifactError, match=rf"{ORDERS} is damaged .*delete {folder} and run again"):
-        read_orders(folder)
+def test_lambda_of_other_bits_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "rank"
+    with published(folder, {}) as scratch:
+        save_file({"lambda_by_epoch": np.array([[[0.25, 0.5]]])}, scratch / LAMBDA)
+    assert read_lambda({3: reference(folder)}).by_epoch[3].tolist() == [[[0.25, 0.5]]]
+    content = (folder / LAMBDA).read_bytes()
+    (folder / LAMBDA).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=rf"{LAMBDA} is damaged .*delete {folder} and run again"):
+        read_lambda({3: reference(folder)})
 
 
 def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
@@ -59,24 +64,24 @@ def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.create_experiment("damage", artifact_location=(tmp_path / "logged").as_uri())
     run = client.create_run(experiment).info.run_id
-    ranking = make(tmp_path / "rank", ORDERS, json.dumps({"lambda": [[0, 1]]}))
+    ranking = make(tmp_path / "rank", LAMBDA, "0.1")
     report = make(tmp_path / "results", "summary.csv", "0.6")
     task = study(results()).tasks[0]
-    parent = ScoredParent("m", ENCODER, task, (), (), {}, {"average:lambda": reference(ranking)})
+    parent = ScoredParent("m", ENCODER, task, (), (), {}, {7: reference(ranking)})
 
     def logged() -> set[str]:
-        return {file.path for place in ("head_order", RESULTS) for file in client.list_artifacts(run, place)}
+        return {file.path for place in ("lambda", RESULTS) for file in client.list_artifacts(run, place)}
 
-    flip(ranking / ORDERS, "1", "3")
-    with pytest.raises(ArtifactError, match=f"{ORDERS} is damaged"):
+    flip(ranking / LAMBDA, "1", "3")
+    with pytest.raises(ArtifactError, match=f"{LAMBDA} is damaged"):
         log_files(client, run, parent, reference(report))
     assert logged() == set()
     remove(ranking)
-    make(ranking, ORDERS, json.dumps({"lambda": [[0, 1]]}))
+    make(ranking, LAMBDA, "0.1")
     flip(report / "summary.csv", "6", "7")
     with pytest.raises(ArtifactError, match=r"summary.csv is damaged"):
         log_files(client, run, parent, reference(report))
-    assert logged() == {"head_order/average.lambda"}
+    assert logged() == {"lambda/seed-7"}
     remove(report)
     log_files(client, run, parent, reference(make(report, "summary.csv", "0.6")))
-    assert logged() == {"head_order/average.lambda", f"{RESULTS}/summary.csv", f"{RESULTS}/metadata.json"}
+    assert logged() == {"lambda/seed-7", f"{RESULTS}/summary.csv", f"{RESULTS}/metadata.json"}

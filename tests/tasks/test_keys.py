@@ -88,9 +88,9 @@ EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
     Controls("c", 1.0, ENCODER, "identity", 32),
     Average("a", 1.0, ENCODER, CORPUS, 32),
-    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10, until_stable=True), (("lambda", 36),)),
-    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), (("lambda", 36),)),
-    Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec(), SCORES),
+    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10, until_stable=True), 0, (("lambda", 36),)),
+    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), 0, (("lambda", 36),)),
+    Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec(), (SCORES,)),
     Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec()),
     Aggregate(
         "g",
@@ -100,7 +100,7 @@ EXAMPLES: tuple[Step, ...] = (
         {("model", "text"): SCORES},
         {"text": CORPUS},
         (Averaged("model", ENCODER, TEXT, CONSTANTS),),
-        {("model", "text"): CONSTANTS},
+        {("model", "text"): {0: CONSTANTS}},
     ),
     Track("k", 1.0, STUDY, SCORES, (PARENT,), "sqlite:///somewhere.db"),
 )
@@ -150,6 +150,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.revision": NAMES,
         "encoder.tokenizer_digest": TOKENS,
         "task.name": NAMES,
+        "ranking.seeds": "each step trains with one of them, which is in the key",
         **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; whether it is a regression is in the key",
         "task.positive": "λ is trained and not scored",
@@ -160,7 +161,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.tokenizer_digest": TOKENS,
         "task.name": NAMES,
         **{f"task.{name}": TOKENS for name in ROWS},
-        "ranking.digest": "the heads that it led to are in the key",
+        "rankings.0.digest": "the heads that it led to are in the key",
     },
     "baseline": {
         "encoder.name": NAMES,

@@ -91,7 +91,7 @@ def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
         assert (cell["status"], cell["tags"]["fraction"], cell["tags"]["seed"]) == ("RUNNING", "0.5", "0")
         (first,) = (run for run in runs_in(tmp_path, "parent") if run["params"]["model"] == MODELS[0])
         assert cell["parent"] == first["id"]
-        assert first["metrics"]["lambda/train_loss"] == 0.75
+        assert first["metrics"]["lambda/seed_0/train_loss"] == 0.75
         assert first["metrics"]["progress"] == 0.25
         runs.finished("half", scores_of(tmp_path, HALF))
         runs.enters("track")

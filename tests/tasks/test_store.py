@@ -31,7 +31,7 @@ TASK = TaskSpec(
     probe=ProbeSpec(learning_rate=1e-3, batch_size=16, epochs=2),
 )
 PROBE = Probe("p", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec())
-RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec())
+RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec(), 0)
 SETS = (("lambda", 3), ("lambda", 5))
 UNTIL_STABLE = replace(RANK, ranking=RankingSpec(until_stable=True))
 OF_THE_OPTIMISER = {"weight_decay": 0.01, "adam_epsilon": 1e-6, "max_grad_norm": 0.0, "encoder_dropout": True}
@@ -74,6 +74,7 @@ def test_a_key_is_of_stage_version_spec_and_upstream() -> None:
         (RANK, replace(RANK, ranking=RankingSpec(learning_rate=1e-3))),
         (RANK, replace(RANK, ranking=RankingSpec(epochs=2))),
         (RANK, replace(RANK, sets=SETS)),
+        (RANK, replace(RANK, ranking=RankingSpec(seeds=(0, 7)))),
         (replace(RANK, ranking=RankingSpec(epochs=2)), replace(RANK, ranking=RankingSpec(epochs=2), task=MORE_EPOCHS)),
         (replace(UNTIL_STABLE, sets=SETS), replace(UNTIL_STABLE, sets=SETS[::-1])),
     ],
@@ -105,6 +106,7 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (RANK, replace(RANK, ranking=RankingSpec(epochs=5))),
         (RANK, replace(RANK, task=MORE_EPOCHS)),
         (RANK, UNTIL_STABLE),
+        (RANK, replace(RANK, seed=1)),
         (UNTIL_STABLE, replace(UNTIL_STABLE, sets=SETS)),
         *((step, replace(step, task=changed_probe(name))) for step in (PROBE, RANK) for name in OF_THE_OPTIMISER),
         (RANK, replace(RANK, encoder=replace(ENCODER, precision="bfloat16"))),

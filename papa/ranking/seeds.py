@@ -1,0 +1,148 @@
+"""λ from several seeds: what of it, and of the head order that it gives, can be told from chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from papa.spec.cells import partial_counts
+
+_CONFIDENCE = 0.95
+_DRAWS = 1999
+"""Studies of random orders that an agreement is compared with: the level of 5 % is met within half a percent."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The constant heads that two seeds have in common.
+
+    Attributes:
+        share: of the constant heads, the mean over pairs of seeds.
+        by_chance: what random orders share on average: their number over that of all heads.
+        told: whether the share can be told from chance at 5 %; never where the whole order cannot.
+    """
+
+    share: float
+    by_chance: float
+    told: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How alike the head orders of several seeds are.
+
+    Attributes:
+        kendall_tau: the mean over pairs of seeds, -1..1.
+        by_chance: what it stays below in 95 % of studies of as many random orders.
+        told: whether it can be told from chance at 5 %.
+        shared: by input-dependent fraction, without those that have no constant head or no other.
+    """
+
+    kendall_tau: float
+    by_chance: float
+    told: bool
+    shared: Mapping[float, Shared]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedLambda:
+    """λ of every head, trained once with each of several seeds; heads become constant by its mean.
+
+    Attributes:
+        by_epoch: λ after every epoch, by seed.
+    """
+
+    by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]]
+
+    @cached_property
+    def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:
+        """λ after the last epoch."""
+        return np.stack([epochs[-1] for epochs in self.by_epoch.values()]).astype(np.float64)
+
+    @cached_property
+    def mean(self) -> Float[np.ndarray, "layers heads"]:
+        """The mean over seeds."""
+        return self.by_seed.mean(axis=0)
+
+    @cached_property
+    def interval(self) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
+        """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
+        seeds = len(self.by_seed)
+        if seeds == 1:
+            return np.full_like(self.mean, math.nan), np.full_like(self.mean, math.nan)
+        from scipy.stats import t
+
+        half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1) * self.by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
+        return self.mean - half, self.mean + half
+
+    @property
+    def told(self) -> Bool[np.ndarray, "layers heads"]:
+        """Whose λ can be told from .5, where training starts: .5 is outside of the interval."""
+        low, high = self.interval
+        return (low > 0.5) | (high < 0.5)
+
+    def agreement(self, fractions: Sequence[float] = ()) -> Agreement | None:
+        """How alike the orders of the seeds are; None for one seed.
+
+        The whole order is tested first, then each fraction's constant heads by themselves, each at 5 %: where all
+        orders are random, at most 5 % of studies say that anything can be told.
+
+        Args:
+            fractions: the input-dependent fractions whose constant heads are compared.
+        """
+        seeds, heads = len(self.by_seed), self.mean.size
+        if seeds == 1:
+            return None
+        counts = partial_counts(fractions, heads)
+        found = _alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
+        random = _random(seeds, heads, tuple(counts.values()))
+        # Rounding must not part what is equal.
+        told = 1 + (random >= found - 1e-9).sum(axis=0) <= (1 - _CONFIDENCE) * (1 + _DRAWS)
+        return Agreement(
+            float(found[0]),
+            float(np.quantile(random[:, 0], _CONFIDENCE)),
+            bool(told[0]),
+            {
+                fraction: Shared(float(found[at]), count / heads, bool(told[0] and told[at]))
+                for at, (fraction, count) in enumerate(counts.items(), start=1)
+            },
+        )
+
+    def __str__(self) -> str:
+        agreement = self.agreement()
+        if agreement is None:
+            return "λ is from one seed: nothing is known of its certainty."
+        told = "is alike beyond chance" if agreement.told else "cannot be told from chance"
+        return (
+            f"Over {len(self.by_seed)} seeds the head order by λ {told}: Kendall's τ is {agreement.kendall_tau:.2f} "
+            f"between two of them (by chance at most {agreement.by_chance:.2f}), and λ of {self.told.sum()} of "
+            f"{self.told.size} heads can be told from .5 (by chance {(1 - _CONFIDENCE) * self.told.size:.0f})."
+        )
+
+
+def _alike(values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]) -> Float[np.ndarray, "_"]:
+    """Kendall's τ (equal values are on neither side), then the share of the first heads in common for each count; all
+    are means over pairs of seeds.
+    """
+    seeds, heads = values.shape
+    places = values.argsort(axis=1, kind="stable").argsort(axis=1)
+    sides = np.sign(values[:, :, None] - values[:, None, :]).astype(np.int8)
+    # The square of a sum over seeds holds every pair of seeds twice, and each seed with itself.
+    twice = (sides.sum(axis=0, dtype=np.int64) ** 2).sum() - np.count_nonzero(sides)
+    found = [twice / (heads * (heads - 1))]
+    for count in counts:
+        having = (places < count).sum(axis=0)
+        found.append((having * (having - 1)).sum() / count)
+    return np.array(found) / (seeds * (seeds - 1))
+
+
+@lru_cache
+def _random(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray, "draws _"]:
+    """``_alike`` of random orders."""
+    numbers = np.random.default_rng(0)
+    return np.stack([_alike(numbers.random((seeds, heads)), counts) for _ in range(_DRAWS)])

@@ -1,0 +1,85 @@
+"""What several seeds tell of λ and of the head order that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from papa.ranking.seeds import TrainedLambda
+from papa.ranking.stability import Stability, stability
+from papa.reporting.wording import NOTHING, fraction_label
+from papa.spec.cells import partial_counts
+
+Rows = tuple[list[str], list[list[str]]]
+"""Headings, and the rows under them."""
+
+
+def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
+    """In sentences, whether the order and the constant heads at each fraction can be told from chance."""
+    found = lambdas.agreement(fractions)
+    if found is None or not found.told or not found.shared:
+        return str(lambdas)
+    shares = (
+        f"{100 * one.share:.0f} % at {fraction_label(fraction)} (by chance {100 * one.by_chance:.0f} %"
+        f"{'' if one.told else ', from which it cannot be told'})"
+        for fraction, one in found.shared.items()
+    )
+    return f"{lambdas} Of the constant heads two seeds share {', '.join(shares)}."
+
+
+def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
+    """How alike the orders of the seeds are, for each model and task."""
+    agreements = {place: one.agreement(fractions) for place, one in lambdas.items()}
+    compared = _compared(lambdas, fractions)
+    headings = ["Model", "Task", "Seeds", "λ told from .5", "Kendall's τ", *_at("Shared", compared)]
+    rows = []
+    for (model, task), found in agreements.items():
+        one = lambdas[model, task]
+        row = [model, task, str(len(one.by_seed))]
+        if found is None:
+            rows.append([*row, *[NOTHING] * (2 + len(compared))])
+            continue
+        shared = [found.shared.get(fraction) for fraction in compared]
+        rows.append(
+            [
+                *row,
+                f"{one.told.sum()} of {one.told.size}",
+                f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}",
+                *(
+                    f"{100 * each.share:.0f} % ({100 * each.by_chance:.0f} %){'' if each.told else ' ?'}"
+                    if each
+                    else NOTHING
+                    for each in shared
+                ),
+            ]
+        )
+    return headings, rows
+
+
+def stability_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
+    """How long λ was trained for each model, task and seed, and what the last epoch still changed in the order."""
+    compared = _compared(lambdas, fractions)
+    headings = ["Model", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
+    rows = []
+    for (model, task), one in lambdas.items():
+        counts = partial_counts(fractions, one.mean.size)
+        for seed, epochs in one.by_epoch.items():
+            found = stability(epochs, fractions)
+            kept = [_kept(found, fraction, counts.get(fraction, 0) / one.mean.size) for fraction in compared]
+            tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
+            rows.append([model, task, str(seed), str(found.epochs), tau, *kept])
+    return headings, rows
+
+
+def _kept(found: Stability, fraction: float, by_chance: float) -> str:
+    kept = found.kept.get(fraction)
+    return NOTHING if kept is None else f"{100 * kept:.0f} % ({100 * by_chance:.0f} %)"
+
+
+def _compared(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> list[float]:
+    """The fractions at which some head of some encoder is constant and another is not."""
+    counts = [partial_counts(fractions, one.mean.size) for one in lambdas.values()]
+    return [fraction for fraction in fractions if any(fraction in one for one in counts)]
+
+
+def _at(what: str, fractions: Sequence[float]) -> list[str]:
+    return [f"{what} at {fraction_label(fraction)}" for fraction in fractions]

@@ -1,0 +1,135 @@
+"""What several seeds tell of λ and of the head order that it gives."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from papa.ranking.seeds import Agreement, TrainedLambda
+from papa.ranking.stability import stability
+from papa.reporting.certainty import agreement_rows, certainty, stability_rows
+from papa.scores.intervals import interval
+
+LAYERS, HEADS = 6, 12
+FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
+STUDIES = 400
+
+
+def trained(values: np.ndarray) -> TrainedLambda:
+    """λ of each seed after its only epoch."""
+    return TrainedLambda({seed: own.reshape(1, LAYERS, HEADS) for seed, own in enumerate(values)})
+
+
+def agreement(values: np.ndarray) -> Agreement:
+    found = trained(values).agreement(FRACTIONS)
+    assert found is not None
+    return found
+
+
+def test_a_head_has_the_mean_and_the_interval_of_its_seeds() -> None:
+    values = np.random.default_rng(1).normal(0.5, 0.01, (3, LAYERS * HEADS)).astype(np.float32)
+    found = trained(values)
+    low, high = found.interval
+    for number, (layer, head) in enumerate(np.ndindex(LAYERS, HEADS)):
+        expected = interval([float(one) for one in values[:, number]])
+        assert found.mean[layer, head] == pytest.approx(expected.mean)
+        assert (low[layer, head], high[layer, head]) == pytest.approx((expected.low, expected.high))
+        assert found.told[layer, head] == (not expected.low <= 0.5 <= expected.high)
+
+
+def test_of_one_seed_nothing_is_known() -> None:
+    found = trained(np.random.default_rng(0).random((1, LAYERS * HEADS)))
+    assert np.array_equal(found.mean, found.by_seed[0])
+    assert all(np.isnan(end).all() for end in found.interval)
+    assert not found.told.any()
+    assert found.agreement(FRACTIONS) is None
+    assert certainty(found, FRACTIONS) == "λ is from one seed: nothing is known of its certainty."
+
+
+def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
+    values = np.random.default_rng(2).random((4, LAYERS * HEADS))
+    found = agreement(values)
+    pairs = list(combinations(values, 2))
+    assert found.kendall_tau == pytest.approx(np.mean([kendalltau(*pair).statistic for pair in pairs]))
+    for fraction, count in ((0.5, 36), (0.125, 63), (0.0625, 68)):
+        common = [len({*a.argsort()[:count]} & {*b.argsort()[:count]}) / count for a, b in pairs]
+        assert found.shared[fraction].share == pytest.approx(np.mean(common))
+        assert found.shared[fraction].by_chance == count / 72
+    assert set(found.shared) == {0.5, 0.125, 0.0625}
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: int) -> None:
+    numbers = np.random.default_rng(seeds)
+    found = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
+    told = sum(one.told or any(shared.told for shared in one.shared.values()) for one in found)
+    # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
+    assert 5 <= told <= 33
+    assert np.mean([one.kendall_tau > one.by_chance for one in found]) == pytest.approx(0.05, abs=0.035)
+
+
+@pytest.mark.parametrize("signal", [0.7, 2.0])
+def test_an_order_under_noise_is_found(signal: float) -> None:
+    numbers = np.random.default_rng(0)
+    found = [
+        agreement(signal * numbers.standard_normal(LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS)))
+        for _ in range(50)
+    ]
+    assert np.mean([one.told for one in found]) > 0.95
+    assert np.mean([one.shared[0.5].told for one in found]) > 0.8
+    assert 0.15 < np.mean([one.kendall_tau for one in found]) < 0.6
+
+
+def test_few_planted_heads_are_found() -> None:
+    """Eight heads are the last of every seed, the others in random order."""
+    numbers = np.random.default_rng(0)
+    values = numbers.random((50, 3, LAYERS * HEADS))
+    values[..., 5:13] += 1
+    found = [agreement(one) for one in values]
+    assert all(one.shared[0.125].told for one in found)
+    random = [agreement(one) for one in numbers.random((50, 3, LAYERS * HEADS))]
+    assert sum(one.shared[0.125].told for one in random) <= 7
+
+
+def test_heads_that_never_moved_tell_nothing_though_their_order_is_the_same() -> None:
+    """Ties stand by layer and head in every seed, so the constant heads are all in common."""
+    found = agreement(np.full((3, LAYERS * HEADS), 0.5))
+    assert found.shared[0.5].share == 1
+    assert (found.kendall_tau, found.told, found.shared[0.5].told) == (0, False, False)
+
+
+def test_sentences_say_what_cannot_be_told() -> None:
+    numbers = np.random.default_rng(3)
+    random = certainty(trained(0.5 + 1e-3 * numbers.standard_normal((3, LAYERS * HEADS))), FRACTIONS)
+    assert random.startswith("Over 3 seeds the head order by λ cannot be told from chance: Kendall's τ is ")
+    assert "share" not in random
+    planted = 0.5 + 1e-3 * (np.linspace(-9, 9, LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS)))
+    sentence = certainty(trained(planted), FRACTIONS)
+    assert sentence.startswith("Over 3 seeds the head order by λ is alike beyond chance: Kendall's τ is 0.")
+    assert "of 72 heads can be told from .5 (by chance 4)" in sentence
+    assert "% at 1/2 (by chance 50 %)" in sentence
+
+
+def test_rows_of_a_report_show_what_chance_gives() -> None:
+    numbers = np.random.default_rng(4)
+    epochs = {seed: numbers.random((2, LAYERS, HEADS)) for seed in (0, 7)}
+    lambdas = {("m", "cola"): TrainedLambda(epochs), ("m", "rte"): trained(numbers.random((1, LAYERS * HEADS)))}
+    headings, (cola, rte) = agreement_rows(lambdas, FRACTIONS)
+    assert headings[5:] == ["Shared at 1/2", "Shared at 1/8", "Shared at 1/16"]
+    assert cola[2] == "2"
+    assert cola[4].endswith(" ?")
+    assert "(50 %) ?" in cola[5]
+    assert rte == ["m", "rte", "1", *["–"] * 5]
+    headings, rows = stability_rows(lambdas, FRACTIONS)
+    assert [row[2] for row in rows] == ["0", "7", "0"]
+    found = stability(epochs[7], FRACTIONS)
+    assert rows[1][3:6] == ["2", f"{found.kendall_tau:.2f}", f"{100 * found.kept[0.5]:.0f} % (50 %)"]
+    assert rows[2][3:] == ["1", *["–"] * 4]
+
+
+def test_float32_of_one_seed_orders_as_it_is() -> None:
+    values = np.random.default_rng(0).random((1, LAYERS * HEADS)).astype(np.float32)
+    assert (trained(values).mean.ravel() == values[0]).all()
