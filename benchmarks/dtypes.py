@@ -11,7 +11,6 @@ from typing import Any, get_args
 import torch
 
 from benchmarks.document import put, table
-from benchmarks.measure import seconds
 from benchmarks.setting import TITLES as TEXTS
 from benchmarks.setting import Setting, encoder, setting
 from benchmarks.stages import SEEDS
@@ -19,6 +18,7 @@ from papa.probes.evaluate import evaluate_cell
 from papa.probes.feature_sources import feature_bytes
 from papa.probes.features import FeatureDtype
 from papa.spec import ExecutionSpec, FeaturesSpec
+from papa.timing import seconds
 
 THREADS, REPEATS = 2, 2
 TITLES = ("task", "metric", "features.dtype", "scores of seeds", "mean", "disk", "time")

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from benchmarks.measure import Comparison, Part, in_turn
 from benchmarks.rows import Row
 from benchmarks.setting import base_sized, full_batch
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import constant_product, replaced
 from papa.encoders.encoder import Encoder
+from papa.timing import Comparison, Part, in_turn
 
 BATCH, SLOTS = 8, 256
 

@@ -21,8 +21,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Comparison, repeated
 from benchmarks.rows import Row
+from papa.timing import Comparison, repeated
 
 if TYPE_CHECKING:
     from benchmarks.setting import Setting

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.measure import Comparison, repeated, seconds
 from benchmarks.rows import Row
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
+from papa.timing import Comparison, repeated, seconds
 from tasks.store import Store
 
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5

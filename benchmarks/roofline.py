@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.measure import Comparison, Part, in_turn
 from benchmarks.rows import SIZE, Row
 from benchmarks.setting import CORPORA, Setting, encoder, sample
 from benchmarks.stages import average, features
+from papa.timing import Comparison, Part, in_turn
 
 
 def encoder_flops(setting: Setting, *, last_layer: bool) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import Comparison, Part, in_turn
 from benchmarks.plain import plain_average, plain_features, plain_probing, plain_ranking
 from benchmarks.rows import LeftOut, Row
 from benchmarks.setting import CORPORA, TITLES, Setting, encoder, sample
@@ -24,6 +23,7 @@ from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 from papa.spec.cells import constant_heads
+from papa.timing import Comparison, Part, in_turn
 
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Comparison, Part, in_turn
 from benchmarks.rows import Row
 from benchmarks.setting import sample
 from papa.attention.average import average_split
@@ -22,6 +21,7 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec, RankingSpec
 from papa.storage.artifacts import reference
+from papa.timing import Comparison, Part, in_turn
 from papa.workers import WorkerPool
 from tasks.rank import Rank
 from tasks.step import compute_step

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from flows.build import build_graph
@@ -17,8 +18,10 @@ from flows.stored import StoredSteps
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
+from tasks.baseline import Baseline
 from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, read_scores
+from tasks.results import ScoredCell, results_table
 from tasks.store import Store
 
 
@@ -60,7 +63,6 @@ def export_cell(
     }
     full_names = {inputs.encoder_label(encoder): encoder.name for encoder in inputs.encoders}
     cell = _find(graph, finished, request, full_names, study.name)
-    original = _original(graph, finished, cell)
     nodes = graph.cells[cell]
     if len(nodes) > 1:
         raise SpecError(
@@ -74,7 +76,7 @@ def export_cell(
         )
     _silence_transformers()
     with console.status("writing …") as status:
-        document = _export(study, cell, step, original, store, folder, status, onnx)
+        document = _export(study, cell, step, _summary(stored, step, cell), store, folder, status, onnx)
     _print(document, folder, console)
 
 
@@ -128,20 +130,32 @@ def _options(cells: Sequence[Cell]) -> str:
     )
 
 
-def _original(graph: Graph, finished: Mapping[Node, Probe], cell: Cell) -> Probe | None:
-    """The probing of the same encoder on the same task with no head constant."""
-    for other, nodes in graph.cells.items():
-        same = (other.encoder, other.task, other.fraction) == (cell.encoder, cell.task, 1.0)
-        if same and nodes[0] in finished:
-            return finished[nodes[0]]
-    return None
+def _summary(stored: StoredSteps, probe: Probe, cell: Cell) -> Any:
+    """The study's summary of the original, where it has that, and of the cell."""
+    from papa.reporting.summary import summarise
+
+    own = [
+        stored.references[node]
+        for node, step in stored.steps.items()
+        if isinstance(step, Baseline)
+        and (step.encoder, step.task) == (probe.encoder, probe.task)
+        and node in stored.references
+    ]
+    if not own:
+        raise SpecError(f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again")
+    scored = [
+        ScoredCell(one, probe.task.metric, tuple(stored.references[node] for node in stored.graph.cells[one]))
+        for one in (replace(cell, fraction=1.0), cell)
+        if one in stored.graph.cells and stored.has(one)
+    ]
+    return summarise(results_table(scored, {(cell.encoder, cell.task): own[0]}))
 
 
 def _export(
     study: StudySpec,
     cell: Cell,
     step: Probe,
-    original: Probe | None,
+    summary: Any,
     store: Store,
     folder: Path,
     status: Any,
@@ -152,26 +166,26 @@ def _export(
     from papa.corpora.tokens import special_tokens_of
     from papa.encoders.reference import load_tokenizer
     from papa.exporting import InputLayout, export_encoder
-    from papa.exporting.card import score_kept
+    from papa.exporting.card import study_score
 
-    scores = read_scores(step.folder(store))
-    before = () if original is None else read_scores(original.folder(store)).scores
     if step.constants is None or not step.heads:
         raise SpecError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
-    task = step.task
+    task, corpus = step.task, load_corpus(step.corpus.folder)
+    split = corpus.split("validation")
     return export_encoder(
         step.encoder,
         ConstantMatrices.load(step.constants.folder, encoder=step.encoder, slots=task.slots),
         step.heads,
         InputLayout.of(task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))),
         folder,
-        examples=load_corpus(step.corpus.folder).split("validation"),
+        examples=split,
         study={"name": study.name, **asdict(cell)},
-        score=score_kept(
-            task.metric,
-            [one.score for one in before],
-            [one.score for one in scores.scores],
-            scores.unseen_share,
+        score=study_score(
+            summary,
+            precision=step.encoder.precision,
+            unseen_share=read_scores(step.folder(store)).unseen_share,
+            rows=len(split),
+            cut=corpus.metadata["texts_cut"]["validation"],
         ),
         device=_device(study.execution.device),
         onnx=onnx,
@@ -198,12 +212,9 @@ def _silence_transformers() -> None:
 def _print(document: Any, folder: Path, console: Console) -> None:
     from papa.exporting.card import cell_label, report_rows
 
-    encoder = document.encoder
     table = Table(title=cell_label(document.study), show_header=False)
-    for row in report_rows(
-        document.score, document.speed, document.size, len(document.heads), encoder["layers"] * encoder["heads"]
-    ):
-        table.add_row(*row)
+    for row in report_rows(document):
+        table.add_row(*map(escape, row))
     console.print(table)
     console.print(
         f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).", highlight=False, soft_wrap=True

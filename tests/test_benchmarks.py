@@ -15,8 +15,8 @@ import pytest
 import benchmarks.rows
 from benchmarks import __main__ as bench
 from benchmarks import document
-from benchmarks.measure import LEAST, MOST, PATIENCE, Comparison, Part, compared, in_turn, repeated, seconds
 from benchmarks.rows import LeftOut, Measured, Row, selected
+from papa.timing import LEAST, MOST, PATIENCE, Comparison, Part, compared, in_turn, repeated, seconds
 
 RATIO = 4.8
 TARGETS = (4.3, 5.3)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from papa.exporting.document import ExportDocument
-from papa.reporting.tables import markdown_text
-from papa.reporting.wording import METRICS, NOTHING, order_label, percent_label, score_label
-from papa.scores.intervals import Interval, interval, relative_drop
+from papa.reporting.tables import caption, markdown_text, score_tables
+from papa.reporting.verdicts import marks
+from papa.reporting.wording import joined, metric_label, order_label, percent_label
+
+if TYPE_CHECKING:
+    import pandas
 
 _ONNX = """In onnxruntime, with the same hidden states:
 
@@ -30,11 +33,11 @@ names = [one.name for one in session.get_inputs()]
 
 def model_card(document: ExportDocument) -> str:
     """``README.md``: what the folder is, what it cost and gained, how to use it, what it cannot do."""
-    encoder, layout, size = document.encoder, document.layout, document.size
+    encoder, layout = document.encoder, document.layout
     name = markdown_text(encoder["name"])
     source = name + (f" at revision {markdown_text(encoder['revision'])}" if encoder["revision"] else "")
     all_heads = encoder["layers"] * encoder["heads"]
-    rows = report_rows(document.score, document.speed, size, len(document.heads), all_heads)
+    rows = report_rows(document)
     table = "\n".join(f"| {markdown_text(what)} | {markdown_text(finding)} |" for what, finding in rows)
     cell = (
         f"Cell of study `{document.study['name']}`: {markdown_text(cell_label(document.study))}.\n\n"
@@ -82,63 +85,52 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 """
 
 
-def score_kept(
-    metric: str, original: Sequence[float], scores: Sequence[float], unseen_share: float | None
+def study_score(
+    summary: pandas.DataFrame, *, precision: str, unseen_share: float | None, rows: int, cut: int
 ) -> dict[str, Any]:
-    """The scores of a study of the exported cell.
+    """What a study says of the exported cell, in numbers and as its report writes them.
 
     Args:
-        metric: the task's metric.
-        original: scores with every head input-dependent, one per seed; empty where the study lacks them.
-        scores: scores of the cell.
+        summary: of the exported cell, after that of the original where the study has it.
+        precision: that the study computed in.
         unseen_share: the share of the constants' entries read that the average had never seen.
+        rows: of the validation split.
+        cut: its texts that did not fit their slots.
     """
-    after = interval(scores)
-    before = interval(original) if original else None
+    cell = summary.to_dict("records")[-1]
+    *cells, one_answer, words = score_tables(summary)[0].rows
+    numbers = ("mean", "low", "high", "original", "relative_drop", "drop_low", "drop_high")
     return {
-        "metric": metric,
-        **_written(after),
-        "original": None if before is None else _written(before),
-        "relative_drop": None if before is None else _number(relative_drop(before.mean, after.mean)),
+        "metric": metric_label(cell),
+        **{name: None if math.isnan(cell[name]) else float(cell[name]) for name in numbers},
+        "seeds": int(cell["seeds"]),
+        "beats_baseline": bool(cell["beats_baseline"]),
         "unseen_share": unseen_share,
+        "precision": precision,
+        "rows": rows,
+        "cut": cut,
+        "written": {
+            "score": cells[-1][2],
+            "drop": cells[-1][3],
+            "original": cells[0][2] if len(cells) > 1 else None,
+            "baselines": {one[0]: one[2] for one in (one_answer, words)},
+            "notes": [caption(summary), *marks(summary)],
+        },
     }
 
 
-def report_rows(
-    score: Mapping[str, Any] | None,
-    speed: Mapping[str, Any] | None,
-    size: Mapping[str, int],
-    heads: int,
-    all_heads: int,
-) -> list[tuple[str, str]]:
-    """The report as (what, finding)."""
-    rows = [("Constant heads", f"{heads} of {all_heads}")]
-    if score is not None:
-        before = score["original"]
-        metric = METRICS.get(score["metric"], score["metric"])
-        against = "the study has no score of the original (fraction 1)"
-        if before is not None:
-            drop = _float(score["relative_drop"])
-            lost = f"drop {percent_label(drop)}" if drop >= 0 else f"rise {percent_label(-drop)}"
-            against = f"original {_label(before)}, {lost}"
-        rows.append((f"Score ({metric})", f"{_label(score)} over {_seeds(score)}; {against}"))
-    for timing in [] if speed is None else speed["timings"]:
-        shape = f"batch {timing['batch']} × {timing['longest']} tokens"
-        rows.append(
-            (
-                f"Speed, {shape}",
-                f"{timing['ratio']:.2f}× ({1000 * timing['original_seconds']:.1f} → "
-                f"{1000 * timing['exported_seconds']:.1f} ms a batch; {timing['real_tokens']:.0f} real tokens)",
-            )
-        )
-    for timing in [] if speed is None else speed.get("onnx", []):
-        rows.append(
-            (
-                f"Speed in onnxruntime, batch {timing['batch']} × {timing['longest']} tokens",
-                f"{timing['ratio']:.2f}× ({1000 * timing['original_seconds']:.1f} → "
-                f"{1000 * timing['exported_seconds']:.1f} ms a batch, least of several)",
-            )
-        )
+def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
+    """The report as (what, finding); where nothing is gained comes first."""
+    size, speed, score = document.size, document.speed, document.score
+    graph = None if speed is None else speed.get("onnx")
+    kinds = [(one, where) for one, where in ((speed, ""), (graph, " in onnxruntime")) if one is not None]
+    rows = [(f"Speed{where}", gained(one)) for one, where in kinds]
+    rows.append(
+        ("Constant heads", f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}")
+    )
+    rows += [] if score is None else _score_rows(score)
+    for one, where in kinds:
+        rows += [(f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in one["timings"]]
     if speed is not None:
         rows.append(("Measured", measured(speed)))
     saved = 1 - size["weights"] / size["original_weights"]
@@ -152,12 +144,53 @@ def report_rows(
     return rows
 
 
+def gained(speed: Mapping[str, Any]) -> str:
+    """In one sentence, at which shapes nothing is gained, and how much at the others."""
+    sure = [one for one in speed["timings"] if one["low"] > 1]
+    unsure = [one for one in speed["timings"] if not one["low"] > 1]
+    parts = []
+    if unsure:
+        parts.append(f"no sure gain at {joined(map(_shape, unsure)) if sure else 'any size measured'}")
+    if sure:
+        low, high = (f"{end(one['ratio'] for one in sure):.2f}" for end in (min, max))
+        parts.append(f"{low if low == high else f'{low} to {high}'}× at {'the others' if unsure else 'every size'}")
+    if speed["left_out"]:
+        sizes = (_shape({"batch": batch, "longest": longest}) for batch, longest in speed["left_out"])
+        parts.append(f"not measured, for want of time: {joined(sizes)}")
+    return "; ".join(parts)
+
+
 def measured(speed: Mapping[str, Any]) -> str:
     """How the speed was measured, in one sentence."""
     threads = f"{speed['threads']} thread{'s' if speed['threads'] > 1 else ''}"
     return (
-        f"on {speed['device']} with {threads}, against the original with {speed['attention']} attention, in "
-        f"alternation, median of {speed['repeats']} repeats over {speed['rows']} validation rows"
+        f"on {speed['device']} with {threads}, against the original with {speed['attention']} attention, on validation "
+        "rows of like length; least of several runs in turn, with the 95 % interval of their ratio"
+    )
+
+
+def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
+    written = score["written"]
+    original = f"original {written['original']}" if written["original"] else "the study has no score of the original"
+    seeds = f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
+    verdict, *doubts = written["notes"]
+    cut = f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; the folder refuses such inputs"
+    return [
+        (f"Score ({score['metric']})", f"{written['score']} over {seeds}; {original}, drop {written['drop']}"),
+        ("Baselines", ", ".join(f"{name} {found}" for name, found in written["baselines"].items())),
+        ("How to read it", " ".join([verdict, *doubts])),
+        ("Measured by the study", f"in {score['precision']}; the folder computes in float32. {cut}"),
+    ]
+
+
+def _shape(timing: Mapping[str, Any]) -> str:
+    return f"{timing['batch']} text{'s' if timing['batch'] > 1 else ''} × {timing['longest']} tokens"
+
+
+def _timing(timing: Mapping[str, Any]) -> str:
+    return (
+        f"{timing['ratio']:.2f}× ({timing['low']:.2f} to {timing['high']:.2f}): "
+        f"{1000 * timing['original_seconds']:.1f} → {1000 * timing['exported_seconds']:.1f} ms"
     )
 
 
@@ -167,27 +200,6 @@ def cell_label(study: Mapping[str, Any]) -> str:
         f"{study['encoder']} · {study['task']} · {study['constants']} · {order_label(study['order'])} · "
         f"fraction {study['fraction']:g}"
     )
-
-
-def _label(score: Mapping[str, Any]) -> str:
-    return score_label(*(_float(score[name]) for name in ("mean", "low", "high"))) if score else NOTHING
-
-
-def _seeds(score: Mapping[str, Any]) -> str:
-    return f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
-
-
-def _written(scores: Interval) -> dict[str, Any]:
-    return {name: _number(getattr(scores, name)) for name in ("mean", "low", "high")} | {"seeds": scores.seeds}
-
-
-def _number(value: float) -> float | None:
-    """JSON has no nan."""
-    return None if math.isnan(value) else value
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _megabytes(size: int) -> str:

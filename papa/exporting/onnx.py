@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.errors import ArtifactError, EncoderError
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.speed import BATCHES, ordinary_inputs, reproducible_rows, spread_rows
+from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows, timings
 
 ONNX = "model.onnx"
 ONNX_TOLERANCE = 1e-4
@@ -29,7 +28,6 @@ _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGEST = 2**31
 """Bytes that one file of the format can hold."""
 _CHECKED_ROWS = 16
-_REPEATS = 9
 _TRACED = (3, 9)
 """Inputs and tokens in an example: numbers that occur nowhere else, so that none is taken for a constant."""
 
@@ -99,38 +97,19 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
         )
 
 
-def measure_onnx(original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout) -> list[dict[str, float]]:
-    """Seconds per batch of the original model and of the graph, both in onnxruntime, in turn, the least of several.
+def measure_onnx(original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout) -> dict[str, Any]:
+    """``papa.exporting.speed.timings`` of the graph against the original model, both in onnxruntime.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode, on the CPU.
         path: the graph.
         split: where inputs are taken from.
         layout: where tokens belong.
-
-    Returns:
-        For each size of batch: batch, longest, original_seconds, exported_seconds, ratio.
     """
-    timings = []
     with TemporaryDirectory() as folder:
         plain = Path(folder) / ONNX
         _write(_LastHiddenState(original.float()), _example(layout), plain)
-        sessions = [_Session(plain), _Session(path)]
-        for batch, rows in BATCHES:
-            chosen = spread_rows(split.rows, rows)
-            parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
-            batches = [ordinary_inputs(split, part, layout) for part in parts]
-            seconds = _least(sessions, batches)
-            timings.append(
-                {
-                    "batch": min(batch, len(chosen)),
-                    "longest": max(inputs["input_ids"].shape[1] for inputs in batches),
-                    "original_seconds": seconds[0],
-                    "exported_seconds": seconds[1],
-                    "ratio": seconds[0] / seconds[1],
-                }
-            )
-    return timings
+        return timings(_Session(path).states, _Session(plain).states, split, layout)
 
 
 class _LastHiddenState(nn.Module):
@@ -203,15 +182,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _least(sessions: Sequence[_Session], batches: Sequence[dict[str, Tensor]]) -> list[float]:
-    """Each session's least seconds over all batches, by batch; they take turns at every batch."""
-    least = [[float("inf")] * len(batches) for _ in sessions]
-    for repeat in range(_REPEATS):
-        for number, inputs in enumerate(batches):
-            for index in (0, 1) if (repeat + number) % 2 else (1, 0):
-                begun = time.perf_counter()
-                sessions[index].states(inputs)
-                least[index][number] = min(least[index][number], time.perf_counter() - begun)
-    return [sum(own) / len(batches) for own in least]

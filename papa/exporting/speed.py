@@ -1,12 +1,14 @@
-"""How much faster an exported encoder is than the original: on real text, in alternation."""
+"""How much faster an exported encoder is than the original: on real text of several lengths, in batches of several
+sizes, in pairs of runs."""
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,17 @@ from papa.corpora.split import TokenisedSplit
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.progress import Progress, silent
+from papa.timing import LEAST, Part, in_turn
 
-BATCHES = ((16, 64), (1, 16))
-"""Inputs in a batch, and rows in all: many texts at once, padded to the longest, and one text at a time."""
-REPEATS = 9
-ENOUGH_SECONDS = 30.0
-"""After this long, three repeats are enough."""
+BATCHES = (1, 16, 64)
+"""Inputs in a batch."""
+LENGTHS = (0.1, 0.5, 0.95)
+"""Which quantiles of the split's lengths inputs have: short ones, usual ones, long ones."""
+ALIKE = 16
+"""Different inputs in a batch; larger ones repeat them, so that all are nearly of the length asked for."""
+PATIENCE, BUDGET = 3.0, 60.0
+"""Seconds for one shape, and for all: shapes that would take longer are left out."""
+Call = Callable[[dict[str, Tensor]], object]
 
 
 @torch.inference_mode()
@@ -34,79 +41,67 @@ def measure_speed(
     Args:
         original: the unmodified model of ``transformers``, in eval mode.
         exported: the encoder with constant heads.
-        split: where inputs are taken from, in its order.
-        progress: called with repeats done and in all.
+        split: where inputs are taken from.
+        progress: called with shapes done and in all.
 
     Returns:
-        ``timings``: batch, longest (tokens after padding), real_tokens (mean per text), original_seconds and
-        exported_seconds (medians over repeats, per batch), ratio; and how they were measured.
+        What ``timings`` gives, and how it was measured.
     """
-    timings, repeats = [], REPEATS
-    for number, (batch, rows) in enumerate(BATCHES):
-        chosen = spread_rows(split.rows, rows)
-        parts = [chosen[start : start + batch] for start in range(0, len(chosen), batch)]
-        batches = [ordinary_inputs(split, part, exported.layout) for part in parts]
-        runs = _alternate([original, exported], batches, partial(_shifted, progress, number))
-        repeats = min(repeats, len(runs[0]))
-        seconds = [statistics.median(run) / len(batches) for run in runs]
-        timings.append(
-            {
-                "batch": min(batch, len(chosen)),
-                "longest": max(inputs["input_ids"].shape[1] for inputs in batches),
-                "real_tokens": sum(int(inputs["attention_mask"].sum()) for inputs in batches) / len(chosen),
-                "original_seconds": seconds[0],
-                "exported_seconds": seconds[1],
-                "ratio": seconds[0] / seconds[1],
-            }
-        )
     return {
-        "timings": timings,
+        **timings(partial(_run, exported), partial(_run, original), split, exported.layout, progress),
         "threads": torch.get_num_threads(),
         "device": _device_name(exported.device),
         "attention": getattr(original.config, "_attn_implementation", "its own"),
-        "repeats": repeats,
-        "rows": min(BATCHES[0][1], len(split)),
     }
 
 
-def _alternate(
-    models: Sequence[nn.Module], batches: Sequence[dict[str, Tensor]], progress: Progress
-) -> list[list[float]]:
-    """Each model's seconds over all batches, one entry per repeat; a first pass warms up.
+def timings(
+    exported: Call, original: Call, split: TokenisedSplit, layout: InputLayout, progress: Progress = silent
+) -> dict[str, Any]:
+    """Time both on batches of every size and length, the small ones first (``papa.timing``).
 
-    The models take turns at every batch, so that whatever else the machine does meets both.
+    Returns:
+        ``timings``: batch, longest (tokens of each input, padding included), original_seconds and exported_seconds
+        (the least per batch), ratio and its 95 % interval low and high, pairs; ``left_out``: [batch, longest] of shapes
+        that there was no time for.
     """
-    for model in models:
-        for inputs in batches:
-            _seconds(model, inputs)
-    seconds: list[list[float]] = [[] for _ in models]
-    started = time.monotonic()
-    for repeat in range(REPEATS):
-        totals = [0.0 for _ in models]
-        for number, inputs in enumerate(batches):
-            turn = range(len(models)) if (repeat + number) % 2 == 0 else range(len(models) - 1, -1, -1)
-            for index in turn:
-                totals[index] += _seconds(models[index], inputs)
-        for index, total in enumerate(totals):
-            seconds[index].append(total)
-        progress(repeat + 1, REPEATS)
-        if repeat >= 2 and time.monotonic() - started > ENOUGH_SECONDS:
+    lengths = sorted({int(length) for length in np.quantile(split.lengths, LENGTHS)})
+    shapes = sorted(product(BATCHES, lengths), key=prod)
+    found, started, seconds_per_token = list[dict[str, float]](), time.monotonic(), 0.0
+    for batch, length in shapes:
+        expected = (LEAST + 1) * seconds_per_token * batch * length
+        if found and time.monotonic() - started + expected > BUDGET:
             break
-    return seconds
+        inputs = _batch(split, batch, length, layout)
+        exported(inputs), original(inputs)  # The first run of a shape is slower.
+        one = in_turn(partial(exported, inputs), Part(partial(original, inputs)), patience=PATIENCE)
+        seconds_per_token = (one.ours + one.plain) / (batch * length)
+        found.append(
+            {
+                "batch": batch,
+                "longest": inputs["input_ids"].shape[1],
+                "original_seconds": one.plain,
+                "exported_seconds": one.ours,
+                **{name: getattr(one, name) for name in ("ratio", "low", "high", "pairs")},
+            }
+        )
+        progress(len(found), len(shapes))
+    return {"timings": found, "left_out": [list(shape) for shape in shapes[len(found) :]]}
 
 
-def _shifted(progress: Progress, number: int, done: int, total: int) -> None:
-    progress(number * total + done, len(BATCHES) * total)
+def _batch(split: TokenisedSplit, batch: int, length: int, layout: InputLayout) -> dict[str, Tensor]:
+    """A batch of the split's inputs whose lengths are nearest."""
+    nearest = np.argsort(np.abs(split.lengths - length), kind="stable")[: min(batch, ALIKE)]
+    inputs = ordinary_inputs(split, split.rows[nearest], layout)
+    return {name: tensor[torch.arange(batch) % len(nearest)] for name, tensor in inputs.items()}
 
 
-def _seconds(model: nn.Module, inputs: dict[str, Tensor]) -> float:
-    """Seconds of one call, inputs brought to the device included."""
+def _run(model: nn.Module, inputs: dict[str, Tensor]) -> None:
+    """One call, inputs brought to the device included."""
     device = next(model.parameters()).device
-    begun = time.perf_counter()
     model(**{name: tensor.to(device) for name, tensor in inputs.items()})
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - begun
 
 
 def _device_name(device: torch.device) -> str:

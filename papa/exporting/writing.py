@@ -69,11 +69,11 @@ def export_encoder(
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the cell of the study, for the record.
-        score: of that cell (``papa.exporting.card.score_kept``).
+        score: of that cell (``papa.exporting.card.study_score``).
         device: where speed is measured.
         onnx: also write ``model.onnx``, compared with the exported encoder and timed against the original on
             ``examples``.
-        progress: called with repeats done and in all while speed is measured.
+        progress: called with shapes done and in all while speed is measured.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices do not fit, or
@@ -136,8 +136,7 @@ def _with_onnx(
     if examples is None or document.speed is None:
         return None
     check_onnx_same(exported, path, examples)
-    timings = measure_onnx(original.cpu(), path, examples, exported.layout)
-    return {**document.speed, "onnx": timings}
+    return {**document.speed, "onnx": measure_onnx(original.cpu(), path, examples, exported.layout)}
 
 
 def check_free(folder: Path) -> None:

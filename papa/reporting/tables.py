@@ -174,12 +174,13 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     lines = bool(varying(summary))
     parts = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_one_line(tables[0])]
     parts[0].title = escape(fixed_caption(summary)) or None
-    notes = [_caption(summary), shares_note(summary) if lines else "", *marks(summary)]
+    notes = [caption(summary), shares_note(summary) if lines else "", *marks(summary)]
     parts[-1].caption = escape(" ".join(filter(None, notes)))
     return Group(*parts)
 
 
-def _caption(summary: pandas.DataFrame) -> str:
+def caption(summary: pandas.DataFrame) -> str:
+    """What the numbers of the summary's tables are, in sentences."""
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
     columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""

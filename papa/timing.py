@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ LEAST, ENOUGH, MOST = 3, 6, 40
 NARROW = 0.03
 """The width of an interval, as a share of its ratio, at which no more pairs are needed."""
 PATIENCE = 15.0
-"""Seconds after which no further pair begins, but for the least number."""
+"""Seconds after which the benchmarks begin no further pair, but for the least number."""
 
 
 class Part(NamedTuple):
@@ -59,16 +59,16 @@ class Comparison:
         return self.high - self.low <= NARROW * self.ratio
 
 
-def of_least(ours: np.ndarray, plain: np.ndarray, axis: int = -1) -> np.ndarray:
+def of_least(ours: np.ndarray, plain: np.ndarray, axis: int = -1) -> Any:
     """The ratio of the least run of each."""
     return plain.min(axis=axis) / ours.min(axis=axis)
 
 
-Ratio = Callable[..., np.ndarray]
+Ratio = Callable[..., Any]
 Clock = Callable[[], float]
 
 
-def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter) -> Comparison:
+def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter, patience: float = PATIENCE) -> Comparison:
     """Time ours and plain in turn until the interval of their ratio is narrow.
 
     The plain way is best given as parts that take about as long as ours: the shorter of two runs finds a quiet moment
@@ -78,6 +78,7 @@ def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter) -> Compa
         ours: the whole work.
         plain: the parts that the plain way consists of.
         clock: in seconds.
+        patience: seconds after which no further pair begins, but for the least number.
     """
     drawn = random.Random(0)
 
@@ -89,10 +90,17 @@ def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter) -> Compa
         plainly = in_all(plain, clock)
         return seconds(ours, clock), plainly
 
-    return repeated(pair, clock=clock)
+    return repeated(pair, clock=clock, patience=patience)
 
 
-def repeated(pair: Pair, *, ratio: Ratio = of_least, unit: str = "s", clock: Clock = time.perf_counter) -> Comparison:
+def repeated(
+    pair: Pair,
+    *,
+    ratio: Ratio = of_least,
+    unit: str = "s",
+    clock: Clock = time.perf_counter,
+    patience: float = PATIENCE,
+) -> Comparison:
     """Measure pairs until the interval of their ratio is narrow, or there are enough of them, or time is up.
 
     Args:
@@ -100,11 +108,12 @@ def repeated(pair: Pair, *, ratio: Ratio = of_least, unit: str = "s", clock: Clo
         ratio: of all runs of ours and of the plain way; the higher the better ours.
         unit: of what ``pair`` gives.
         clock: in seconds.
+        patience: as for ``in_turn``.
     """
     pairs, started = list[tuple[float, float]](), clock()
     while True:
         pairs.append(pair())
-        time_is_up = clock() - started > PATIENCE
+        time_is_up = clock() - started > patience
         if len(pairs) >= (LEAST if time_is_up else ENOUGH):
             found = compared(pairs, ratio, unit)
             if found.narrow or time_is_up or len(pairs) == MOST:
