@@ -83,7 +83,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     Raises:
         PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.
     """
-    # Matplotlib is here; the other commands do not draw.
+    # What draws is here; the other commands need none of it.
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import markdown_table, score_tables, summary_table
     from papa.reporting.verdicts import marks

@@ -177,7 +177,7 @@ def inspected(
     lambdas: Mapping[tuple[str, str], TrainedLambda] | None = None,
     orders: Sequence[Order] = (),
 ) -> dict[str, Any]:
-    """The report's extras on matrices: every head, the shares of patterned heads, and example heads of the first.
+    """The report's extras on matrices: every head, and the shares of patterned heads.
 
     Args:
         averages: of each encoder and task.
@@ -186,18 +186,11 @@ def inspected(
     """
     import pandas
 
-    from papa.reporting.figures.matrices import example_heads
-
     heads = [_heads(one, (lambdas or {}).get((one.model, one.task.name)), orders) for one in averages]
     if not heads:
         return {}
     rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
-    first = heads[0]
-    return {
-        "matrices": example_heads(first.matrices, first.seen, first.patterns),
-        "patterns": pandas.DataFrame(rows),
-        "heads": heads,
-    }
+    return {"patterns": pandas.DataFrame(rows), "heads": heads}
 
 
 def _heads(average: Averaged, lambdas: TrainedLambda | None, orders: Sequence[Order]) -> HeadsOfEncoder:

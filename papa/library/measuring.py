@@ -34,7 +34,7 @@ from papa.spec import ConstantsKind, ConstantsSpec, Order, StudySpec
 from papa.spec.cells import Cell, Result, constant_heads, partial_counts
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from papa.reporting.figures.chart import Chart
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Measurement:
         fractions = list(self.summary["fraction"].unique())
         return answers(self.summary) + ([certainty(self.lambdas, fractions)] if self.lambdas else [])
 
-    def plot(self) -> Figure:
+    def plot(self) -> Chart:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper, Figure 2)."""
-        from papa.reporting.figures import scores_figure
+        from papa.reporting.figures.scores import scores_figure
 
         return scores_figure(self.summary)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
 
 from papa.reporting.columns import SUMMARY_COLUMNS
-from papa.reporting.figures import png_bytes, scores_figure, svg_text
+from papa.reporting.figures.scores import scores_figure
 from papa.reporting.summary import LINE, summarise
 from papa.storage.atomic import write_atomically
 
@@ -37,7 +38,5 @@ def write_comparison(folder: Path, comparison: pandas.DataFrame) -> None:
         comparison: as ``compared`` returns it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    figure = scores_figure(comparison)
     write_atomically(folder / "compare.csv", comparison.to_csv(index=False))
-    write_atomically(folder / "compare.png", png_bytes(figure))
-    write_atomically(folder / "compare.svg", svg_text(figure))
+    replace(scores_figure(comparison), name="compare").write(folder)

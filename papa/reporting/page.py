@@ -15,20 +15,14 @@ import pandas
 import vl_convert
 
 from papa.reporting.certainty import certainty
-from papa.reporting.charts import (
-    SPACING,
-    Chart,
-    csv_address,
-    main_lines,
-    score_chart,
-)
-from papa.reporting.drop_charts import drop_chart, encoders_chart
-from papa.reporting.figures import drops_over_tasks
+from papa.reporting.figures.chart import Chart, csv_address
+from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
+from papa.reporting.figures.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
+from papa.reporting.figures.matrices import matrix_specification
+from papa.reporting.figures.scores import SPACING, score_charts
+from papa.reporting.figures.theme import DARK, LIGHT, OF_THE_PAGE, config
 from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
-from papa.reporting.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
-from papa.reporting.matrix_chart import matrix_specification
-from papa.reporting.theme import DARK, LIGHT, OF_THE_PAGE, config
-from papa.reporting.verdicts import baselines_label, reason_sentence
+from papa.reporting.verdicts import INCONCLUSIVE, MARK, baselines_label, reason_sentence
 from papa.reporting.wording import (
     NOTHING,
     axis_label,
@@ -100,7 +94,7 @@ def page_context(study: StudySpec, summary: pandas.DataFrame, heads: Sequence[He
     }
     scripts = [_library(), _template("report.js")]
     return {
-        "claims": [_claim(row, summary) for row in _last(main_lines(summary)).to_dict("records")],
+        "claims": [_claim(row, summary) for row in _last(_main_lines(summary)).to_dict("records")],
         "sections": sections,
         "browsed": maps,
         "shown": shown,
@@ -141,6 +135,12 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
+def _main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """One line for each model and task: the study's first constants and head order."""
+    first = summary.iloc[0]
+    return summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
+
+
 def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
     """The cells with the fewest input-dependent heads."""
     return lines[lines["fraction"] == lines["fraction"].min()]
@@ -172,10 +172,11 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
     drawn = f"Constants: {first['constants']}. "
     if orders_matter(study.fractions):
         drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
-    note = f"{drawn}Bars: 95 % intervals over seeds. Dashed: the baselines"
     several = summary["model"].nunique() > 1
-    note += f", word embeddings alone of {first['model']}." if several else "."
-    sections = [Section("Score", note, _by_task("score", main_lines(summary), "model", ""), spacing)]
+    own = ", word embeddings alone in each encoder's colour" if several else ""
+    note = f"{drawn}Bars: 95 % intervals over seeds. Dashed: the baselines{own}."
+    note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
+    sections = [Section("Score", note, score_charts("score", _main_lines(summary), "model"), spacing)]
     for axis, heading, fixed in (
         ("constants", "Constants compared", "order"),
         ("order", "Head orders compared", "constants"),
@@ -189,20 +190,12 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
         with_fixed = axis_label(fixed, first[fixed])
         what = "Head order" if axis == "constants" else "Constants"
         note = f"{what}: {with_fixed}. Every other choice is in the tables."
-        sections.append(Section(heading, note, _by_task(axis, lines, axis, name if several else ""), choice))
+        sections.append(Section(heading, note, score_charts(axis, lines, axis, name if several else ""), choice))
     return sections
 
 
-def _by_task(name: str, lines: pandas.DataFrame, line: str, model: str) -> tuple[Chart, ...]:
-    known = list(lines[line].unique())
-    return tuple(
-        score_chart(f"{name}-{task}", str(task), own, line, known, model)
-        for task, own in lines.groupby("task", sort=False)
-    )
-
-
 def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
-    lines = main_lines(summary)
+    lines = _main_lines(summary)
     lost = lines[lines["fraction"] < 1]
     sections = []
     if lost["relative_drop"].notna().any():

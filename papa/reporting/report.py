@@ -24,15 +24,10 @@ from papa.reporting.details import (
     unseen_rows,
     versions,
 )
-from papa.reporting.figures import (
-    HeadMatrix,
-    drops_figure,
-    drops_over_tasks,
-    matrices_figure,
-    png_bytes,
-    scores_figure,
-    svg_text,
-)
+from papa.reporting.figures.chart import Chart
+from papa.reporting.figures.drops import drops_figure, drops_over_tasks
+from papa.reporting.figures.matrices import matrices_figure
+from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
@@ -69,29 +64,19 @@ class Extras:
 
     Attributes:
         corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
-        matrices: constant matrices of chosen heads, drawn as heat maps (paper, Figure 4).
         patterns: one row per model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
         lambdas: λ of every head by seed, by (model, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
-        heads: of each encoder and task whose average the study has, for the page's matrices and table of heads.
+        heads: of each encoder and task whose average the study has, for matrices and the table of heads.
         provenance: the run that writes the report.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    matrices: Sequence[HeadMatrix] = ()
     patterns: pandas.DataFrame | None = None
     lambdas: Mapping[tuple[str, str], TrainedLambda] = field(default_factory=dict)
     paper: PaperReference | None = None
     heads: Sequence[HeadsOfEncoder] = ()
     provenance: Provenance | None = None
-
-
-@dataclass(frozen=True)
-class _Figure:
-    name: str
-    caption: str
-    png: bytes
-    svg: str
 
 
 @dataclass(frozen=True)
@@ -116,9 +101,9 @@ def write_report(
 ) -> None:
     """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and ``report.html``.
 
-    The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3); ``matrices``
-    where extras hold some (Figure 4). Every file appears whole or not at all; the HTML page holds all it
-    shows (``papa.reporting.page``) and needs no network.
+    The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3); ``matrices`` of the
+    first encoder and task where extras hold heads (Figure 4). Every file appears whole or not at all; the HTML page
+    holds all it shows (``papa.reporting.page``) and needs no network.
 
     Args:
         folder: made if it does not exist.
@@ -131,10 +116,9 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.parquet", results.to_parquet(index=False))
     write_atomically(folder / "summary.csv", summary.to_csv(index=False))
-    figures = _figures(summary, extras)
+    figures = _figures(summary, extras.heads)
     for figure in figures:
-        write_atomically(folder / f"{figure.name}.png", figure.png)
-        write_atomically(folder / f"{figure.name}.svg", figure.svg)
+        figure.write(folder)
     context = _context(study, results, summary, figures, extras)
     pages = {"report.md": context, "report.html": context | page_context(study, summary, extras.heads)}
     for name, shown in pages.items():
@@ -155,21 +139,19 @@ def _templates() -> jinja2.Environment:
     return environment
 
 
-def _figures(summary: pandas.DataFrame, extras: Extras) -> list[_Figure]:
-    drawn = [("scores", "Score against the share of heads that stay input-dependent.", scores_figure(summary))]
+def _figures(summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]) -> list[Chart]:
+    figures = [scores_figure(summary)]
     drops = drops_over_tasks(summary)
     if len(drops.points) > 1:
-        drawn.append(("drops", drops.caption, drops_figure(drops)))
-    if extras.matrices:
-        drawn.append(("matrices", "Constant matrices of chosen heads.", matrices_figure(extras.matrices)))
-    return [_Figure(name, caption, png_bytes(figure), svg_text(figure)) for name, caption, figure in drawn]
+        figures.append(drops_figure(drops))
+    return figures + [matrices_figure(one) for one in heads[:1]]
 
 
 def _context(
     study: StudySpec,
     results: pandas.DataFrame,
     summary: pandas.DataFrame,
-    figures: list[_Figure],
+    figures: list[Chart],
     extras: Extras,
 ) -> dict[str, Any]:
     fixed = fixed_caption(summary)

@@ -11,6 +11,8 @@ from papa.scores.intervals import Interval
 
 MARK = "†"
 """Marks every drop of an encoder and task whose original score does not beat its baselines."""
+INCONCLUSIVE = "The original does not beat its baselines by more than its interval: its drops are inconclusive."
+"""What the mark says in a figure; ``marks`` gives the reason of each."""
 NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"

@@ -43,7 +43,7 @@ _MODULES = (
     "try:\n"
     "    app()\n"
     "finally:\n"
-    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib')\n"
+    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'vl_convert')\n"
     "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
 )
 

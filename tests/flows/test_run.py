@@ -99,7 +99,7 @@ def own_store(first: Finished, store: Path, tmp_path: Path) -> Path:
 
 
 def test_the_report_is_written_on_a_worker(first: Finished) -> None:
-    assert not first.imported & {"matplotlib", "sklearn"}
+    assert not first.imported & {"vl_convert", "sklearn"}
 
 
 def test_results_hold_every_cell(first: Finished, store: Path) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import assert_type
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 import papa
 from papa.attention.replacement import EntryCounts
+from papa.reporting.figures.chart import Chart
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, papa.TextEncoder)
@@ -34,7 +34,7 @@ assert_type(scores[0].score, float)
 found = papa.measure(encoder, "reviews")
 assert_type(found, papa.Measurement)
 assert_type(found.table, str)
-assert_type(found.plot(), Figure)
+assert_type(found.plot(), Chart)
 assert_type(found.answers, list[str])
 
 error: Exception = papa.PapaError("a sentence")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from papa.reporting.comparison import compared
-from papa.reporting.figures import scores_figure
+from papa.reporting.comparison import compared, write_comparison
+from papa.reporting.figures.scores import scores_figure
 from papa.reporting.summary import summarise
 from papa.reporting.tables import summary_table
 from tests.reporting.studies import results
@@ -48,10 +49,28 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     orders = ("lambda", "random")
     reviews = results(models=MODELS, orders=orders)
     questions = results(models=MODELS, orders=orders, tasks=(("questions", "f1"),))
-    figure = scores_figure(compared({"first": reviews, "second": questions}))
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    (legend,) = figure.legends
-    assert len(legend.get_texts()) == 2 * len(MODELS) * len(orders)
-    assert legend.get_window_extent(renderer).width <= figure.bbox.width
-    short = scores_figure(compared({"first": results(), "second": results()}))
-    assert figure.get_figheight() > short.get_figheight(), "a long legend gets room of its own"
+    svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
+    root = ElementTree.fromstring(svg)
+    labels = [one for one in root.iter() if "role-legend-label" in one.get("class", "")]
+    dashes = [f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")]
+    texts = {text.text for one in labels for text in one.iter() if text.text}
+    assert texts == {*MODELS, *dashes}
+    assert "…" not in svg
+
+
+@pytest.mark.parametrize("models", [MODELS, ("a" * 96, "b" * 96, "c" * 96)])
+def test_a_legend_makes_no_figure_wider(models: tuple[str, ...]) -> None:
+    """Long names stand below each other."""
+    frame = results(models=models, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
+    short = results(models=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
+    widths = [
+        float(ElementTree.fromstring(scores_figure(summarise(one)).svg()).attrib["width"]) for one in (short, frame)
+    ]
+    assert widths[1] == pytest.approx(widths[0], abs=2)
+
+
+def test_a_comparison_is_written_as_table_and_figure(tmp_path: Path) -> None:
+    table = compared({"first": results(), "second": results()})
+    write_comparison(tmp_path / "to", table)
+    assert {one.name for one in (tmp_path / "to").iterdir()} == {"compare.csv", "compare.png", "compare.svg"}
+    assert (tmp_path / "to" / "compare.svg").read_text() == scores_figure(table).svg()

@@ -2,74 +2,165 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy
 import pandas
 import pytest
 import torch
-from matplotlib.container import ErrorbarContainer
-from matplotlib.figure import Figure
+from PIL import Image
 
 from papa.attention.constants import control
-from papa.attention.patterns import head_patterns, special_slots
-from papa.reporting.figures import (
-    HeadMatrix,
-    drops_figure,
-    drops_over_tasks,
-    matrices_figure,
-    png_bytes,
-    scores_figure,
-    svg_text,
-)
-from papa.reporting.figures.matrices import example_heads
+from papa.attention.patterns import head_patterns
+from papa.errors import SpecError
+from papa.reporting.figures.chart import Chart
+from papa.reporting.figures.drops import drops_figure, drops_over_tasks
+from papa.reporting.figures.heatmaps import TOP, UNSEEN
+from papa.reporting.figures.matrices import example_heads, matrices_figure
+from papa.reporting.figures.scores import scores_figure
 from papa.reporting.summary import summarise
+from tests.reporting.heads import heads_of
 from tests.reporting.studies import results
 
 TASKS = (("cola", "matthews"), ("sst2", "accuracy"))
+SHARE = "share of heads that stay input-dependent"
+
+
+class Drawing:
+    """A chart's SVG: what every mark says of itself to a screen reader, and how it looks."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.root = ElementTree.fromstring(chart.svg())
+
+    def marks(self, kind: str) -> list[dict[str, str]]:
+        """The marks of a kind: what each stands for, its attributes and, of text, its words."""
+        found = []
+        for one in self.root.iter():
+            if one.get("aria-roledescription") in (kind, f"{kind} mark"):
+                facts = dict(part.split(": ", 1) for part in one.get("aria-label", "").split("; "))
+                found.append({**one.attrib, **facts, "text": one.text or ""})
+        return found
+
+    def texts(self) -> list[str]:
+        """All words, line by line."""
+        lines = [one for one in self.root.iter() if one.tag.endswith(("text", "tspan"))]
+        return [one.text for one in lines if one.text]
+
+    def legend(self) -> list[str]:
+        """The labels of all legends."""
+        holders = [one for one in self.root.iter() if "role-legend-label" in one.get("class", "")]
+        return [text.text or "" for one in holders for text in one.iter() if text.tag.endswith("text")]
+
+
+def number(text: str) -> float:
+    return float(text.replace("\u2212", "-"))
+
+
+def place(mark: dict[str, str]) -> list[float]:
+    return [float(part) for part in re.findall(r"[-\d.]+", mark["transform"])]
 
 
 def test_scores_stand_at_even_steps_with_their_intervals() -> None:
     summary = summarise(results())
-    figure = scores_figure(summary)
-    (panel,) = figure.axes
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["1", "1/2", "1/8", "1/16\n(5.6 %)", "0"]
-    (drawn,) = panel.containers
-    assert isinstance(drawn, ErrorbarContainer)
-    line, _, (bars,) = drawn.lines
-    numpy.testing.assert_array_equal(line.get_xdata(), range(5))
-    numpy.testing.assert_allclose(line.get_ydata().astype(float), summary["mean"])
-    ends = numpy.array([segment[:, 1] for segment in bars.get_segments()], dtype=float)
-    numpy.testing.assert_allclose(ends, summary[["low", "high"]].to_numpy())
+    drawn = Drawing(scores_figure(summary))
+    texts = drawn.texts()
+    assert all(label in texts for label in ("1", "1/2", "1/8", "1/16", "(5.6 %)", "0"))
+    points = drawn.marks("point")
+    numpy.testing.assert_allclose([number(one["accuracy"]) for one in points], summary["mean"], atol=1e-9)
+    across = [place(one)[0] for one in points]
+    numpy.testing.assert_allclose(numpy.diff(across), (across[-1] - across[0]) / 4)
+    bars = [one for one in drawn.marks("rule") if "high" in one]
+    ends = [[number(one["accuracy"]), number(one["high"])] for one in bars]
+    numpy.testing.assert_allclose(ends, summary[["low", "high"]].to_numpy(), atol=1e-9)
+    # As high as they say: in the units of the points.
+    unit = (place(points[-1])[1] - place(points[0])[1]) / (summary["mean"].iloc[-1] - summary["mean"].iloc[0])
+    heights = [float(one["y2"]) for one in bars]
+    numpy.testing.assert_allclose(heights, unit * (summary["high"] - summary["low"]))
 
 
 def test_one_panel_a_task_and_one_line_a_combination() -> None:
     frame = results(("a", "b"), TASKS, ("average", "zeros"))
-    figure = scores_figure(summarise(frame))
-    panels = [panel for panel in figure.axes if panel.get_visible()]
-    assert [panel.get_title(loc="left") for panel in panels] == ["cola", "sst2"]
-    for panel in panels:
-        assert [drawn.get_label() for drawn in panel.containers] == [
-            "a, average",
-            "a, zeros",
-            "b, average",
-            "b, zeros",
-        ]
-        looks = {
-            (drawn.lines[0].get_color(), drawn.lines[0].get_linestyle(), drawn.lines[0].get_marker())
-            for drawn in panel.containers
-        }
-        assert len(looks) == 4
-    assert panels[0].containers[2].lines[0].get_color() == panels[1].containers[2].lines[0].get_color()
+    drawn = Drawing(scores_figure(summarise(frame)))
+    titles = [one.get("aria-label") for one in drawn.root.iter() if one.get("aria-roledescription") == "title"]
+    assert titles == ["Title text 'cola'", "Title text 'sst2'", "Title text 'λ ascending'"]
+    looks: dict[str, dict[tuple[str, str], tuple[str, str]]] = {}
+    for metric in ("Matthews", "accuracy"):
+        lines = [one for one in drawn.marks("line") if metric in one]
+        looks[metric] = {(one["model"], one["constants"]): (one["stroke"], one["stroke-dasharray"]) for one in lines}
+        assert list(looks[metric]) == [("a", "average"), ("a", "zeros"), ("b", "average"), ("b", "zeros")]
+        assert len(set(looks[metric].values())) == 4
+    assert looks["Matthews"] == looks["accuracy"]
+    shapes = {(one["model"], re.sub(r"[\d.,-]+", "", one["d"])) for one in drawn.marks("point")}
+    assert len(shapes) == 2, "a reader without colours tells encoders apart"
+    assert drawn.legend() == ["a", "b", "average", "zeros"]
+
+
+def test_close_lines_stand_apart_but_never_reach_the_next_fraction() -> None:
+    orders = ("lambda", "lambda_descending", "random", "first_to_last")
+    frame = results(("a", "b", "c"), constants=("average", "zeros", "identity"), orders=orders)
+    across = sorted({place(one)[0] for one in Drawing(scores_figure(summarise(frame))).marks("point")})
+    assert len(across) == 5 * 36
+    steps = numpy.diff(across)
+    assert steps[35::36].min() > 36 * steps[0]
 
 
 def test_one_seed_is_drawn_without_bars_of_nan() -> None:
-    figure = scores_figure(summarise(results(seeds=(0,))))
-    (drawn,) = figure.axes[0].containers
-    ends = numpy.array([segment[:, 1] for segment in drawn.lines[2][0].get_segments()], dtype=float)
-    assert numpy.isfinite(ends).all()
+    drawn = Drawing(scores_figure(summarise(results(seeds=(0,)))))
+    assert len(drawn.marks("point")) == 5
+    assert [one for one in drawn.marks("rule") if "high" in one] == []
+    assert "NaN" not in ElementTree.tostring(drawn.root, "unicode")
+
+
+def test_a_panel_has_both_baselines_where_they_score() -> None:
+    frame = results(("a", "b"), TASKS)
+    frame.loc[frame["model"] == "b", "word_embeddings"] += 0.03
+    summary = summarise(frame)
+    drawn = Drawing(scores_figure(summary))
+    for metric in ("Matthews", "accuracy"):
+        rules = [one for one in drawn.marks("rule") if one.get("baseline") and metric in one]
+        found = {(one["baseline"], round(number(one[metric]), 6)) for one in rules}
+        assert found == {
+            ("always 'negative'", 0.5),
+            ("word embeddings alone", 0.601),
+            ("word embeddings alone", 0.631),
+        }
+        colours = {one["model"]: one["stroke"] for one in drawn.marks("line") if metric in one}
+        words = {round(number(one[metric]), 3): one["stroke"] for one in rules if "model" in one}
+        assert words == {0.601: colours["a"], 0.631: colours["b"]}
+        points = [one for one in drawn.marks("point") if metric in one]
+        (top, bottom), (high, low) = zip(
+            *sorted((place(one)[1], number(one[metric])) for one in (points[0], points[-1])), strict=True
+        )
+        for rule in rules:
+            expected = top + (bottom - top) * (high - number(rule[metric])) / (high - low)
+            assert place(rule)[1] == pytest.approx(expected, abs=1e-6)
+    texts = drawn.texts()
+    assert texts.count("always 'negative'") == texts.count("word embeddings alone") == 2, "named once a panel"
+
+
+def test_results_without_baselines_are_drawn_without_them() -> None:
+    frame = results().drop(columns=["always_one_answer", "word_embeddings"])
+    drawn = Drawing(scores_figure(summarise(frame)))
+    assert len(drawn.marks("point")) == 5
+    assert not [one for one in drawn.marks("rule") if "baseline" in one]
+
+
+def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
+    frame = results(("a", "b"), TASKS)
+    frame.loc[(frame["model"] == "b") & (frame["task"] == "cola"), "word_embeddings"] = 0.75
+    drawn = Drawing(scores_figure(summarise(frame)))
+    (mark,) = [one for one in drawn.marks("text") if one["text"] == "†"]
+    last = [one for one in drawn.marks("point") if one["model"] == "b" and "Matthews" in one][-1]
+    assert number(mark["Matthews"]) == number(last["Matthews"]), "it stands at the line's end"
+    assert any(text.startswith("† The original does not beat") for text in drawn.texts())
+    assert not any("†" in text for text in Drawing(scores_figure(summarise(results(("a", "b"), TASKS)))).texts())
 
 
 def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
@@ -77,12 +168,17 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     drops = drops_over_tasks(summary)
     originals = summary[summary["fraction"] == 1].groupby("model")["mean"].mean()
     lost = summary[summary["fraction"] == 0].groupby("model")["relative_drop"].mean()
-    panel = drops_figure(drops).axes[0]
-    drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in panel.get_lines()]
-    numpy.testing.assert_allclose(drawn, numpy.stack([100 * lost, originals], axis=1))
-    assert [text.get_text() for text in panel.texts] == ["a", "b", "c"]
+    drawn = Drawing(drops_figure(drops))
+    points = drawn.marks("point")
+    assert [number(one["mean original score over 2 tasks"]) for one in points] == pytest.approx(list(originals))
+    across = numpy.array([place(one)[0] for one in points])
+    assert numpy.corrcoef(across, lost)[0, 1] == pytest.approx(1)
+    middle = (across.min() + across.max()) / 2
+    sides = {one["text"]: one["text-anchor"] for one in drawn.marks("text")}
+    assert sides == {name: "end" if at > middle else "start" for name, at in zip("abc", across, strict=True)}
+    assert len({one["fill"] for one in points}) == 3
     expected = numpy.corrcoef(originals, lost)[0, 1]
-    assert panel.get_title(loc="left") == f"r = {expected:.2f}"
+    assert f"r = {expected:.2f}" in drawn.texts()
     assert drops.caption == (
         "Each encoder's original score against its relative drop with every head constant, means over cola and sst2."
     )
@@ -91,7 +187,7 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
 def test_two_encoders_have_no_correlation() -> None:
     drops = drops_over_tasks(summarise(results(("a", "b"), TASKS)))
     assert math.isnan(drops.correlation)
-    assert drops_figure(drops).axes[0].get_title(loc="left") == ""
+    assert not any(text.startswith("r =") for text in Drawing(drops_figure(drops)).texts())
 
 
 def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
@@ -129,23 +225,49 @@ def test_without_a_replacement_there_is_no_drop() -> None:
     assert drops_over_tasks(summarise(results(("a", "b"), TASKS, fractions=(1.0,)))).points.empty
 
 
-def test_matrices_are_drawn_as_they_are() -> None:
-    matrix = numpy.random.default_rng(0).random((8, 8))
-    figure = matrices_figure([HeadMatrix("first", matrix), HeadMatrix("second", matrix.T)])
-    images = [panel.get_images()[0].get_array() for panel in figure.axes[:2]]
-    numpy.testing.assert_array_equal(images[0], matrix)
-    numpy.testing.assert_array_equal(images[1], matrix.T)
+def images(chart: Chart) -> list[numpy.ndarray]:
+    """The levels of every heat map."""
+    found = []
+    for panel in chart.specification["hconcat"]:
+        (row,) = panel["data"]["values"]
+        content = base64.b64decode(row["image"].removeprefix("data:image/png;base64,"))
+        found.append(numpy.array(Image.open(io.BytesIO(content))))
+    return found
+
+
+def test_matrices_are_drawn_as_they_are_on_one_scale() -> None:
+    heads = heads_of(layers=2, heads=3, slots=8)
+    chart = matrices_figure(heads)
+    drawn = [heads.matrices[at].numpy() for at in example_heads(heads)]
+    largest = max(one.max() for one in drawn)
+    assert len(drawn) == len(images(chart)) == 4
+    assert len({one.max() for one in drawn}) == 4, "each has a largest entry of its own"
+    for levels, matrix in zip(images(chart), drawn, strict=True):
+        numpy.testing.assert_allclose(levels, TOP * (matrix / largest) ** 0.5, atol=1.01)
+    shown = [one for one in ElementTree.fromstring(chart.svg()).iter() if one.tag.endswith("image")]
+    assert len(shown) == 4
 
 
 def test_slots_never_seen_are_left_out_of_a_heat_map() -> None:
-    matrix = numpy.full((8, 8), numpy.nan)
-    matrix[numpy.ix_([0, 1, 7], [0, 1, 7])] = numpy.arange(9.0).reshape(3, 3)
-    panel = matrices_figure([HeadMatrix("head", matrix)]).axes[0]
-    numpy.testing.assert_array_equal(panel.get_images()[0].get_array(), numpy.arange(9.0).reshape(3, 3))
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["0", "1", "7"]
+    heads = heads_of(layers=2, heads=3, slots=8, unseen=5)
+    heads.seen[1, 0] = False
+    levels = images(matrices_figure(heads))
+    assert {one.shape for one in levels} == {(3, 3)}
+    assert all((one == UNSEEN).sum() == 1 and one[1, 0] == UNSEEN for one in levels)
 
 
-def test_example_heads_show_each_pattern_and_hide_what_was_never_seen() -> None:
+def test_heat_maps_name_cls_and_sep_on_both_axes() -> None:
+    """Of a pair, with a [SEP] in the middle; and where slots share rows, too."""
+    for slots in (32, 300):
+        heads = heads_of(layers=2, heads=3, slots=slots, unseen=6, special=(0, slots // 2, slots - 1))
+        drawn = Drawing(matrices_figure(heads))
+        bold = [one for one in drawn.root.iter() if one.tag.endswith("text") and one.get("font-weight") == "bold"]
+        labels = [one.text for one in bold if one.text in ("[CLS]", "[SEP]")]
+        assert labels.count("[CLS]") == 4 * 2
+        assert labels.count("[SEP]") == 4 * 2 * 2
+
+
+def test_example_heads_show_each_pattern() -> None:
     slots = 16
     matrices = control("identity", 2, 2, slots).matrices
     matrices[0, 1] = 0.0
@@ -154,34 +276,54 @@ def test_example_heads_show_each_pattern_and_hide_what_was_never_seen() -> None:
     matrices[1, 0, :, -1] = 1.0
     matrices[1, 1] = 1 / slots
     seen = torch.ones(slots, slots, dtype=torch.bool)
-    seen[3, 5] = False
-    heads = example_heads(matrices, seen, head_patterns(matrices, seen, special_slots("text", slots)))
-    assert [head.title for head in heads] == [
+    patterns = head_patterns(matrices, seen, (0, slots - 1))
+    heads = replace(heads_of(), matrices=matrices, seen=seen, special=(0, slots - 1), patterns=patterns, lambdas=None)
+    assert example_heads(heads) == {(0, 0): "diagonal", (0, 1): "[CLS]", (1, 0): "[SEP]", (1, 1): "spread"}
+    texts = Drawing(matrices_figure(heads)).texts()
+    assert [text for text in texts if ": layer" in text] == [
         "diagonal: layer 0, head 0",
         "[CLS]: layer 0, head 1",
         "[SEP]: layer 1, head 0",
         "spread: layer 1, head 1",
     ]
-    assert all(numpy.isnan(head.matrix).sum() == 1 for head in heads)
 
 
 @pytest.mark.parametrize("draw", [scores_figure, lambda summary: drops_figure(drops_over_tasks(summary))])
-def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Figure]) -> None:
-    summary = summarise(results(("a",), TASKS))
+def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Chart]) -> None:
+    summary = summarise(results(("a", "b"), TASKS))
     first, second = draw(summary), draw(summary)
-    assert svg_text(first) == svg_text(second)
-    assert "dc:date" not in svg_text(first)
-    png = png_bytes(draw(summary))
-    assert png == png_bytes(draw(summary))
+    assert first.svg() == second.svg()
+    png = first.png()
+    assert png == second.png()
     assert png.startswith(b"\x89PNG")
     assert len(png) > 10_000
     other = summary.copy()
     other[["mean", "low", "high"]] += 0.01
     other["relative_drop"] *= 1.5
-    assert svg_text(draw(other)) != svg_text(first)
+    assert draw(other).svg() != first.svg()
 
 
-HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00 --> <script>alert(1)</script>", "日本語\nb & c"]
+def test_a_figure_is_saved_by_its_ending_and_shown_by_notebooks(tmp_path: Path) -> None:
+    chart = scores_figure(summarise(results()))
+    chart.save(tmp_path / "a.png")
+    chart.save(str(tmp_path / "a.svg"))
+    assert (tmp_path / "a.png").read_bytes() == chart.png()
+    assert (tmp_path / "a.svg").read_text() == chart.svg() == chart._repr_svg_()
+    with pytest.raises(SpecError, match=r"a\.pdf: give a file that ends in \.png or \.svg"):
+        chart.save(tmp_path / "a.pdf")
+
+
+def test_a_file_looks_the_same_on_every_machine() -> None:
+    """Its first font comes with the drawing library, and it stands on white."""
+    drawn = scores_figure(summarise(results())).svg()
+    assert set(re.findall(r'font-family="([^"]*)"', drawn)) == {
+        "&quot;Liberation Sans&quot;, Arial, Helvetica, sans-serif"
+    }
+    assert 'fill="white"' in drawn
+    assert "var(" not in drawn
+
+
+HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00 --> <script>alert(1)</script>", "日本語\nb & c", "\ufffe"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -189,10 +331,9 @@ def test_names_from_folders_are_drawn_as_text(name: str) -> None:
     """Mathematics that is none, characters that XML or the font lack, markup: a figure is drawn and well formed."""
     summary = summarise(results(models=("all-MiniLM-L6-v2", name), fractions=(1.0, 0.0)))
     scores = scores_figure(summary)
-    (legend,) = scores.legends
-    assert [text.get_text().strip() for text in legend.get_texts()] == ["all-MiniLM-L6-v2", name]
-    matrices = matrices_figure([HeadMatrix(name, numpy.zeros((4, 4)))])
-    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices):
-        assert png_bytes(figure).startswith(b"\x89PNG")
-        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg_text(figure)).iter()}
+    held = re.sub("[^\t\n -\ud7ff\ue000-\ufffd]", "\ufffd", name)
+    assert [text.split() for text in Drawing(scores).legend()] == [["all-MiniLM-L6-v2"], held.split()]
+    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices_figure(heads_of(model=name))):
+        assert figure.png().startswith(b"\x89PNG")
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(figure.svg()).iter()}
         assert "script" not in tags

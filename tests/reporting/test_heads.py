@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from papa.reporting.figures.heatmaps import MOST_ENTRIES, TOP, UNSEEN, heat_maps
 from papa.reporting.heads import NO_PATTERN
-from papa.reporting.heatmaps import MOST_ENTRIES, TOP, UNSEEN, heat_maps
 from tests.reporting.heads import heads_of
 
 

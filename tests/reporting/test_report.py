@@ -10,12 +10,10 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy
 import pandas
 import pytest
 import yaml
 
-from papa.reporting.figures import HeadMatrix
 from papa.reporting.paper import PaperReference
 from papa.reporting.provenance import Provenance
 from papa.reporting.report import Extras, write_report
@@ -175,8 +173,7 @@ def test_intervals_over_examples_have_a_table_of_their_own(tmp_path: Path, frame
 
 def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:
     frame = results(("a", "b", "c"))
-    matrices = (HeadMatrix("layer 1, head 1", numpy.eye(8)),)
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(matrices=matrices))
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(), heads_of("b")]))
     names = {path.name for path in tmp_path.iterdir()}
     assert names == FILES | {"drops.png", "drops.svg", "matrices.png", "matrices.svg"}
 

@@ -1,20 +1,21 @@
-"""Original score against relative drop over encoders (paper, Section 4.2, Figure 3)."""
+"""Relative drops: against original scores (paper, Section 4.2, Figure 3), and of every encoder and task."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import pandas
-from matplotlib import rcParams
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from papa.reporting.figures.canvas import MARKERS, styled
+from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
 from papa.reporting.summary import LINE
-from papa.reporting.wording import axis_label, condition, joined, varying
+from papa.reporting.wording import axis_label, condition, fraction_headings, joined, varying
+
+_ROW = 40
+"""Pixels of one encoder on one task."""
 
 
 @dataclass(frozen=True)
@@ -95,50 +96,144 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
     return f"{joined(beaten)} {'do' if len(beaten) > 1 else 'does'} not beat the baseline"
 
 
-def drops_figure(drops: Drops) -> Figure:
-    """An encoder is a point: its mean relative drop to the right, its mean original score upwards.
-
-    The title gives Pearson's r where there are three encoders or more.
+def drops_figure(drops: Drops) -> Chart:
+    """``encoders_chart`` as a file, without a heading beside it: the task, and Pearson's r where there is one.
 
     Args:
         drops: with at least one task.
     """
-    several = len(drops.tasks) > 1
-    with styled():
-        colours = rcParams["axes.prop_cycle"].by_key()["color"]
-        figure = Figure(figsize=(6.4, 4.2))
-        panel = figure.subplots()
-        for number, point in enumerate(drops.points.to_dict("records")):
-            panel.plot(
-                100 * point["relative_drop"],
-                point["original"],
-                marker=MARKERS[number % len(MARKERS)],
-                color=colours[number % len(colours)],
-                markersize=9,
-                linestyle="none",
-            )
-        panel.margins(0.15)
-        _name_points(panel, drops.points)
-        panel.set_xlabel(f"{'mean ' if several else ''}relative drop {drops.condition} (%)")
-        panel.set_ylabel(f"mean original score over {len(drops.tasks)} tasks" if several else "original score")
-        title = "" if several else drops.tasks[0]
-        r = "" if math.isnan(drops.correlation) else f"r = {drops.correlation:.2f}"
-        panel.set_title(f"{title} ({r})" if title and r else title or r)
-    return figure
+    chart = encoders_chart(drops)
+    title = ", ".join(part for part in ("" if len(drops.tasks) > 1 else drops.tasks[0], _correlation(drops)) if part)
+    sized = {"$schema": SCHEMA, "title": {"text": title, "anchor": "start"}, "width": 520, "height": 320}
+    drawn = {name: part for name, part in chart.specification.items() if name not in _ON_PAGE}
+    return Chart("drops", drops.caption, chart.data, {**sized, **drawn})
 
 
-def _name_points(panel: Axes, points: pandas.DataFrame) -> None:
-    """Write each encoder's name beside its point, on the side towards the middle of the panel."""
-    low, high = panel.get_xlim()
-    for point in points.to_dict("records"):
-        drop = 100 * point["relative_drop"]
-        right = drop > (low + high) / 2
-        panel.annotate(
-            point["model"],
-            (drop, point["original"]),
-            xytext=(-9 if right else 9, 0),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            va="center",
-            fontsize=9,
-        )
+_ON_PAGE = on_page("", 0).keys()
+
+
+def _correlation(drops: Drops) -> str:
+    return "" if math.isnan(drops.correlation) else f"r = {drops.correlation:.2f}"
+
+
+def encoders_chart(drops: Drops) -> Chart:
+    """An encoder is a point: its mean relative drop to the right, its mean original score upwards.
+
+    Args:
+        drops: with at least one task.
+    """
+    several, lost = len(drops.tasks) > 1, drops.points["relative_drop"]
+    # Names stand on the side towards the middle.
+    points = drops.points.assign(side=(lost > (lost.min() + lost.max()) / 2).map({True: "right", False: "left"}))
+    x = {
+        "field": "relative_drop",
+        "type": "quantitative",
+        "title": f"{'mean ' if several else ''}relative drop {drops.condition}",
+        "axis": {"format": "~%", "tickCount": 6},
+        "scale": {"zero": False, "padding": 40},
+    }
+    y = {
+        "field": "original",
+        "type": "quantitative",
+        "title": f"mean original score over {len(drops.tasks)} tasks" if several else "original score",
+        "scale": {"zero": False, "padding": 24},
+    }
+    encoder = {"field": "model", "type": "nominal", "sort": None, "legend": None}
+    tooltip = [
+        {"field": "model"},
+        {"field": "original", "format": ".4f"},
+        {"field": "relative_drop", "title": "relative drop", "format": ".2%"},
+    ]
+    names = [
+        {
+            "transform": [{"filter": f"datum.side === '{side}'"}],
+            "mark": {"type": "text", "align": side, "dx": offset, "style": "row-label"},
+            "encoding": {"text": {"field": "model"}},
+        }
+        for side, offset in (("left", 9), ("right", -9))
+    ]
+    specification = {
+        **on_page("Encoders", 280),
+        "data": {"values": records(points)},
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+                "encoding": {"color": encoder, "shape": encoder, "tooltip": tooltip},
+            },
+            *names,
+        ],
+    }
+    return Chart("encoders", " · ".join(filter(None, ("Encoders", _correlation(drops)))), drops.points, specification)
+
+
+def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
+    """The relative drop of every encoder on every task, with the interval of differences paired by seed.
+
+    Args:
+        lines: rows of the study's summary: one line for each model and task, at fractions below 1.
+        fractions: the identifier of the input that chooses the fraction.
+    """
+    headings = fraction_headings(lines)
+    rows = lines[lines["relative_drop"].notna()].assign(
+        heads=lambda cells: cells["fraction"].map(headings),
+        name=lambda cells: cells["task"] + " · " + cells["model"],
+        verdict=lambda cells: cells["beats_baseline"].map({True: "beats its baselines", False: "inconclusive"}),
+    )
+    names = list(dict.fromkeys(rows["name"]))
+    x = {"type": "quantitative", "title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
+    y = {"field": "name", "type": "nominal", "sort": names, "axis": None}
+    verdict: dict[str, Any] = {
+        "field": "verdict",
+        "type": "nominal",
+        "scale": {"domain": ["beats its baselines", "inconclusive"]},
+        "legend": {"title": "original score", "orient": "bottom"},
+    }
+    tooltip = [
+        {"field": "name", "title": "task · encoder"},
+        {"field": "heads", "title": "input-dependent"},
+        *(
+            {"field": field, "title": text, "format": ".2%"}
+            for field, text in (("relative_drop", "drop"), ("drop_low", "from"), ("drop_high", "to"))
+        ),
+    ]
+    specification = {
+        **on_page("Relative drop", _ROW * len(names)),
+        "params": [{"name": fractions, "value": list(headings.values())[-1], "bind": {"element": f"#{fractions}"}}],
+        "data": {"values": records(rows[["name", "heads", "verdict", "relative_drop", "drop_low", "drop_high"]])},
+        "transform": [{"filter": f"datum.heads === {fractions}"}],
+        "encoding": {"y": y},
+        "layer": [
+            {"mark": {"type": "rule"}, "encoding": {"x": {"datum": 0, **x}, "y": None}},
+            {
+                "transform": [{"filter": "isValid(datum.drop_low)"}],
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"x": {"field": "drop_low", **x}, "x2": {"field": "drop_high"}, "color": verdict},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+                "encoding": {
+                    "x": {"field": "relative_drop", **x},
+                    "color": verdict,
+                    "shape": {**verdict, "scale": {**verdict["scale"], "range": ["circle", "diamond"]}},
+                    "tooltip": tooltip,
+                },
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dy": -13, "style": "row-label"},
+                "encoding": {"text": {"field": "name"}, "x": {"value": 2}},
+            },
+        ],
+    }
+    columns = [
+        "model",
+        "task",
+        "constants",
+        "order",
+        "fraction",
+        "relative_drop",
+        "drop_low",
+        "drop_high",
+        "beats_baseline",
+    ]
+    return Chart("relative-drop", "Relative drop", rows[columns], specification)

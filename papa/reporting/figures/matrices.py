@@ -1,93 +1,150 @@
-"""Constant matrices of chosen heads as heat maps, and the choice of heads to show (paper, Figure 4)."""
+"""Constant matrices as heat maps: of chosen heads in a file (paper, Figure 4), and of one head in the page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+from typing import Any
 
 import numpy
-import torch
-from jaxtyping import Bool, Float
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
-from torch import Tensor
+import pandas
 
-from papa.attention.patterns import HeadPatterns
-from papa.reporting.figures.canvas import styled
+from papa.ranking import Head
+from papa.reporting.figures.chart import SCHEMA, Chart
+from papa.reporting.figures.heatmaps import UNSEEN, HeatMaps, heat_maps, level_image
+from papa.reporting.heads import HeadsOfEncoder
+
+_SIDE = 210
+_NEAR = 0.07
+"""Of a side: closer names of slots would touch."""
+_COLOUR = {
+    "field": "weight",
+    "type": "quantitative",
+    "scale": {"type": "sqrt", "scheme": "cividis", "domain": {"expr": "[0, largest]"}},
+    "legend": {"title": "mean attention", "orient": "bottom", "direction": "horizontal", "format": ".3~g"},
+}
+_FROM, _TO = "slot that attends", "slot attended to"
 
 
-@dataclass(frozen=True)
-class HeadMatrix:
-    """One head's constant matrix and its title in the figure.
+def matrices_figure(heads: HeadsOfEncoder) -> Chart:
+    """The heads that show a pattern most, side by side on one colour scale; brightness follows the square root.
 
-    Attributes:
-        title: such as ``BERT, layer 3, head 5``.
-        matrix: rows: the slot that attends; columns: the slot attended to; NaN where never seen.
+    Slots that no matrix has ever seen are left out; the axes name [CLS] and [SEP] and count the other slots.
     """
+    chosen = example_heads(heads)
+    (maps,) = heat_maps([heads])
+    largest = max(float(maps.largest[at]) for at in chosen)
+    panels = [
+        _panel(f"{name}: layer {layer}, head {head}", _on_one_scale(maps, (layer, head), largest), maps)
+        for (layer, head), name in chosen.items()
+    ]
+    specification = {
+        "$schema": SCHEMA,
+        "title": {"text": f"{heads.model} · {heads.task}", "style": "caption", "anchor": "start"},
+        "params": [
+            {"name": "labels", "value": maps.labels},
+            {"name": "special", "value": [row + 0.5 for row in maps.special]},
+            {"name": "largest", "value": largest or 1.0},
+        ],
+        "hconcat": panels,
+    }
+    shown = pandas.DataFrame([(*at, name) for at, name in chosen.items()], columns=["layer", "head", "pattern"])
+    return Chart("matrices", "Constant matrices of chosen heads.", shown, specification)
 
-    title: str
-    matrix: Float[numpy.ndarray, "slots slots"]
+
+def _on_one_scale(maps: HeatMaps, head: Head, largest: float) -> str:
+    """A matrix as the address of its image, bright as the largest entry of all panels."""
+    levels = maps.levels[head]
+    share = (maps.largest[head] / largest) ** 0.5 if largest else 1.0
+    shared = numpy.where(levels == UNSEEN, UNSEEN, numpy.round(levels * share)).astype(numpy.uint8)
+    return f"data:image/png;base64,{base64.b64encode(level_image(shared)).decode()}"
 
 
-def matrices_figure(heads: Sequence[HeadMatrix]) -> Figure:
-    """Heat maps side by side, four per row, on one colour scale; brightness follows the square root.
+def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
+    rows = len(maps.ranges)
+    special = list(maps.special)
+    even = range(0, rows, max(1, round(rows / 5)))
+    ticks = [*special, *(row for row in even if all(abs(row - one) >= _NEAR * rows for one in special))]
+    place = {
+        "type": "quantitative",
+        "axis": {
+            "values": [row + 0.5 for row in ticks],
+            "tickCount": len(ticks),
+            "labelExpr": "labels[floor(datum.value)]",
+            "labelFontWeight": _bold_special(),
+            "labelFontSize": 10,
+            "labelOverlap": False,
+            "grid": False,
+            "domain": False,
+            "ticks": True,
+        },
+    }
+    across = {"domain": [0, rows], "nice": False, "zero": False}
+    return {
+        "title": {"text": title, "anchor": "start"},
+        "width": _SIDE,
+        "height": _SIDE,
+        "data": {"values": [{"middle": rows / 2, "image": image, "weight": 0}]},
+        "layer": [
+            {
+                "mark": {"type": "image", "width": _SIDE, "height": _SIDE, "smooth": False},
+                "encoding": {
+                    "url": {"field": "image"},
+                    "x": {"field": "middle", **place, "scale": across, "title": _TO},
+                    "y": {"field": "middle", **place, "scale": {**across, "reverse": True}, "title": _FROM},
+                },
+            },
+            {"mark": {"type": "point", "opacity": 0}, "encoding": {"color": _COLOUR}},
+        ],
+    }
 
-    Slots that no matrix has ever seen are left out; the ticks name the slots that are there.
+
+def _bold_special() -> dict[str, Any]:
+    return {"condition": {"test": "indexof(special, datum.value) >= 0", "value": "bold"}, "value": "normal"}
+
+
+def example_heads(heads: HeadsOfEncoder) -> dict[Head, str]:
+    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one; from 0.
+
+    A head that leads in two of them is there once.
     """
-    columns = min(len(heads), 4)
-    rows = math.ceil(len(heads) / columns)
-    largest = max(float(numpy.nanmax(head.matrix, initial=0.0)) for head in heads)
-    with styled():
-        figure = Figure(figsize=(2.9 * columns + 0.6, 3.0 * rows + 0.2))
-        panels = figure.subplots(rows, columns, squeeze=False).flatten()
-        for panel, head in zip(panels, heads, strict=False):
-            seen = numpy.flatnonzero(~numpy.isnan(head.matrix).all(axis=1))
-            # Averages are small nearly everywhere: the square root keeps faint diagonals visible.
-            scale = PowerNorm(0.5, 0.0, largest or 1.0)
-            image = panel.imshow(head.matrix[numpy.ix_(seen, seen)], norm=scale, interpolation="nearest")
-            panel.set_title(head.title, fontsize=9)
-            panel.grid(False)
-            ticks = numpy.unique(numpy.linspace(0, len(seen) - 1, 6).round().astype(int))
-            panel.set_xticks(ticks, seen[ticks])
-            panel.set_yticks(ticks, seen[ticks])
-            panel.set_xlabel("slot attended to", fontsize=8)
-            panel.set_ylabel("slot attending", fontsize=8)
-            panel.tick_params(labelsize=7)
-        for empty in panels[len(heads) :]:
-            empty.set_visible(False)
-        figure.colorbar(image, ax=list(panels), shrink=0.8, label="attention weight")
-    return figure
-
-
-def example_heads(
-    matrices: Float[Tensor, "layers heads slots slots"],
-    seen: Bool[Tensor, "slots slots"],
-    patterns: HeadPatterns,
-) -> list[HeadMatrix]:
-    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one.
-
-    A head that leads in two of them is shown once. Titles count layers and heads from 0, as head orders do.
-
-    Args:
-        matrices: C, not normalised.
-        seen: which pairs of slots the average covers.
-        patterns: of the same matrices.
-    """
+    patterns = heads.patterns
     wanted = {
         "diagonal": patterns.diagonal_mass,
         "[CLS]": patterns.cls_mass,
         "[SEP]": patterns.sep_mass,
         "spread": -patterns.largest_entry,
     }
-    heads: dict[tuple[int, int], str] = {}
+    chosen: dict[Head, str] = {}
     for name, strength in wanted.items():
-        best = int(strength.argmax())
-        heads.setdefault(divmod(best, strength.shape[1]), name)
-    return [
-        HeadMatrix(
-            title=f"{name}: layer {layer}, head {head}",
-            matrix=matrices[layer, head].where(seen, torch.tensor(math.nan)).numpy(),
-        )
-        for (layer, head), name in heads.items()
-    ]
+        chosen.setdefault(divmod(int(strength.argmax()), strength.shape[1]), name)
+    return chosen
+
+
+def matrix_specification() -> dict[str, Any]:
+    """One head's matrix; the page adds its values ``cells``, the ``labels`` of slots and the ``largest`` entry."""
+    ordinal = {"type": "ordinal", "scale": {"paddingInner": 0, "paddingOuter": 0}}
+    axis = {
+        "values": {"expr": "ticks"},
+        "labelExpr": "labels[datum.value]",
+        "labelFontWeight": _bold_special(),
+        "labelAngle": 0,
+        "labelOverlap": False,
+        "tickSize": 4,
+    }
+    return {
+        "$schema": SCHEMA,
+        "data": {"name": "cells", "values": []},
+        "width": {"step": 4},
+        "height": {"step": 4},
+        "mark": {"type": "rect"},
+        "encoding": {
+            "y": {"field": "row", **ordinal, "axis": axis, "title": _FROM},
+            "x": {"field": "column", **ordinal, "axis": {**axis, "orient": "top"}, "title": _TO},
+            "color": _COLOUR,
+            "tooltip": [
+                {"field": "from", "title": _FROM},
+                {"field": "to", "title": _TO},
+                {"field": "weight", "title": "mean attention", "format": ".3~g"},
+            ],
+        },
+    }

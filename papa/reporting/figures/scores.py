@@ -2,123 +2,254 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas
-from matplotlib import rcParams
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from papa.reporting.figures.canvas import LINES, MARKERS, styled
+from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
+from papa.reporting.summary import LINE
+from papa.reporting.verdicts import INCONCLUSIVE, MARK, WORDS, one_answer_label
 from papa.reporting.wording import axis_label, fixed_caption, fraction_headings, metric_label, present, varying
 
-_PANEL = (4.4, 3.4)
+SPACING = "spacing"
+"""The page's switch between even and true distances of fractions: a parameter, and the identifier of its input."""
+_GAP, _WHOLE_GAP = 0.014, 0.4
+"""Between lines at one fraction, as a share of the width, and between the first and last of them, as a share of a
+step: or the intervals of close lines would hide each other.
+"""
 _PANELS_PER_ROW = 3
-_LEGEND_ROW = 0.2
 _LINE_AXES = ("model", "constants", "order", "study")
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [1, 3]]
+_COLUMNS = [*LINE, "fraction", "mean", "low", "high", "always_one_answer", "word_embeddings"]
+_Layer = dict[str, Any]
 
 
-def scores_figure(summary: pandas.DataFrame) -> Figure:
-    """One panel per task, one line per model, constants kind and head order, with 95 % intervals.
+def scores_figure(summary: pandas.DataFrame) -> Chart:
+    """One panel a task, one line for each model, constants kind, head order and study.
 
-    The study's fractions are evenly spaced, from all heads input-dependent (left) to none (right).
+    A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive; fractions are evenly
+    spaced, from all heads input-dependent (left) to none (right).
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     tasks = list(summary["task"].unique())
+    lines = _Lines(summary, varying(summary, _LINE_AXES))
+    width = 380 if len(tasks) == 1 else 300
+    note = {"subtitle": f"{MARK} {INCONCLUSIVE}"} if not summary["beats_baseline"].all() else {}
+    panels = [
+        {"title": {"text": task, "anchor": "start"}, "width": width, "height": 280, "layer": lines.panel(task)}
+        for task in tasks
+    ]
     columns = min(len(tasks), _PANELS_PER_ROW)
-    rows = math.ceil(len(tasks) / columns)
-    with styled():
-        size = (_PANEL[0] * columns + (1.8 if columns == 1 else 0), _PANEL[1] * rows + 0.9)
-        figure = Figure(figsize=size)
-        panels = figure.subplots(rows, columns, squeeze=False).flatten()
-        for panel, task in zip(panels, tasks, strict=False):
-            _draw_task(panel, summary[summary["task"] == task], summary)
-        for empty in panels[len(tasks) :]:
-            empty.set_visible(False)
-        _legend(figure, fixed_caption(summary))
-    return figure
+    specification = {
+        "$schema": SCHEMA,
+        "title": {"text": fixed_caption(summary), "style": "caption", "anchor": "start", **note},
+        "params": [{"name": SPACING, "value": "even"}, *lines.params()],
+        "concat": panels,
+        "columns": columns,
+        "spacing": 30,
+        "config": {"legend": {"columns": lines.legend_columns(columns * width)}},
+    }
+    title = "Score against the share of heads that stay input-dependent, with 95 % intervals and baselines"
+    return Chart(
+        "scores", f"{title}.", summary[["study", *_COLUMNS] if "study" in summary else _COLUMNS], specification
+    )
 
 
-def _draw_task(panel: Axes, points: pandas.DataFrame, summary: pandas.DataFrame) -> None:
-    fractions = sorted(summary["fraction"].unique(), reverse=True)
-    positions = {fraction: position for position, fraction in enumerate(fractions)}
-    lines = list(_lines(points, summary))
-    for number, (label, colour, marker, line, members) in enumerate(lines):
-        # Lines are set a little apart, or the intervals of close lines would hide each other.
-        shift = 0.0 if len(lines) == 1 else 0.16 * (number / (len(lines) - 1) - 0.5)
-        panel.errorbar(
-            [positions[fraction] + shift for fraction in members["fraction"]],
-            members["mean"],
-            yerr=[
-                (members["mean"] - members["low"]).fillna(0),
-                (members["high"] - members["mean"]).fillna(0),
+def score_charts(name: str, summary: pandas.DataFrame, axis: str, encoder: str = "") -> tuple[Chart, ...]:
+    """The page's panels, one a task and one line for each value of an axis.
+
+    Args:
+        name: what the names of the charts begin with.
+        summary: rows of the study's summary: one line for each model and value of ``axis``.
+        axis: the column that tells lines apart.
+        encoder: the identifier of an input that chooses one of several models; "" where lines are not chosen by it.
+    """
+    lines = _Lines(summary, [axis], encoder)
+    inputs = [{"name": SPACING, "value": "even", "bind": {"element": f"#{SPACING}"}}]
+    if encoder:
+        first = str(summary["model"].iloc[0])
+        inputs.append({"name": encoder, "value": first, "bind": {"element": f"#{encoder}"}})
+    return tuple(
+        Chart(
+            f"{name}-{task}",
+            str(task),
+            own[_COLUMNS],
+            {**on_page(str(task), 260), "params": [*inputs, *lines.params()], "layer": lines.panel(task)},
+        )
+        for task, own in summary.groupby("task", sort=False)
+    )
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of all panels: they look the same in each.
+
+    Attributes:
+        summary: one row for each point.
+        axes: what tells lines apart: colour and marker show the first, dashes the others.
+        encoder: the identifier of an input that chooses the model; "" without one.
+    """
+
+    summary: pandas.DataFrame
+    axes: Sequence[str]
+    encoder: str = ""
+
+    def params(self) -> list[dict[str, Any]]:
+        """Places and names of the fractions."""
+        headings = fraction_headings(self.summary)
+        true = [float(1 - fraction) for fraction in headings]
+        places = f"{SPACING} === 'true' ? {true} : {list(self._even().values())}"
+        labels = [heading.split(" ", maxsplit=1) for heading in headings.values()]
+        return [{"name": "labels", "value": labels}, {"name": "ticks", "expr": places}]
+
+    def _even(self) -> dict[float, float]:
+        fractions = sorted(self.summary["fraction"].unique(), reverse=True)
+        return {fraction: place / max(len(fractions) - 1, 1) for place, fraction in enumerate(fractions)}
+
+    def _label(self, rows: pandas.DataFrame, axes: Sequence[str]) -> pandas.Series:
+        named = [", ".join(axis_label(axis, row[axis]) for axis in axes) for row in rows.to_dict("records")]
+        return pandas.Series(named, rows.index, dtype=object)
+
+    def _scale(self, axes: Sequence[str], **scale: Any) -> dict[str, Any]:
+        known = list(self._label(self.summary, axes).unique())
+        legend = {"title": None, "orient": "bottom", "labelLimit": 600} if len(known) > 1 else None
+        title = ", ".join(axes) or None
+        return {"type": "nominal", "sort": None, "title": title, "scale": {"domain": known, **scale}, "legend": legend}
+
+    def legend_columns(self, width: int) -> int:
+        """How many entries of its legends fit side by side."""
+        labels = [*self._label(self.summary, self.axes[:1]), *self._label(self.summary, self.axes[1:])]
+        return max(1, min(4, width // (40 + 7 * max(map(len, labels)))))
+
+    def panel(self, task: str) -> list[_Layer]:
+        """The layers of one task."""
+        rows = self.summary[self.summary["task"] == task]
+        chosen = [{"filter": f"datum.model === {self.encoder}"}] if self.encoder else []
+        score = {"type": "quantitative", "title": metric_label(rows.iloc[0]), "scale": {"zero": False}}
+        x = {
+            "field": "x",
+            "type": "quantitative",
+            "title": "share of heads that stay input-dependent",
+            "scale": {"domain": [-0.06, 1.06], "nice": False, "zero": False},
+            "axis": {
+                "values": {"expr": "ticks"},
+                "labelExpr": "labels[indexof(ticks, datum.value)]",
+                "labelOverlap": "greedy",
+                "grid": False,
+            },
+        }
+        colour = {"field": "hue", **self._scale(self.axes[:1])}
+        dash = {"field": "dash", **self._scale(self.axes[1:], range=_DASHES)}
+        if dash["legend"]:
+            dash["legend"] = {**dash["legend"], "symbolType": "stroke", "symbolSize": 600}
+        tooltip = [
+            {"field": "line", "title": "line"},
+            {"field": "heads", "title": "input-dependent"},
+            *(
+                {"field": name, "title": text, "format": ".4f"}
+                for name, text in (("mean", "score"), ("low", "from"), ("high", "to"))
+            ),
+        ]
+        at_fraction = {
+            "data": {"values": records(self._points(rows))},
+            "transform": [*chosen, {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"}],
+            "encoding": {"x": x, "color": colour},
+            "layer": [
+                {
+                    "transform": [{"filter": "isValid(datum.low)"}],
+                    "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
+                    "encoding": {"y": {"field": "low", **score}, "y2": {"field": "high"}},
+                },
+                {
+                    "mark": {"type": "line", "strokeWidth": 2},
+                    "encoding": {"y": {"field": "mean", **score}, "strokeDash": dash},
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                    "encoding": {
+                        "y": {"field": "mean", **score},
+                        "shape": colour,
+                        "tooltip": tooltip,
+                    },
+                },
+                {
+                    "transform": [{"filter": "datum.mark !== ''"}],
+                    "mark": {"type": "text", "dx": 11, "fontSize": 14, "fontWeight": "bold"},
+                    "encoding": {"y": {"field": "mean", **score}, "text": {"field": "mark"}, "color": None},
+                },
             ],
-            color=colour,
-            marker=marker,
-            linestyle=line,
-            elinewidth=1.0,
-            label=label,
+        }
+        return [*self._baselines(rows, chosen, score, colour), at_fraction]
+
+    def _points(self, rows: pandas.DataFrame) -> pandas.DataFrame:
+        line = self._label(rows, self.axes)
+        names = list(line.unique())
+        step = min(_GAP, _WHOLE_GAP / max(len(self._even()) - 1, 1) / max(len(names) - 1, 1))
+        shift = line.map({name: step * (place - (len(names) - 1) / 2) for place, name in enumerate(names)})
+        last = ~rows["beats_baseline"].astype(bool) & (rows["fraction"] < 1)
+        last &= rows["fraction"] == rows.groupby(present(rows))["fraction"].transform("min")
+        drawn = rows.assign(
+            line=line,
+            hue=self._label(rows, self.axes[:1]),
+            dash=self._label(rows, self.axes[1:]),
+            heads=rows["fraction"].map(fraction_headings(self.summary)),
+            at_even=rows["fraction"].map(self._even()) + shift,
+            at_true=1 - rows["fraction"] + shift,
+            mark=last.map({True: MARK, False: ""}),
         )
-    panel.set_title(str(points["task"].iloc[0]))
-    panel.set_ylabel(metric_label(points.iloc[0]))
-    panel.set_xlabel("share of heads that stay input-dependent")
-    labels = [label.replace(" ", "\n", 1) for label in fraction_headings(summary).values()]
-    panel.set_xticks(range(len(fractions)), labels)
-    panel.set_xlim(-0.3, len(fractions) - 0.7)
-    panel.margins(y=0.12)
+        return drawn[["model", "line", "hue", "dash", "heads", "at_even", "at_true", "mean", "low", "high", "mark"]]
 
+    def _baselines(
+        self, rows: pandas.DataFrame, chosen: list[Any], score: dict[str, Any], colour: dict[str, Any]
+    ) -> list[_Layer]:
+        """Dashed lines with their names: what one answer scores at the left, word embeddings at the right.
 
-def _lines(
-    points: pandas.DataFrame, summary: pandas.DataFrame
-) -> Iterator[tuple[str, str, str, str, pandas.DataFrame]]:
-    """Label, colour, marker, dashes and points of every line; its look is the same in every panel."""
-    axes = varying(summary, _LINE_AXES)
-    colours = rcParams["axes.prop_cycle"].by_key()["color"]
-    by_colour = {value: index for index, value in enumerate(summary[axes[0]].unique())} if axes else {}
-    dashed = list(summary[axes[1:]].drop_duplicates().itertuples(index=False, name=None)) if axes[1:] else [()]
-    present_axes = present(summary, _LINE_AXES)
-    for key, members in points.groupby(present_axes, sort=False):
-        values = dict(zip(present_axes, key, strict=True))
-        hue = by_colour[values[axes[0]]] if axes else 0
-        dash = dashed.index(tuple(values[axis] for axis in axes[1:])) if axes[1:] else 0
-        # Matplotlib leaves labels that begin with "_" out of legends.
-        label = re.sub("^_", " _", ", ".join(axis_label(axis, values[axis]) for axis in axes))
-        ordered = members.sort_values("fraction", ascending=False)
-        yield (
-            label,
-            colours[hue % len(colours)],
-            MARKERS[hue % len(MARKERS)],
-            LINES[dash % len(LINES)],
-            ordered,
+        Where colours tell encoders apart, the lines of their word embeddings have them.
+        """
+        of_encoder = rows.assign(hue=self._label(rows, self.axes[:1])).drop_duplicates(
+            present(rows, ("model", "study"))
         )
-
-
-def _legend(figure: Figure, caption: str) -> None:
-    handles: dict[str, Any] = {}
-    for panel in figure.axes:
-        drawn, labels = panel.get_legend_handles_labels()
-        handles.update(zip(labels, drawn, strict=True))
-    if any(handles):
-        rows = math.ceil(len(handles) / _fitting_legend(figure, handles))
-        figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * (rows - 1))
-    if caption:
-        figure.suptitle(caption, fontsize=10, color="#555555")
-
-
-def _fitting_legend(figure: Figure, handles: Mapping[str, Any]) -> int:
-    """Draw the legend in as many columns as fit; how many."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    for columns in range(min(len(handles), 3), 0, -1):
-        legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, handlelength=4
+        coloured = list(self.axes[:1]) == ["model"]
+        parts = (
+            (one_answer_label(rows.iloc[0]), "always_one_answer", "left", 0, False),
+            (WORDS, "word_embeddings", "right", "width", coloured),
         )
-        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
-            break
-        legend.remove()
-    return columns
+        layers = []
+        for name, column, side, end, own_colour in parts:
+            lines = of_encoder[["model", "hue"]].assign(baseline=name, score=of_encoder[column]).dropna(subset="score")
+            lines = lines.drop_duplicates(["model", "score"] if self.encoder else "score")
+            top = lines.groupby("model")["score"].transform("max") if self.encoder else lines["score"].max()
+            y = {"field": "score", **score}
+            layers.append(
+                {
+                    "data": {
+                        "values": records(lines.assign(name=(lines["score"] == top).map({True: name, False: ""})))
+                    },
+                    "transform": chosen,
+                    "encoding": {"y": y},
+                    "layer": [
+                        {
+                            "mark": {"type": "rule", "strokeDash": [2, 4]},
+                            "encoding": {
+                                "tooltip": [{"field": "baseline"}, {"field": "score", "format": ".4f"}],
+                                **({"color": colour} if own_colour else {}),
+                            },
+                        },
+                        {
+                            "mark": {
+                                "type": "text",
+                                "fontSize": 10.5,
+                                "dx": 2 if side == "left" else -2,
+                                "dy": -5,
+                                "align": side,
+                            },
+                            "encoding": {"text": {"field": "name"}, "x": {"value": end}},
+                        },
+                    ],
+                }
+            )
+        return layers

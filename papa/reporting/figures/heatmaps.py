@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-import matplotlib
 import numpy
 import torch
+import vl_convert
 from jaxtyping import Float, UInt8
 from PIL import Image
 
@@ -56,13 +59,30 @@ class HeatMaps:
 
     def png(self, layer: int, head: int) -> bytes:
         """One matrix as a PNG of one byte a pixel, the level; its palette is the colour map."""
-        rows = len(self.ranges)
-        image = Image.frombytes("P", (rows, rows), self.levels[layer, head].tobytes())
-        colours = matplotlib.colormaps["cividis"](numpy.arange(TOP + 1) / TOP)[:, :3]
-        image.putpalette([*(255 * colours).round().astype(int).flatten().tolist(), 128, 128, 128])
-        buffer = io.BytesIO()
-        image.save(buffer, format="png", compress_level=9, transparency=UNSEEN)
-        return buffer.getvalue()
+        return level_image(self.levels[layer, head])
+
+
+def level_image(levels: UInt8[numpy.ndarray, "rows rows"]) -> bytes:
+    """Levels as a PNG of one byte a pixel; its palette is the colour map, and what was never seen is transparent."""
+    image = Image.fromarray(levels, mode="P")
+    image.putpalette(_palette())
+    buffer = io.BytesIO()
+    image.save(buffer, format="png", compress_level=9, transparency=UNSEEN)
+    return buffer.getvalue()
+
+
+@cache
+def _palette() -> list[int]:
+    """Red, green and blue of the levels 0 to TOP as Vega draws them in a heat map and its legend, and grey."""
+    fill = {"scale": "colours", "field": "data"}
+    specification = {
+        "$schema": "https://vega.github.io/schema/vega/v6.json",
+        "data": [{"name": "levels", "values": list(range(TOP + 1))}],
+        "scales": [{"name": "colours", "type": "linear", "domain": [0, TOP], "range": {"scheme": "cividis"}}],
+        "marks": [{"type": "rect", "from": {"data": "levels"}, "encode": {"enter": {"fill": fill}}}],
+    }
+    fills = re.findall(r"rgb\((\d+), (\d+), (\d+)\)", json.dumps(vl_convert.vega_to_scenegraph(specification)))
+    return [*(int(part) for one in fills for part in one), 128, 128, 128]
 
 
 def heat_maps(sets: Sequence[HeadsOfEncoder]) -> list[HeatMaps]:

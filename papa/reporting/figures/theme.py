@@ -1,4 +1,4 @@
-"""Colours and type of the page's figures."""
+"""Colours and type of all figures."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ OF_THE_PAGE: Colours = {
     "background": "transparent",
 }
 """The page's style decides, so figures follow the reader's setting, and the printer's, without being drawn again."""
-FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif'
+FILE_FONT = '"Liberation Sans", Arial, Helvetica, sans-serif'
+"""vl-convert brings the first; the others are as wide, so a file looks the same wherever it is shown."""
+_PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif'
 
 
-def config(colours: Colours) -> dict[str, Any]:
+def config(colours: Colours, font: str = _PAGE_FONT) -> dict[str, Any]:
     """Vega-Lite's configuration."""
     ink, quiet, line = colours["ink"], colours["quiet"], colours["line"]
     text = {
@@ -42,11 +44,17 @@ def config(colours: Colours) -> dict[str, Any]:
         "titleFontWeight": "normal",
     }
     return {
-        "font": FONT,
+        "font": font,
         "background": colours["background"],
         "axis": {**text, "gridColor": line, "domainColor": line, "tickColor": line, "titlePadding": 8},
         "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {**text, "labelColor": ink, "symbolStrokeWidth": 2},
+        "legend": {
+            **text,
+            "labelColor": ink,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "layout": {"bottom": {"direction": "vertical", "margin": 6, "offset": 10}},
+        },
         "view": {"stroke": None},
         "range": {"category": colours["lines"]},
         "point": {"color": colours["lines"][0]},
@@ -54,5 +62,7 @@ def config(colours: Colours) -> dict[str, Any]:
         "text": {"color": ink},
         "style": {
             "row-label": {"fontSize": 12},
+            "caption": {"font": font, "fontSize": 12, "fontWeight": "normal", "fill": quiet},
         },
+        "title": {"color": ink, "fontSize": 13, "subtitleColor": quiet, "subtitleFontSize": 11},
     }
