@@ -20,8 +20,8 @@ CONSTANTS = "constants.safetensors"
 CONFIGURATION = "encoder_config.json"
 """The encoder's own configuration. It is not called config.json, as no other library may load the weights: rows are
 left out of them, and the heads would not be constant."""
-FOR_OTHERS = {"model_type": "papa.load_exported"}
-"""What config.json says instead, so that transformers' refusal names what does load the folder."""
+FOR_OTHERS = {"model_type": "an export of PAPA, which papa.load_exported loads"}
+"""What config.json says instead: transformers' refusal quotes it."""
 CARD = "README.md"
 
 
@@ -69,7 +69,7 @@ def read_document(folder: Path) -> ExportDocument:
     path = folder / DOCUMENT
     try:
         content = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa export' wrote"
         ) from None

@@ -141,8 +141,10 @@ def test_constants_of_another_length_are_said(small: Case, written: Path) -> Non
 
 
 def test_a_folder_that_is_no_export_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="holds no exported encoder"):
-        papa.load_exported(tmp_path)
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path, tmp_path / "file"):
+        with pytest.raises(ArtifactError, match="holds no exported encoder"):
+            papa.load_exported(place)
     (tmp_path / "papa.json").write_text("[")
     with pytest.raises(ArtifactError, match="is damaged"):
         papa.load_exported(tmp_path)

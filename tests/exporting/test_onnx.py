@@ -82,7 +82,7 @@ def test_what_is_too_long_is_refused(folder: Path) -> None:
 
 def test_the_card_says_how_fast_and_how(folder: Path) -> None:
     card = (folder / "README.md").read_text()
-    assert "| Speed in onnxruntime, batch 5 × " in card
+    assert "| Speed in onnxruntime, 16 texts × " in card
     assert 'onnxruntime.InferenceSession("this-folder/model.onnx")' in card
     assert ONNX in (folder / "papa.json").read_text(), "its digest is checked, too"
 
