@@ -134,6 +134,7 @@ def measure(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, or training diverged.
     """
+    encoder.check_whole()
     parts = {
         "constants": list(constants),
         "orders": list(orders),

@@ -142,13 +142,14 @@ def test_an_inner_block_leaves_the_outer_as_it_was(encoder: papa.TextEncoder, co
     assert states(encoder).equal(plain)
 
 
-@pytest.mark.parametrize("call", ["average", "train_lambda"])
+@pytest.mark.parametrize("call", ["average", "train_lambda", "measure"])
 def test_what_needs_the_whole_encoder_says_so_inside_a_block(
     encoder: papa.TextEncoder, constants: papa.ConstantMatrices, call: str
 ) -> None:
     data = {"text": ["good", "bad"], "label": ["yes", "no"]}
     calls: dict[str, Callable[[], Any]] = {
         "average": lambda: papa.average(encoder, TEXTS, progress=False),
+        "measure": lambda: papa.measure(encoder, {"train": data, "validation": data}, progress=False),
         "train_lambda": lambda: papa.train_lambda(encoder, constants, {"train": data, "validation": data}),
     }
     with papa.replaced(encoder, constants, HALF), pytest.raises(papa.PapaError, match="leave the block first"):
