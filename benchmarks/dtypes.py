@@ -16,8 +16,7 @@ from benchmarks.setting import Setting, encoder, setting
 from benchmarks.stages import SEEDS
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.feature_sources import feature_bytes
-from papa.probes.features import FeatureDtype
-from papa.spec import ExecutionSpec, FeaturesSpec
+from papa.spec import ExecutionSpec, FeaturesSpec, Precision
 from papa.timing import seconds
 
 THREADS, REPEATS = 2, 2
@@ -29,7 +28,7 @@ def rows(folder: Path) -> Iterator[list[str]]:
     """Task, metric, precision, each seed's score, their mean, megabytes on disk, seconds."""
     for name, count in ROWS.items():
         text = setting(name, count, folder, validation=count)
-        for dtype in get_args(FeatureDtype):
+        for dtype in get_args(Precision):
             options = {"features": FeaturesSpec(dtype=dtype), "execution": ExecutionSpec(), "scratch": folder}
             scores = list[float]()
 

@@ -111,7 +111,7 @@ def beyond(name: str, text: Setting, full: Sequence[float], half: Sequence[float
 
 def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
     """Two rows a task; what lies beyond the seeds' interval is added to ``remarks``."""
-    encoders = {precision: loaded(precision) for precision in get_args(Precision) if precision != "float16"}
+    encoders = {precision: loaded(precision) for precision in get_args(Precision)}
     for name, (train, validation) in ROWS.items():
         text = setting(name, train, folder, validation=validation)
         found = {precision: study(encoder, text, folder) for precision, encoder in encoders.items()}

@@ -33,7 +33,7 @@ SUBMITTING = 0.05
 """Seconds of the driver for each step."""
 LOADING = 6.0
 """Seconds of a worker until it has its libraries and an encoder."""
-_VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 _PART_TOKENS = 256
 _STEP = 400
 """Operations of a matrix product that take as long as an optimiser's step of one value, which waits for memory."""
@@ -216,7 +216,7 @@ def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
 
 _TOKENS = {"cpu": 512, "cuda": 16_384}
 _SECONDS = 0.3
-_DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0, "float16": 312.0}
+_DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0}
 """TFLOP/s of an NVIDIA A100 without TF32 and sparsity (data sheet, 2020)."""
 
 

@@ -76,7 +76,7 @@ class ResolvedInputs:
     """The inputs of a study as far as they could be resolved, and what is wrong with the others.
 
     Attributes:
-        study: as it was asked for.
+        study: as it was asked for, but for ``precision: auto``, which is resolved.
         encoders, sources: those that were resolved; a source's value is the source at its commit and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
         tokens: of a training row of each, where they were counted.
@@ -136,7 +136,8 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
         shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
         fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
     """
-    resolved = ResolvedInputs(study)
+    precision = chosen_precision(study.precision, (spec.name for spec in study.encoders), device_of(study))
+    resolved = ResolvedInputs(study.model_copy(update={"precision": precision}))
     encoders = {spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)}
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
     if any(isinstance(source, HubSource) for source in sources):
@@ -144,15 +145,13 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
     if any(not spec.name.startswith(("/", "embedded/")) for spec in encoders):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
 
-    device = device_of(study)
-    precisions = {spec: chosen_precision(study.precision, spec.name, device) for spec in encoders}
     jobs: dict[Frozen, Callable[[], Any]] = {
-        **{spec: partial(describe_encoder, spec, precisions[spec]) for spec in encoders},
+        **{spec: partial(describe_encoder, spec, precision) for spec in encoders},
         **{source: partial(_source, source) for source in sources},
     }
     results = run_concurrently(jobs)
     for spec, where in encoders.items():
-        known = known_shape(spec, precisions[spec]) if shapes_suffice else None
+        known = known_shape(spec, precision) if shapes_suffice else None
         result = results[spec]
         if isinstance(result, EncoderReference):
             # Weights are read one after another: several at once would need several times the memory.

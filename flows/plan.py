@@ -76,10 +76,9 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
 
 def _expected(checked: Checked, cluster: Cluster) -> tuple[Device, dict[str, float]]:
     """What computes, and its rates, where the store has none."""
-    precision = checked.inputs.study.precision
     width = max(encoder.width for encoder in checked.inputs.encoders)
     core = one_core(width)
-    device = gpu("float32" if precision == "auto" else precision, cluster.teraflops, width) if cluster.gpus else core
+    device = gpu(checked.inputs.encoders[0].precision, cluster.teraflops, width) if cluster.gpus else core
     return device, expected_rates(device.flops, core.flops)
 
 

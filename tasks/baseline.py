@@ -33,7 +33,7 @@ class Baseline(ScoringStep):
     """
 
     stage: ClassVar[str] = "baseline"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     encoder: EncoderReference
     corpus: ArtifactReference

@@ -87,7 +87,7 @@ class Probe(ScoringStep):
     """
 
     stage: ClassVar[str] = "probe"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     encoder: EncoderReference
     corpus: ArtifactReference

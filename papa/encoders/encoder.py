@@ -34,14 +34,14 @@ class Encoder:
             memory of its weights.
         device: where it runs.
         precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a CPU its layers' linear
-            maps and attention take and give bfloat16 (``papa.encoders.linear``); other half precision is autocast.
+            maps and attention take and give bfloat16 (``papa.encoders.linear``); on a GPU it is autocast.
             Hidden states are float32 all the same.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
         dispatch: the rules in force on its attention.
         files: that its weights are mapped from; None for a model that was given.
-        half_products: whether frozen linear maps are multiplied in bfloat16, as a probe on its features may then be.
+        precision: what it computes in, and what token probes multiply its features in.
 
     Raises:
         EncoderError: the architecture is not supported.
@@ -78,8 +78,8 @@ class Encoder:
             family.route(module, self.dispatch)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
-        self.half_products = precision == "bfloat16" and self.device.type == "cpu"
-        self._frozen_linears = FrozenLinears(model) if self.half_products else None
+        on_cpu = self.device.type == "cpu"
+        self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
@@ -113,7 +113,7 @@ class Encoder:
         layers = [states.squeeze(0) for states in self._forward(batch, output_hidden_states=True).hidden_states]
         # A graph that is written out has no branch that depends on its numbers.
         if not torch.compiler.is_exporting():
-            check_states(self.model, layers, batch, self.precision)
+            check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
     def observe(self, batch: MicroBatch) -> None:
@@ -139,7 +139,7 @@ class Encoder:
             return nullcontext()
         if self._frozen_linears is not None:
             return self._frozen_linears.in_use()
-        return torch.autocast(self.device.type, getattr(torch, self.precision))
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
@@ -164,7 +164,7 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
     Raises:
         EncoderError: the weights are damaged, do not fit the architecture or are not those of its digest.
-        SpecError: there is no such device, or half precision is asked for and it is a CPU without it.
+        SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
     """
     check_device(device)
     check_precision(reference.precision, device)

@@ -19,16 +19,13 @@ def sums_up(numbers: Float[Tensor, "..."]) -> bool:
     return bool(numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite())
 
 
-def check_states(
-    model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch, precision: str = "float32"
-) -> None:
+def check_states(model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch) -> None:
     """Refuse hidden states with NaN or infinity, which every later layer of the same token inherits.
 
     Args:
         model: what computed them.
         layers: embeddings first.
         batch: whose tokens they are.
-        precision: that they were computed in.
 
     Raises:
         NumbersError: names the first such layer and row.
@@ -40,16 +37,14 @@ def check_states(
         if bool(odd.any()):
             row = int(batch.rows.to(odd.device)[batch.inputs_of_tokens.to(odd.device)[odd.nonzero()[0, 0]]])
             what = f"the output of layer {number - 1}" if number else "the embeddings"
-            raise NumbersError(f"{what} of row {row + 1}", _reason(model, precision))
+            raise NumbersError(f"{what} of row {row + 1}", _reason(model))
 
 
-def _reason(model: nn.Module, precision: str) -> str:
+def _reason(model: nn.Module) -> str:
     odd = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
     if odd:
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
         return f"so do the encoder's weights {odd[0]}{more}: use other weights"
-    if precision == "float16":
-        return "numbers in this encoder exceed what float16 can hold: set precision: bfloat16"
     return "the encoder's weights are finite: look at their size, or lower the learning rate where matrices are trained"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from papa.encoders.reference import EMBEDDED
@@ -51,22 +52,18 @@ def check_precision(precision: Precision, device: str) -> None:
     """Refuse a precision that the device does not compute in.
 
     Raises:
-        SpecError: float16 on a CPU, or bfloat16 on a CPU without instructions for it.
+        SpecError: bfloat16 on a CPU without instructions for it.
     """
-    if precision == "float32" or device != "cpu" or (precision == "bfloat16" and has_bfloat16()):
-        return
-    if precision == "float16":
+    if precision == "bfloat16" and device == "cpu" and not has_bfloat16():
         raise SpecError(
-            "precision: float16 needs a GPU and encoders run on the CPU here: set precision: bfloat16 or float32"
+            "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and encoders run on the "
+            "CPU here, which has none of them: set precision: float32, or auto, which takes what a machine has"
         )
-    raise SpecError(
-        "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and encoders run on the CPU "
-        "here, which has none of them: set precision: float32, or auto, which takes what a machine has"
-    )
 
 
-def chosen_precision(asked: PrecisionChoice, encoder: str, device: str) -> Precision:
-    """What ``auto`` means for the encoder of that name on the device; any other precision is itself."""
+def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
+    """What ``auto`` means for the encoders of these names on the device; any other precision is itself."""
     if asked != "auto":
         return asked
-    return "bfloat16" if encoder in HOLDS_IN_BFLOAT16 and device == "cpu" and has_bfloat16() else "float32"
+    holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()
+    return "bfloat16" if holds else "float32"

@@ -101,13 +101,13 @@ def load_encoder(
             as the encoder has positions for.
         revision: a branch, tag or commit on the hub.
         device: None takes a GPU where there is one; a loaded model's own device.
-        precision: what it computes in; half precision needs a GPU.
+        precision: what it computes in; bfloat16 needs a GPU, or a CPU that has it.
 
     Raises:
         EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights are damaged or absent,
             or the tokenizer does not fit it.
         HubUnreachableError: it is not on this machine and the hub does not answer.
-        SpecError: there is no such device, or half precision is asked for on a CPU.
+        SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:

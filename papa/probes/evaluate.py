@@ -23,7 +23,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of
 from papa.errors import DataError
 from papa.probes.feature_sources import FeatureSource, StreamedFeatures, feature_bytes, stored
-from papa.probes.features import FeatureDtype, FeatureModel, check_disk
+from papa.probes.features import FeatureModel, check_disk
 from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.masked import MaskedProbe
 from papa.probes.packed import live_features
@@ -75,15 +75,14 @@ def evaluate_cell(
         DataError: a split has no labels, or labels that the metric cannot score.
         DiskSpaceError: features fit the budget and not the disk; said before the encoder runs.
         NumbersError: there is NaN or infinity in a hidden state.
-        SpecError: training diverged, or a feature does not fit float16.
+        SpecError: training diverged.
     """
     if not seeds:
         raise DataError(f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, 1, 2]")
     positive = positive_class(task, corpus.label_names)
     train, validation = corpus.split("train"), corpus.split("validation")
     probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
-    dtype = _stored_dtype(probe, features)
-    needed = [feature_bytes(encoder, split, dtype) for split in (train, validation)]
+    needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
     fits = sum(needed) <= execution.features_budget_gb * 1e9
     keep_train = fits and not task.probe.encoder_dropout
     scratch.mkdir(parents=True, exist_ok=True)
@@ -98,14 +97,14 @@ def evaluate_cell(
 
         def source(split: TokenisedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
             if not keep:
-                return StreamedFeatures(split, encoder, batch_tokens, dtype, dropout)
+                return StreamedFeatures(split, encoder, batch_tokens, features.dtype, dropout)
             return stack.enter_context(
                 stored(
                     encoder,
                     split,
                     scratch,
                     batch_tokens=batch_tokens,
-                    dtype=dtype,
+                    dtype=features.dtype,
                     progress=lambda done, _: progress(before + done, total),
                 )
             )
@@ -127,12 +126,6 @@ def evaluate_cell(
         )
 
 
-def _stored_dtype(probe: Probe, features: FeaturesSpec) -> FeatureDtype:
-    """As the study asks; bfloat16 instead of float32 where the probe would round what it reads to that."""
-    rounds = isinstance(probe, TokenProbe) and probe.dense.dtype == torch.bfloat16
-    return "bfloat16" if rounds and features.dtype == "float32" else features.dtype
-
-
 def build_probe(encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
     """The untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
@@ -146,7 +139,7 @@ def build_probe(encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, 
         raise DataError(f"task '{task.name}': expected label names in the corpus, found none: tokenise it again")
     labels = len(corpus.label_names)
     if corpus.kind == "words":
-        dtype = torch.bfloat16 if encoder.half_products else torch.float32
+        dtype = getattr(torch, encoder.precision)
         return TokenProbe(seeds, layers=layers, width=width, labels=labels, dtype=dtype)
     return sequence(labels=labels)
 

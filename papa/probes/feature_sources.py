@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from papa.corpora.split import TokenisedSplit
-from papa.probes.features import FeatureDtype, FeatureModel, compute_features, count_tokens, extract_features
+from papa.probes.features import FeatureModel, compute_features, count_tokens, extract_features
 from papa.probes.packed import PackedFeatures
 from papa.progress import Progress, silent
+from papa.spec import Precision
 
 
 @runtime_checkable
@@ -64,7 +65,7 @@ class StreamedFeatures:
     split: TokenisedSplit
     encoder: FeatureModel
     batch_tokens: int
-    dtype: FeatureDtype
+    dtype: Precision
     dropout: bool = False
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
@@ -99,7 +100,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
                 module.training = training
 
 
-def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: FeatureDtype) -> int:
+def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
     """Bytes on disk of a split's features."""
     return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
 
@@ -111,7 +112,7 @@ def stored(
     scratch: Path,
     *,
     batch_tokens: int,
-    dtype: FeatureDtype,
+    dtype: Precision,
     progress: Progress = silent,
 ) -> Iterator[StoredFeatures]:
     """Features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -19,11 +19,10 @@ from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import check_states, numbers_of
-from papa.errors import DataError, PapaError, SpecError
+from papa.errors import DataError, PapaError
 from papa.probes.packed import PackedFeatures, pack_features, pack_states, probed_tokens
 from papa.progress import Progress, silent
-
-FeatureDtype = Literal["float32", "float16", "bfloat16"]
+from papa.spec import Precision
 
 
 class WordEmbeddings:
@@ -34,7 +33,7 @@ class WordEmbeddings:
 
     Attributes:
         width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
-        half_products: the encoder's.
+        precision: the encoder's.
     """
 
     layers = 0
@@ -46,7 +45,7 @@ class WordEmbeddings:
         self.device = encoder.device
         self.width = self.word_embeddings.shape[1]
         self.tokens_per_batch = encoder.tokens_per_batch
-        self.half_products = encoder.half_products
+        self.precision = encoder.precision
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
         """The embedding of each real token, input by input.
@@ -73,7 +72,7 @@ def extract_features(
     path: Path,
     *,
     batch_tokens: int,
-    dtype: FeatureDtype,
+    dtype: Precision,
     progress: Progress = silent,
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
@@ -95,7 +94,6 @@ def extract_features(
         DataError: the split has no token that the probe could see.
         DiskSpaceError: the disk has no room for the file.
         NumbersError: there is NaN or infinity in a hidden state.
-        SpecError: a number does not fit float16.
     """
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
     stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
@@ -120,7 +118,7 @@ def compute_features(
     rows: Int[np.ndarray, " rows"],
     *,
     batch_tokens: int,
-    dtype: FeatureDtype,
+    dtype: Precision,
     progress: Progress = silent,
 ) -> PackedFeatures:
     """The features of some rows, in the memory of the encoder's device.
@@ -211,9 +209,6 @@ def _batches(
         if kept is None or kept.any():
             with numbers_of(f"batch {number} of the {split.name} split"):
                 token_states = encoder.token_states(batch)
-            values = pack_states(token_states, kept).to(dtype)
-            if dtype == torch.float16 and not bool(values.isfinite().all()):
-                raise SpecError("features.dtype: a feature exceeds what float16 can hold: use bfloat16 or float32")
-            yield batch_rows, values
+            yield batch_rows, pack_states(token_states, kept).to(dtype)
         done += len(batch_rows)
         progress(done, len(rows))

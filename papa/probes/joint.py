@@ -52,9 +52,6 @@ def _from_arrays(arrays: list[np.ndarray]) -> Tensors:
     return Tensors([torch.tensor(array) for array in arrays])
 
 
-LOSS_SCALE = 2.0**12
-"""Factor on the loss where the encoder computes in float16, against underflow: its smallest number is 6e-8."""
-
 PartGradient = tuple[float, Tensors]
 """A part's loss and its gradient."""
 PartGradients = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
@@ -105,9 +102,8 @@ class JointGradients:
         # Not the seed of the encoder's dropout: both would draw the same numbers.
         dropout_seeds = [seed_of(part.dropout_seed, 1)] if self._dropout else None
         loss = part.share * self._probe.losses(features, torch.arange(len(part.rows))[None], dropout_seeds).sum()
-        scale = LOSS_SCALE if self._encoder.precision == "float16" else 1.0
-        gradient = torch.autograd.grad(scale * loss, self.trained)
-        return loss.item(), Tensors([tensor.contiguous() if scale == 1 else tensor / scale for tensor in gradient])
+        gradient = torch.autograd.grad(loss, self.trained)
+        return loss.item(), Tensors([tensor.contiguous() for tensor in gradient])
 
     def of_parts(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
         """Every part's gradient, one after the other."""
@@ -167,7 +163,7 @@ def train_jointly(
             if not np.isfinite(loss + norm):
                 raise SpecError(
                     f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in {place}: lower the "
-                    f"rate, now {rate:g}; where precision is float16, set bfloat16"
+                    f"rate, now {rate:g}"
                 )
             losses.append(loss)
             done += len(positions)

@@ -41,8 +41,8 @@ METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "mlm": ("negative_log_perplexity",),
 }
 """What a task of each kind may be scored by."""
-Precision = Literal["float32", "bfloat16", "float16"]
-PrecisionChoice = Literal["float32", "bfloat16", "float16", "auto"]
+Precision = Literal["float32", "bfloat16"]
+PrecisionChoice = Literal["float32", "bfloat16", "auto"]
 
 
 def listed(values: Any) -> str:
@@ -230,8 +230,8 @@ class RankingSpec(Frozen):
 class FeaturesSpec(Frozen):
     """The precision in which features are stored."""
 
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Half precision takes half the disk."""
+    dtype: Precision = "float32"
+    """bfloat16 takes half the disk."""
 
 
 class ExecutionSpec(Frozen):
@@ -271,9 +271,10 @@ class StudySpec(Frozen):
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: PrecisionChoice = "float32"
-    """The precision in which encoders compute. Half precision needs a GPU; bfloat16 also runs on CPUs that have it.
-    ``auto`` takes bfloat16 for encoders whose scores are known to hold in it, on such a CPU of this machine, and
-    float32 otherwise. Sums, softmax, norms and the optimiser stay float32."""
+    """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; token probes then multiply
+    their features in it too. ``auto`` takes bfloat16 where the scores of all the study's encoders are known to hold in
+    it, on such a CPU of this machine, and float32 otherwise; the stored specification says which. Sums, softmax, norms
+    and the optimiser stay float32."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""

@@ -198,10 +198,11 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     check_disk(study(tmp_path, execution={"features_budget_gb": 1}), wide, 1, tmp_path)
 
 
-def test_half_precision_on_a_cpu_is_told_with_the_rest(tmp_path: Path) -> None:
+def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     execution = {"device": "cpu", "workers": 1}
-    both = refused(tmp_path, precision="float16", tasks=[*SMALL["tasks"], missing], execution=execution)
+    both = refused(tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution)
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 

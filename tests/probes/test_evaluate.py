@@ -112,9 +112,8 @@ def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) 
     np.testing.assert_array_equal(scores(found), scores(cell("cola", seeds=(3, 7)))[::-1])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_features_give_nearly_the_same_score(dtype: str, cell: Cell) -> None:
-    np.testing.assert_allclose(scores(cell("wikitext", dtype=dtype)), scores(cell("wikitext")), atol=0.05)
+def test_bfloat16_features_give_nearly_the_same_score(cell: Cell) -> None:
+    np.testing.assert_allclose(scores(cell("wikitext", dtype="bfloat16")), scores(cell("wikitext")), atol=0.05)
 
 
 def test_text_is_learned(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,13 @@ from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference
-from papa.probes import evaluate
 from papa.probes.evaluate import build_probe, evaluate_cell
-from papa.probes.features import compute_features
+from papa.probes.feature_sources import feature_bytes
+from papa.probes.features import WordEmbeddings, compute_features
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import SeedLinear, SequenceProbe, TokenProbe, generators_of
 from papa.probes.training import adamw, train_step
-from papa.spec import Columns, ExecutionSpec, FeaturesSpec, FilesSource, TaskSpec
+from papa.spec import Columns, ExecutionSpec, FeaturesSpec, FilesSource, Precision, TaskSpec
 
 pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 
@@ -123,16 +124,41 @@ def scores(
     return [one.score for one in found]
 
 
-def test_features_are_stored_as_the_probe_reads_them(
-    half: Encoder, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_features_are_stored_as_the_study_says(
+    half: Encoder, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
 ) -> None:
-    """Half the disk, and the scores of features in float32 to the last bit, stored or streamed."""
-    kept = evaluate._stored_dtype(build_probe(half, words, pos, SEEDS), FeaturesSpec())
-    found = scores(half, words, pos, tmp_path)
-    assert kept == "bfloat16"
-    assert scores(half, words, pos, tmp_path, budget=0) == pytest.approx(found, abs=0.02)
-    monkeypatch.setattr(evaluate, "_stored_dtype", lambda probe, features: features.dtype)
-    assert scores(half, words, pos, tmp_path) == found
+    """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds what it reads."""
+
+    def stored(features: FeaturesSpec) -> tuple[list[float], set[int]]:
+        sizes = set[int]()
+
+        def look(done: int, total: int) -> None:
+            sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
+
+        options: dict[str, Any] = {"execution": ExecutionSpec(batch_tokens=512), "scratch": tmp_path}
+        found = evaluate_cell(half, words, pos, SEEDS, features=features, progress=look, **options)
+        return [one.score for one in found], sizes
+
+    def bytes_in(dtype: Precision) -> set[int]:
+        return {feature_bytes(half, words.split(name), dtype) for name in ("train", "validation")}
+
+    (full, in_full), (rounded, in_half) = stored(FeaturesSpec()), stored(FeaturesSpec(dtype="bfloat16"))
+    assert (in_full, in_half) == (bytes_in("float32"), bytes_in("bfloat16"))
+    assert rounded == full
+    assert scores(half, words, pos, tmp_path, budget=0) == pytest.approx(full, abs=0.02)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device(
+    precision: Precision, reference: EncoderReference, words: TokenisedCorpus, pos: TaskSpec
+) -> None:
+    model = load_encoder(reference).model
+    for device in ("cpu", "meta"):
+        encoder = Encoder(model, device, precision)
+        for one in (encoder, WordEmbeddings(encoder)):
+            probe = build_probe(one, words, pos, SEEDS)
+            assert isinstance(probe, TokenProbe)
+            assert probe.dense.dtype == getattr(torch, precision)
 
 
 @pytest.mark.parametrize("name", ["cola", "wikitext"])
@@ -141,7 +167,6 @@ def test_other_probes_keep_float32(
 ) -> None:
     probe = build_probe(half, corpora[name], tasks[name], SEEDS)
     assert probe.dense.dtype == torch.float32  # type: ignore[union-attr]
-    assert evaluate._stored_dtype(probe, FeaturesSpec()) == "float32"
     assert isinstance(probe, SequenceProbe) == (name == "cola")
 
 

@@ -14,13 +14,12 @@ from papa.attention.constants import ConstantMatrices, control
 from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.probes import joint
 from papa.probes.joint import JointGradients, Tensors, joint_step, train_jointly
 from papa.probes.minibatches import Part, parts_of
 from papa.probes.training import adamw
 from papa.progress import silent
 from papa.ranking.learned import lambda_gradients
-from papa.spec import Precision, TaskSpec
+from papa.spec import TaskSpec
 
 Build = Callable[..., tuple[JointGradients, TokenisedCorpus]]
 MINIBATCH = np.arange(16)
@@ -38,11 +37,6 @@ def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, Token
         return found, corpus
 
     return built
-
-
-def half(reference: EncoderReference, precision: Precision) -> Encoder:
-    """The encoder in half precision; float16 on a CPU only a test may have."""
-    return Encoder(load_encoder(reference).model, precision=precision)
 
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
@@ -149,24 +143,6 @@ def test_a_minibatch_without_labels_is_a_step_without_gradient(build: Build, tas
         steps.append(max(float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)))
     assert steps[0] == 0
     assert 0 < steps[2] < steps[1]
-
-
-def test_gradients_of_theta_pass_through_half_precision(
-    build: Build, reference: EncoderReference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def theta(on: Encoder | None = None) -> torch.Tensor:
-        gradients, corpus = build("cola", on=on) if on else build("cola")
-        return total(gradients, parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)))[1][0]
-
-    def away(found: torch.Tensor) -> float:
-        return float((found - full).norm() / full.norm())
-
-    full = theta()
-    assert away(theta(half(reference, "bfloat16"))) < 0.02
-    enlarged = away(theta(half(reference, "float16")))
-    assert enlarged < 0.002
-    monkeypatch.setattr(joint, "LOSS_SCALE", 1.0)
-    assert away(theta(half(reference, "float16"))) > 5 * enlarged
 
 
 def test_theta_in_bfloat16_is_float32s_within_its_eight_bits(build: Build, reference: EncoderReference) -> None:

@@ -161,16 +161,6 @@ def test_lambda_and_trained_matrices_name_the_minibatch(
         evaluate_trained_cell(encoder, constants, heads, corpus, task, [0], execution=EXECUTION)
 
 
-def test_float16_is_told_what_holds_more(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
-    """Weights that float32 can hold and float16 cannot."""
-    name = "encoder.layer.0.intermediate.dense.weight"
-    batch = next(micro_batches(corpora["cola"].split("train"), None, BATCH_TOKENS))
-    with torch.inference_mode():
-        poisoned(name, 0, 1e6).token_states(batch)
-        with pytest.raises(NumbersError, match=r"the output of layer 0 of row \d+ .*set precision: bfloat16"):
-            poisoned(name, 0, 1e6, "float16").token_states(batch)
-
-
 def test_a_loss_that_diverges_names_its_minibatch(
     encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:

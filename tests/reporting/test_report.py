@@ -76,6 +76,7 @@ def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
     assert "2,000 / 500" in text
     assert "3 / 1" in text
     assert "Seeds: 0, 1, 2" in text
+    assert "Precision: float32, features stored in float32" in text
     stored = text.split("```yaml\n")[1].split("```")[0]
     assert StudySpec.model_validate(yaml.safe_load(stored)) == spec
 

@@ -143,6 +143,8 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
             r"'tasks.0.source.kind' is 'file' \(did you mean 'files'\?\)",
         ),
         ({"precision": "bfloat61"}, r"'precision' is 'bfloat61' \(did you mean 'bfloat16'\?\)"),
+        ({"precision": "float16"}, r"'precision' is 'float16' .*use 'float32', 'bfloat16' or 'auto'"),
+        ({"features": {"dtype": "float16"}}, r"'features.dtype' is 'float16' .*use 'float32' or 'bfloat16'"),
         ({"name": "my study!"}, r"'name' is 'my study!': use letters, .*, such as 'my-study'"),
         ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
         ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
