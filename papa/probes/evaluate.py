@@ -97,7 +97,9 @@ def evaluate_cell(
 
         def source(split: TokenisedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
             if not keep:
-                return StreamedFeatures(split, encoder, batch_tokens, features.dtype, dropout)
+                # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
+                tokens = encoder.tokens_per_batch(None) if dropout else batch_tokens
+                return StreamedFeatures(split, encoder, tokens, features.dtype, dropout)
             return stack.enter_context(
                 stored(
                     encoder,

@@ -244,7 +244,8 @@ class ExecutionSpec(Frozen):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the GPU where there is one."""
     batch_tokens: Positive | None = None
-    """Tokens in a micro-batch, padding included; None takes the fastest for the device."""
+    """Tokens in a micro-batch, padding included; None takes the fastest for the device, as passes with
+    ``probe.encoder_dropout`` always do."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
     features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
