@@ -7,7 +7,7 @@ Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,8 @@ from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
+from papa.spec.file import load_study
+from papa.spec.malformed import MalformedError
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
 from papa.storage.remembered import remembered_folder
@@ -62,6 +64,34 @@ class Checked:
     previews: Mapping[TaskSpec, Preview]
     unchecked: tuple[str, ...]
     to_run: bool
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the study can run without and a reader would miss, a sentence each."""
+        if 1 in self.inputs.study.fractions:
+            return []
+        return ["fractions have no 1: without the original there is no drop to report: add 1"]
+
+
+def check_file(
+    path: Path, overrides: Sequence[str], store: Store, *, workers: int | None, ray_address: str | None
+) -> Checked:
+    """``check_study`` of a file; where that has faults itself, the rest of it is looked at as well.
+
+    Raises:
+        PapaError: it cannot run; the message lists every problem.
+    """
+    look = partial(check_study, store=store, workers=workers, ray_address=ray_address, fetch_weights=False)
+    try:
+        return look(load_study(path, overrides))
+    except MalformedError as malformed:
+        if malformed.rest is None:
+            raise
+        try:
+            look(malformed.rest)
+        except CheckError as error:
+            raise CheckError([*malformed.each, *map(malformed.in_file, error.each)]) from None
+        raise
 
 
 def check_study(

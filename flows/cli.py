@@ -96,16 +96,15 @@ def check(
 ) -> None:
     """Look at everything that a study names, and tell all that is wrong with it; compute nothing."""
     with one_sentence():
-        spec = load(study, overrides)
         from rich.console import Console
 
-        from flows.check import check_study
+        from flows.check import check_file
         from flows.show import show_checked
         from tasks.store import Store
 
         place = Store(store)
         place.check()
-        checked = check_study(spec, place, workers=workers, ray_address=ray_address, fetch_weights=False)
+        checked = check_file(study, overrides or [], place, workers=workers, ray_address=ray_address)
         show_checked(checked, Console())
 
 

@@ -43,6 +43,11 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     os.environ["PREFECT_PROFILES_PATH"] = os.devnull
     os.environ.setdefault("PREFECT_LOGGING_CONFIG_PATH", str(_packaged("prefect") / "logging" / "logging.yml"))
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
+    # What runs tell is kept with them, whatever the terminal shows. A line that their server does not take is lost.
+    for name, level in (("flow_runs", "INFO"), ("task_runs", "WARNING")):
+        os.environ[f"PREFECT_LOGGING_LOGGERS_PREFECT_{name.upper()}_LEVEL"] = level
+        logging.getLogger(f"prefect.{name}").propagate = verbose
+    logging.raiseExceptions = verbose
     # Of a server that is lost its threads would tell with every event that they cannot send.
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
     # It prints a traceback where its line to the server is cut.

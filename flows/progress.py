@@ -51,14 +51,16 @@ class StudyProgress:
     """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
 
     Args:
-        output: a console, or a function that takes a line, such as a logger's ``info``.
+        output: a console, or a function that takes a line.
 
     Attributes:
         follower: who else is told.
+        log: takes every line as well, such as a logger's ``info``.
     """
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:
         self._print = _lines(output) if isinstance(output, Console) else output
+        self.log: Callable[[str], object] = lambda _: None
         self._lock = threading.RLock()
         self._bars = _bars(output) if isinstance(output, Console) and output.is_terminal else None
         self._study: TaskID | None = None
@@ -82,7 +84,7 @@ class StudyProgress:
 
     def hush(self) -> None:
         """Show nothing any more, as the process ends."""
-        self._print = lambda _: None
+        self._print = self.log = lambda _: None
         if self._bars:
             self._bars.stop()
             self._bars.console.quiet = True
@@ -122,7 +124,7 @@ class StudyProgress:
                 left = (time.monotonic() - started) * (1 - share) / share if share > 0.02 else None
                 if self._bars and bar is not None:
                     self._bars.update(bar, completed=share, left=_left(left))
-                elif time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
+                if time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
                     self._line(f"{name}: {share:.0%} {_left(left)}".rstrip())
                 self._show_study()
 
@@ -185,16 +187,15 @@ class StudyProgress:
     def _say(self, mark: str, text: str) -> None:
         if self._bars:
             self._bars.console.print(f"{mark} {escape(text)}")
-        else:
-            self._line(text)
+        self._line(text)
 
     def _line(self, text: str) -> None:
-        if self._bars:
-            return
         self._last_line = time.monotonic()
         left = self._remaining.seconds()
         ending = f" | study {self._remaining.share():.0%}" + (f", {_left(left)}" if left is not None else "")
-        self._print(text + ending)
+        self.log(text + ending)
+        if not self._bars:
+            self._print(text + ending)
 
 
 class Remaining:

@@ -71,6 +71,8 @@ def run_study(
                 check_server()
             try:
                 progress = StudyProgress(errors)
+                for warning in checked.warnings:
+                    progress.warned(spec.name, warning)
                 interruption.hush, interruption.kept = progress.hush, lambda: f"{progress.kept} in {store.address}"
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)

@@ -118,6 +118,8 @@ def show_checked(checked: Checked, console: Console) -> None:
     console.print(_encoders_table(checked.inputs), _tasks_table(checked))
     for note in checked.unchecked:
         console.print(f"not checked: {note}", highlight=False, soft_wrap=True, markup=False)
+    for warning in checked.warnings:
+        console.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
     console.print("ready" if checked.to_run else "ready: every step is cached", highlight=False)
 
 

@@ -104,11 +104,11 @@ run_study = study_flow()
 def _from_parameters(
     spec: StudySpec, address: str | None, workers: int | None, ray_address: str | None
 ) -> AbstractContextManager[ReadyStudy]:
-    """What the command line does before the flow; progress goes to the flow run's log."""
+    """What the command line does before the flow."""
     quiet_engines()
     store = Store(address or os.environ.get("PAPA_STORE") or "papa-store")
     store.make()
-    progress = StudyProgress(get_run_logger().info)
+    progress = StudyProgress(lambda _: None)
     checked = check_study(spec, store, workers=workers, ray_address=ray_address)
     return ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
 
@@ -120,6 +120,7 @@ def _tags(spec: StudySpec) -> list[str]:
 
 def _run_steps(ready: ReadyStudy) -> None:
     nodes, store, rates = ready.graph.nodes, ready.store, measured_rates(ready.store)
+    ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
         progress.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in nodes})
         done = Steps(ready, alive).run()

@@ -184,11 +184,12 @@ class CheckError(PapaError):
     """A study cannot run as it is.
 
     Attributes:
-        problems: all that was found, a sentence each.
+        each: all that was found.
+        problems: it as sentences.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = _told(problems)
+        self.each, self.problems = tuple(problems), _told(problems)
         several = f"{len(self.problems)} problems keep this study from running:"
         super().__init__(self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems)))
 

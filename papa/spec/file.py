@@ -14,10 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from papa.credentials import WHERE_INSTEAD, places_with_credentials
-from papa.errors import SpecError, in_one_line, meant, shortened, shown
+from papa.errors import Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml, text_of
-from papa.spec.messages import AS_THE_AUTHORS_RAN, first_problem
+from papa.spec.malformed import MalformedError
+from papa.spec.messages import AS_THE_AUTHORS_RAN, sentence
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
 _DEEPEST = 10
@@ -80,29 +81,35 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
     itself still wins. The specification holds the switches, not the key.
 
     Raises:
-        SpecError: a key is unknown or a value impossible; the message names ``origin``.
+        MalformedError: keys are unknown or values impossible; the message names ``origin`` and all of them.
     """
     refuse_credentials(document, origin)
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
         raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
+    faults: dict[tuple[str | int, ...], str] = {}
     if authors and isinstance(resolved.get("layout", {}), dict):
         resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
     if authors and isinstance(ranking := resolved.get("ranking", {}), dict) and "seed" not in ranking:
         resolved["ranking"] = {**_AUTHORS_RANKING, **ranking}
     if isinstance(resolved.get("reference"), str):
         resolved["reference"] = str(_absolute(resolved["reference"], folder, f"{origin}: 'reference'"))
-    if isinstance(resolved.get("encoders"), list):
-        resolved["encoders"] = [_resolve_encoder(entry, folder, origin) for entry in resolved["encoders"]]
-    if isinstance(resolved.get("tasks"), list):
-        resolved["tasks"] = [_resolve_task(entry, folder, origin, authors) for entry in resolved["tasks"]]
-    if isinstance(resolved.get("constants"), list):
-        resolved["constants"] = [_resolve_constants(entry, folder, origin, authors) for entry in resolved["constants"]]
+    for key, resolve in (("encoders", _resolve_encoder), ("tasks", _resolve_task), ("constants", _resolve_constants)):
+        if isinstance(resolved.get(key), list):
+            resolved[key] = list(resolved[key])
+        for index, entry in enumerate(resolved[key] if isinstance(resolved.get(key), list) else ()):
+            try:
+                resolved[key][index] = resolve(entry, folder, origin, authors)
+            except SpecError as error:
+                resolved[key][index], faults[key, index] = None, str(error).removeprefix(f"{origin}: ")
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
-        raise SpecError(first_problem(error, origin)) from None
+        # A list all of whose entries are wrong counts as empty, too.
+        told = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
+        faults |= {one["loc"]: sentence(one) for one in told if one["loc"][:2] not in faults}
+    raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
 
 def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
@@ -127,7 +134,7 @@ def _absolute(path: str, folder: Path, where: str) -> Path:
     return absolute
 
 
-def _resolve_encoder(entry: Any, folder: Path, origin: str) -> Any:
+def _resolve_encoder(entry: Any, folder: Path, origin: str, _: bool) -> Any:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]:
         local = _absolute(entry["name"], folder, f"{origin}: the encoder")

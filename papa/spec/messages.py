@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 
 from papa.errors import meant, shortened, shown
 from papa.spec import (
@@ -42,53 +43,63 @@ _EXAMPLES = {
     "validation": "validation: validation.jsonl",
 }
 """What to paste where a key is missing."""
+_EXPECTED = {
+    "tuple_type": "a list, such as [1, 2]",
+    "string_type": "text",
+    "string_too_long": "{max_length} characters or fewer",
+    "string_too_short": "{min_length} characters or more",
+    "int_": "a whole number",
+    "float_": "a number",
+    "finite_number": "a finite number",
+    "bool_": "true or false",
+    "model_type": "keys with their values, such as {{name: …}}",
+    "path_type": "the path of a file",
+    "path_not_file": "the path of a file that is there",
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "{le} or less",
+    "less_than": "less than {lt}",
+    "multiple_of": "an even number",
+    "too_short": "{min_length} or more in it",
+}
+"""What is expected instead, by how pydantic calls the fault or how its name begins."""
 _QUOTED = re.compile("'([^']*)'")
 
 
-def first_problem(error: ValidationError, origin: str) -> str:
-    """One sentence on the first problem.
-
-    Args:
-        error: what the specification refused.
-        origin: what the message begins with: the study's file.
-    """
-    problem = error.errors(include_url=False)[0]
+def sentence(problem: ErrorDetails) -> str:
+    """One of the things that the specification refused, as a sentence without the file's name."""
     steps = [
         shortened(str(step), 60)
         for step in problem["loc"]
         if step not in ("files", "hub", "embedded", "function-after")
     ]
     where = ".".join(steps) or "the study"
-    allowed = problem.get("ctx", {}).get("expected")
-    value = problem.get("input")
+    context, value = problem.get("ctx", {}), problem.get("input")
+    allowed = context.get("expected")
     match problem["type"]:
         case "extra_forbidden":
             model = _model_at(steps[:-1])
             extra = (AS_THE_AUTHORS_RAN,) if model is StudySpec else ()
             keys = (*model.model_fields, *extra) if model else ()
             known = f"{meant(steps[-1], keys)}: use one of {listed(keys)}" if keys else ""
-            return f"{origin}: unknown key '{where}'{known}"
+            return f"unknown key '{where}'{known}"
         case "missing":
             example = _EXAMPLES.get(steps[-1])
-            return f"{origin}: '{where}' is missing: add it{f', such as: {example}' if example else ''}"
+            return f"'{where}' is missing: add it{f', such as: {example}' if example else ''}"
         case "literal_error":
-            return f"{origin}: '{where}' is {shown(value)}{meant(value, _QUOTED.findall(str(allowed)))}: use {allowed}"
+            return f"'{where}' is {shown(value)}{meant(value, _QUOTED.findall(str(allowed)))}: use {allowed}"
         case "union_tag_not_found" | "union_tag_invalid":
             given = value.get("kind") if isinstance(value, dict) else value
-            kinds = problem["ctx"].get("expected_tags", "'files', 'hub', 'embedded'")
-            return (
-                f"{origin}: '{where}.kind' is {shown(given)}{meant(given, _QUOTED.findall(kinds))}: use one of {kinds}"
-            )
+            kinds = context.get("expected_tags", "'files', 'hub', 'embedded'")
+            return f"'{where}.kind' is {shown(given)}{meant(given, _QUOTED.findall(kinds))}: use one of {kinds}"
         case "string_pattern_mismatch" if steps[-1] == "name":
-            return (
-                f"{origin}: '{where}' is {shown(value)}: use letters, digits, '.', '_' and '-', such as "
-                f"{_as_name(value)!r}"
-            )
-        case "path_type":
-            return f"{origin}: '{where}' is {shown(value)}, expected the path of a file: correct it"
-        case _:
+            return f"'{where}' is {shown(value)}: use letters, digits, '.', '_' and '-', such as {_as_name(value)!r}"
+        case "value_error":
             found = "" if isinstance(value, dict) else f" (found {shown(value)})"
-            return f"{origin}: '{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
+            return f"'{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
+        case kind:
+            expected = next((said for start, said in _EXPECTED.items() if kind.startswith(start)), "another value")
+            return f"'{where}' is {shown(value)}, expected {expected.format(**context)}: correct it"
 
 
 def _as_name(value: Any) -> str:

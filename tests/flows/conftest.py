@@ -129,7 +129,7 @@ def artifacts(store: Path, *stages: str) -> dict[str, int]:
     return {
         f"{path.parent.parent.name}/{path.parent.name}": path.stat().st_mtime_ns
         for stage in stages
-        for path in (store / "artifacts" / stage).glob("*/metadata.json")
+        for path in (store / "artifacts" / stage).glob("[!.]*/metadata.json")
     }
 
 

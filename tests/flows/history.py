@@ -69,6 +69,13 @@ def flow_runs(store: Path, address: str) -> list[FlowRun]:
     ]
 
 
+def logged(store: Path, address: str) -> list[tuple[str | None, int, str]]:
+    """What a server keeps of the log of a store's studies: task run's id (None for the flow's own), level, message."""
+    runs = [run for run in _ask(address, "flow_runs/filter", {}) if run["parameters"]["store"] == str(store)]
+    wanted = {"logs": {"flow_run_id": {"any_": [run["id"] for run in runs]}}, "sort": "TIMESTAMP_ASC"}
+    return [(one["task_run_id"], one["level"], one["message"]) for one in _ask(address, "logs/filter", wanted)]
+
+
 def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     request = urllib.request.Request(
         f"{address}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}

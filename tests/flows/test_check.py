@@ -206,6 +206,40 @@ def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(tmp_path: Path, monk
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 
+def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) -> None:
+    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+    odd = task("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
+    odd["probe"] = {"batch_size": 16, "epochs": 0, "color": "red"}
+    tasks = ["reviws", missing, odd, *SMALL["tasks"]]
+    path = write_study(tmp_path, SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"})
+    finished = papa("check", path, "--store", str(tmp_path / "store"))
+    assert finished.code == 1
+    first, *told = words(finished)
+    assert first == "error: 10 problems keep this study from running:"
+    told = [one.strip().removeprefix(f"{path}: ") for one in told]
+    for expected in (
+        "task 'reviws' is unknown",
+        "'name' is '?'",
+        "'seeds' is 'none', expected a list",
+        "'tasks.2.slots' is 33",
+        "'tasks.2.probe.learning_rate' is missing",
+        "'tasks.2.probe.epochs' is 0, expected more than 0",
+        "unknown key 'tasks.2.probe.color'",
+        "encoders.0 (",
+        "tasks.1 (gone): ",
+        "tasks.2 (odd): ",
+    ):
+        assert [one for one in told if one.startswith(expected)], (expected, told)
+
+
+def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
+    without, store = SMALL | {"fractions": [0.5, 0]}, str(tmp_path / "store")
+    told = papa("check", write_study(tmp_path, without), "--store", store)
+    assert told.code == 0
+    assert "warning: fractions have no 1" in told.out
+    assert "warning" not in papa("check", write_study(tmp_path, SMALL), "--store", store).out
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
     missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tasks.store import mark
 from tests.encoders.lower import lower_layers
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
-from tests.flows.history import FlowRun, flow_runs, mlflow_states
+from tests.flows.history import FlowRun, flow_runs, logged, mlflow_states
 from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
@@ -113,6 +114,15 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path
     assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
     assert "Traceback" not in finished.err
     assert finished.err.count(f"{CELL}: will be tried again") == 2
+    log = logged(store, prefect["PREFECT_API_URL"])
+    tracebacks = [text for task, level, text in log if task and level >= logging.ERROR and "Traceback" in text]
+    assert tracebacks, log
+    assert all("FileExistsError" in text or "NotADirectoryError" in text for text in tracebacks), tracebacks
+    progress = [message for task, _, message in log if task is None]
+    assert any(message.startswith("tokenise · all-MiniLM-L6-v2 · reviews: done in") for message in progress)
+    assert any(message.startswith(f"{CELL}: failed: ") for message in progress)
+    shown = [line for line in words(finished) if not line.startswith("error: ")]
+    assert set(shown) <= set(progress) | {line for line in shown if line.startswith("MLflow: ")}
 
 
 def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(tmp_path: Path, prefect: dict[str, str]) -> None:
