@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
@@ -28,7 +29,7 @@ class Tokenise(WorkerStep):
     """
 
     stage: ClassVar[str] = "tokenise"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = TOKENISE_VERSION
 
     encoder: EncoderReference
     task: TaskSpec
@@ -36,10 +37,7 @@ class Tokenise(WorkerStep):
     fingerprint: str
 
     def spec(self) -> dict[str, Any]:
-        from papa.corpora import TOKENISE_VERSION
-
         return {
-            "format": TOKENISE_VERSION,
             "task": corpus_part(self.task),
             "layout": self.layout.model_dump(mode="json"),
             "model_type": self.encoder.model_type,

@@ -147,8 +147,6 @@ def tokenise_corpus(
     held: dict[str, Any] = {
         "kind": task.kind,
         "slots": task.slots,
-        # Nobody reads it; it stays because the artifact's digest, and so every later stage's key, covers this document.
-        "pad_token_id": special_tokens.pad,
         "label_names": None if rows.label_names is None else list(rows.label_names),
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},

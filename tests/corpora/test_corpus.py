@@ -36,7 +36,6 @@ def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, cor
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")
-    assert corpus.metadata["pad_token_id"] == 0
     assert corpus.metadata["tokens"]["validation"] == sum(map(len, expected))
     assert corpus.metadata["texts_cut"] == {"train": 0, "validation": 0}
 
@@ -149,7 +148,7 @@ def test_masked_text_and_labels_restore_the_text(shared: Path, make_task: Make, 
 
 
 def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: Build, roberta: Any) -> None:
-    cls, sep, pad = roberta.cls_token_id, roberta.sep_token_id, roberta.pad_token_id
+    cls, sep = roberta.cls_token_id, roberta.sep_token_id
     rows = [{"sentence1": "the facts", "sentence2": "a doll", "label": 0}]
     pair = corpus_of(make_task(rows, **PAIR, slots=32), roberta)
     split = pair.split("train")
@@ -157,7 +156,6 @@ def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: 
     tokens = split.tokens()
     middle = tokens.input_ids[(tokens.slot_ids == 16) | (tokens.slot_ids == 17)]
     assert middle.tolist() == [sep, sep]
-    assert pair.metadata["pad_token_id"] == pad
     words = corpus_of(make_task([{"tokens": ["facts", "loose"], "pos_tags": ["N", "A"]}], **WORDS), roberta)
     expected = roberta(" facts loose", add_special_tokens=False)["input_ids"]
     assert words.split("train").tokens().input_ids.tolist() == [cls, *expected, sep]

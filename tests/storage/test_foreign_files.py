@@ -21,7 +21,7 @@ def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, fi
 
     def name_shards(*names: str, covered: tuple[str, ...] = ("train-00000.arrow", CORPUS)) -> None:
         shards = {"train": [{"file": name, "rows": 1} for name in names], "validation": []}
-        held = {"kind": "text", "slots": 8, "pad_token_id": 0, "label_names": None, "shards": shards}
+        held = {"kind": "text", "slots": 8, "label_names": None, "shards": shards}
         (folder / CORPUS).write_text(json.dumps(held))
         files = {name: sha256_of_file(folder / name) for name in covered}
         metadata = {"stage": "tokenise", "version": TOKENISE_VERSION, "files": files, "digest": sha256_of_json(files)}
