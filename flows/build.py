@@ -234,7 +234,8 @@ class _Builder:
             constants: ArtifactReference | None = None,
             *rankings: ArtifactReference,
         ) -> Probe:
-            lambdas = read_lambda(dict(zip(ranking_seeds, rankings, strict=True))).mean if rankings else None
+            by_seed = dict(zip(ranking_seeds, rankings, strict=True)) if rankings else {}
+            lambdas = read_lambda(by_seed, encoder).mean if rankings else None
             order = head_order(result.order or _ANY_ORDER, lambdas, encoder.layers, encoder.heads, draw)
             heads = constant_heads(order, result.fraction)
             return Probe(name, flops, encoder, corpus, constants, task, heads, trained, seeds, features, rankings)

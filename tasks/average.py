@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
-from papa.storage.artifacts import ArtifactReference, borrowed, complete_below, published, read_metadata, remove
+from papa.storage.artifacts import (
+    ArtifactReference,
+    borrowed,
+    check_form,
+    complete_below,
+    published,
+    read_metadata,
+    reading,
+    remove,
+)
 from tasks.step import Session, Step, identity, worker_clock
 from tasks.store import Store
 from tasks.tokenise import open_corpus
@@ -100,7 +109,8 @@ class Average(Step):
     def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
         """Publish the constant matrices that the sums over all shards give; runs on a worker."""
         work = _work_in([sums])
-        _read_sums(sums).average().save(self.folder(store), self.encoder, {**metadata, **work})
+        shape = (self.encoder.layers, self.encoder.heads, self.slots, self.slots)
+        _read_sums(sums, shape).average().save(self.folder(store), self.encoder, {**metadata, **work})
 
 
 class _Shards:
@@ -202,7 +212,7 @@ def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], prog
     first, *others = parts
     total = _read_sums(first)
     for number, part in enumerate(others, 1):
-        total.merge(_read_sums(part))
+        total.merge(_read_sums(part, tuple(total.sums.shape)))
         progress(number, len(others))
     with published(folder, {**metadata, **_work_in(parts)}) as scratch:
         total.save(scratch / SUMS)
@@ -217,16 +227,28 @@ def _work_in(parts: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _read_sums(address: str) -> AttentionSums:
+def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionSums:
     """The sums at ``address``, verified.
+
+    Args:
+        address: where they lie.
+        shape: [L, H, S, S]; None takes any.
 
     Raises:
         ArtifactError: they are damaged, or were removed.
     """
+    import torch
+
     from papa.attention.average import AttentionSums
 
     try:
-        with borrowed(address, SUMS) as folder:
-            return AttentionSums.load(folder / SUMS)
+        with borrowed(address, SUMS) as folder, reading(address):
+            found = AttentionSums.load(folder / SUMS)
+            shape = shape or (*found.sums.shape[:2], *found.counts.shape)
+            check_form(
+                sums=((tuple(found.sums.shape), found.sums.dtype), (shape, torch.float64)),
+                counts=((tuple(found.counts.shape), found.counts.dtype), (shape[2:], torch.float64)),
+            )
+            return found
     except FileNotFoundError:
         raise ArtifactError(f"{address} was removed while it was read: run again") from None

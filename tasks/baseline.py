@@ -6,9 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import TypeAdapter
+
 from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, fetched, verify
+from papa.storage.artifacts import Address, ArtifactReference, fetched, reading, verify
 from tasks.probe import ScoredSeed, ScoringStep
 from tasks.step import Context
 from tasks.tokenise import open_corpus
@@ -81,9 +83,10 @@ def read_baseline(address: Address) -> BaselineScores:
 
     folder = fetched(address)
     verify(folder)
-    document = json.loads((folder / BASELINE).read_text())
-    return BaselineScores(
-        always_one_answer=ConstantAnswer(**document["always_one_answer"]),
-        word_embeddings=ScoredSeed.read(document["word_embeddings"]),
-        seconds=document["seconds"],
-    )
+    with reading(folder):
+        document = json.loads((folder / BASELINE).read_text())
+        return BaselineScores(
+            always_one_answer=TypeAdapter(ConstantAnswer).validate_python(document["always_one_answer"]),
+            word_embeddings=TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"]),
+            seconds=float(document["seconds"]),
+        )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import TypeAdapter
+
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, fetched, verify
+from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
 from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
 
@@ -176,11 +178,6 @@ class ScoredSeed:
         """Of every seed, without its examples."""
         return tuple(cls(one.seed, one.score, one.seconds) for one in scores)
 
-    @classmethod
-    def read(cls, seeds: Sequence[Mapping[str, Any]]) -> tuple[ScoredSeed, ...]:
-        """Of every seed, from JSON."""
-        return tuple(cls(**one) for one in seeds)
-
 
 @dataclass(frozen=True)
 class ProbeScores:
@@ -218,12 +215,8 @@ def read_scores(address: Address) -> ProbeScores:
     """
     folder = fetched(address)
     verify(folder, SCORES)
-    document = json.loads((folder / SCORES).read_text())
-    return ProbeScores(
-        scores=ScoredSeed.read(document.pop("scores")),
-        constant_heads=tuple((layer, head) for layer, head in document.pop("constant_heads")),
-        **document,
-    )
+    with reading(folder):
+        return TypeAdapter(ProbeScores).validate_python(json.loads((folder / SCORES).read_text()))
 
 
 def read_examples(address: Address) -> Any:
@@ -236,4 +229,7 @@ def read_examples(address: Address) -> Any:
 
     folder = fetched(address)
     verify(folder)
-    return load_file(folder / EXAMPLES)["examples"]
+    with reading(folder):
+        examples = load_file(folder / EXAMPLES)["examples"]
+        check_form(examples=((examples.ndim, examples.dtype), (3, float)))
+        return examples

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
 from papa.workers.group import Replicas, WorkerGroup
 from tasks.step import Context, Session, WorkerStep, identity
 from tasks.tokenise import open_corpus
@@ -129,11 +129,12 @@ def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) ->
     return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
-def read_lambda(rankings: Mapping[int, ArtifactReference]) -> TrainedLambda:
+def read_lambda(rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None) -> TrainedLambda:
     """λ of every head from finished rankings.
 
     Args:
         rankings: by seed.
+        encoder: whose heads they must be of; None takes any.
 
     Raises:
         ArtifactError: an artifact is damaged.
@@ -142,6 +143,12 @@ def read_lambda(rankings: Mapping[int, ArtifactReference]) -> TrainedLambda:
 
     from papa.ranking.seeds import TrainedLambda
 
-    for one in rankings.values():
+    by_seed = {}
+    for seed, one in rankings.items():
         verify(one.folder, LAMBDA)
-    return TrainedLambda({seed: load_file(one.folder / LAMBDA)["lambda_by_epoch"] for seed, one in rankings.items()})
+        with reading(one.path):
+            found = load_file(one.folder / LAMBDA)["lambda_by_epoch"]
+            heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
+            check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
+            by_seed[seed] = found
+    return TrainedLambda(by_seed)

@@ -17,7 +17,7 @@ from papa.attention.controls import CONTROLS
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
-from papa.storage.artifacts import Address, published, verify
+from papa.storage.artifacts import Address, check_form, published, reading, verify
 
 FILE = "constants.safetensors"
 
@@ -74,7 +74,13 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        metadata = verify(folder, FILE)
+        with reading(folder):
+            return cls._read(folder, verify(folder, FILE), encoder, slots)
+
+    @classmethod
+    def _read(
+        cls, folder: Path, metadata: Mapping[str, Any], encoder: EncoderReference | None, slots: int | None
+    ) -> ConstantMatrices:
         path = folder / FILE
         if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
             made_for = metadata["encoder"]
@@ -91,6 +97,14 @@ class ConstantMatrices:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"{path} cannot be read ({error}): delete {folder} and run again") from None
+        shape = tuple(tensors["matrices"].shape)
+        of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
+        square = (metadata["slots"], metadata["slots"])
+        check_form(
+            matrices=((shape, tensors["matrices"].dtype), ((*of, *square), torch.float32)),
+            seen=((tuple(tensors["seen"].shape), tensors["seen"].dtype), (square, torch.bool)),
+            counts=(tuple(tensors.get("counts", tensors["seen"]).shape), square),
+        )
         return cls(
             matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"], counts=tensors.get("counts")
         )

@@ -22,7 +22,7 @@ from papa.corpora.tokens import IGNORED, SpecialTokens, masked, special_tokens_o
 from papa.errors import ArtifactError, EncoderError
 from papa.progress import Progress, silent
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
-from papa.storage.artifacts import Address, published, verify
+from papa.storage.artifacts import Address, published, reading, verify
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,6 +83,11 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
         )
     if CORPUS not in metadata["files"]:
         raise ArtifactError(f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again")
+    with reading(folder):
+        return _read(folder, metadata)
+
+
+def _read(folder: Path, metadata: Mapping[str, Any]) -> TokenisedCorpus:
     held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
     for shard in (shard for name in SPLITS for shard in held["shards"][name]):
         if shard["file"] not in metadata["files"]:
@@ -90,13 +95,16 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
                 f"{folder} names a shard {shard['file']!r} that is none of its files: delete {folder} and run again"
             )
     names = held["label_names"]
-    return TokenisedCorpus(
+    corpus = TokenisedCorpus(
         folder=folder,
         kind=held["kind"],
         slots=held["slots"],
         label_names=None if names is None else tuple(names),
         metadata={**metadata, **held},
     )
+    for name in SPLITS:
+        corpus.split(name).check(None if names is None else len(names))
+    return corpus
 
 
 def tokenise_corpus(

@@ -15,6 +15,7 @@ from jaxtyping import Int, Int64, Shaped
 from papa.corpora.ragged import PackedTokens, concatenated, count_by_row, offsets_of, positions_in_spans
 from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
+from papa.storage.artifacts import check_form
 
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
 """int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where not scored."""
@@ -60,6 +61,16 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
     return tokens, flat("label")
 
 
+def _within(what: str, values: np.ndarray, count: int | None) -> None:
+    """Raises ValueError where a value is no integer from 0 to ``count`` - 1."""
+    if not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"{what} is {values.dtype}, expected an integer")
+    if len(values) and (values.min() < 0 or (count is not None and values.max() >= count)):
+        raise ValueError(
+            f"{what} is {values.min()} or {values.max()}, expected 0 to {'…' if count is None else count - 1}"
+        )
+
+
 @dataclass(frozen=True)
 class TokenisedSplit:
     """The rows of one split, or of one shard of it, laid out; real tokens only.
@@ -101,6 +112,35 @@ class TokenisedSplit:
     @cached_property
     def _opened(self) -> tuple[tuple[PackedTokens, Labels], ...]:
         return tuple(_read_shard(path) for path in self.shards)
+
+    def check(self, classes: int | None) -> None:
+        """Check shards that somebody else may have written.
+
+        Args:
+            classes: how many there are; None where labels are no classes or words of a vocabulary.
+
+        Raises:
+            ValueError: counts differ, or a slot, a token or a label is none.
+        """
+        for path, (tokens, labels), rows in zip(self.shards, self._opened, np.diff(self.starts), strict=True):
+            count = int(tokens.lengths.sum())
+            check_form(
+                **{
+                    f"{path.name}: rows": (len(tokens.lengths), int(rows)),
+                    f"{path.name}: first lengths": (len(tokens.first_lengths), int(rows)),
+                    f"{path.name}: slots": (len(tokens.slot_ids), count),
+                    f"{path.name}: segments": (len(tokens.token_type_ids), count),
+                    f"{path.name}: tokens": (len(tokens.input_ids), count),
+                    f"{path.name}: labels": (len(labels), count if self.label_per_token else int(rows)),
+                }
+            )
+            _within(f"{path.name}: a slot", tokens.slot_ids, self.slots)
+            _within(f"{path.name}: a token", tokens.input_ids, None)
+            _within(f"{path.name}: a segment", tokens.token_type_ids, 2)
+            _within(f"{path.name}: a length", tokens.lengths, self.slots + 1)
+            _within(f"{path.name}: a first length", tokens.first_lengths, self.slots)
+            if classes is not None:
+                _within(f"{path.name}: a label", labels[labels != IGNORED] if self.label_per_token else labels, classes)
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, " rows"]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.errors import ArtifactError, PapaError, TransientError
+from papa.errors import ArtifactError, PapaError, TransientError, in_one_line
 from papa.storage.address import Address, store_at
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
 
@@ -25,6 +25,7 @@ __all__ = [
     "Address",
     "ArtifactReference",
     "borrowed",
+    "check_form",
     "complete_below",
     "fetched",
     "inspect",
@@ -33,6 +34,7 @@ __all__ = [
     "metadata_below",
     "published",
     "read_metadata",
+    "reading",
     "reference",
     "remove",
     "sha256_of_file",
@@ -96,6 +98,39 @@ def _disk_errors(where: Address) -> Iterator[None]:
 def _is(number: int, error: Exception) -> bool:
     # Not every library keeps the error's number: safetensors only quotes the system's words.
     return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
+
+
+@contextmanager
+def reading(address: Address) -> Iterator[None]:
+    """What the block raises on the content of an artifact whose digests fit becomes one sentence: whoever can write to
+    a store can sign what no step makes.
+
+    Raises:
+        ArtifactError: the content has another form than its step gives it.
+    """
+    try:
+        yield
+    except (PapaError, OSError):
+        raise
+    except Exception as error:
+        fault = in_one_line(error) or type(error).__name__
+        raise ArtifactError(
+            f"{address} holds what no step of this PAPA makes ({fault}): delete it and run again"
+        ) from None
+
+
+def check_form(**forms: tuple[object, object]) -> None:
+    """Compare what tensors are found to be with what they must be.
+
+    Args:
+        forms: by name: found, expected.
+
+    Raises:
+        ValueError: one differs.
+    """
+    for name, (found, expected) in forms.items():
+        if found != expected:
+            raise ValueError(f"{name} is {found}, expected {expected}")
 
 
 def is_complete(address: Address) -> bool:

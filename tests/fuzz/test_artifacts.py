@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import load_corpus
