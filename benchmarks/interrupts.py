@@ -24,7 +24,7 @@ STUDY: dict[str, Any] = {
     "encoders": [EMBEDDED],
     "tasks": [{"name": "reviews", "train_rows": 4000}],
     "fractions": [1, 0.5],
-    "ranking": {"epochs": 1},
+    "ranking": {"epochs": 1, "seeds": [0]},
 }
 PHASES = {"start-up": "", "averaging": "average · ", "λ": "rank · ", "probing": "probe · "}
 """How the line of progress begins that says so."""

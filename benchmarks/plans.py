@@ -34,7 +34,7 @@ STUDY: dict[str, Any] = {
     "orders": ["lambda"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
-    "ranking": {"epochs": 1},
+    "ranking": {"epochs": 1, "seeds": [0]},
 }
 SETTINGS = (("cola", 400, 2), ("ud_pos", 240, 2), ("rte", 96, 2), ("cola", 1200, 6), ("ud_pos", 120, 8))
 """Corpus, training rows, epochs: the shares of ``flows/costs.py`` were chosen on these."""

@@ -20,7 +20,7 @@ tasks:
   - {{name: reviews, train_rows: 512, validation_rows: 64, slots: 64, probe: {{epochs: {epochs}}}}}
 fractions: [1, 0.5, 0]
 seeds: [0]
-ranking: {{rows: 64, epochs: 1}}
+ranking: {{rows: 64, epochs: 1, seeds: [0]}}
 execution: {{shard_rows: 32, batch_tokens: 512, device: cpu}}
 """
 WORKS = "ray::Worker.run"

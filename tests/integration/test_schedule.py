@@ -21,7 +21,7 @@ tasks:
   - {name: reviews, train_rows: 128, validation_rows: 64, slots: 64, probe: {epochs: 2}}
 fractions: [1, 0]
 seeds: [0]
-ranking: {rows: 64, epochs: 1}
+ranking: {rows: 64, epochs: 1, seeds: [0]}
 execution: {shard_rows: 32, batch_tokens: 512}
 """
 

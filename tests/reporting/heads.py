@@ -49,7 +49,7 @@ def heads_of(
     seen[:, slots - 1 - unseen : slots - 1] = False
     special = special or (0, slots - 1)
     falling = np.linspace(0.9, 0.1, layers * heads).reshape(1, layers, heads)
-    lambdas = TrainedLambda({seed: falling + 0.01 * seed for seed in (0, 1)}) if ranked else None
+    lambdas = TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)}) if ranked else None
     names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
     return HeadsOfEncoder(
         model,

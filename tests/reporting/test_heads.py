@@ -22,6 +22,9 @@ def test_a_row_says_place_and_the_fractions_at_which_the_head_is_constant() -> N
     assert table["constant at, λ ascending"].tolist() == ["0", "0", "0", "1/2, 0", "1/2, 0", "1/2, 0"]
     assert table["constant at, first layer to last"].tolist() == ["1/2, 0", "1/2, 0", "1/2, 0", "0", "0", "0"]
     assert table.loc[(0, 0), "lambda"] == pytest.approx(0.9)
+    # Two seeds 0.01 apart: half of their distance times t of one degree of freedom, 12.706.
+    ends = table.loc[(0, 0), ["lambda from", "lambda to"]].tolist()
+    assert ends == pytest.approx([0.9 - 0.06353, 0.9 + 0.06353], abs=1e-5)
 
 
 def test_patterns_are_named_as_they_are_measured() -> None:
@@ -38,7 +41,8 @@ def test_patterns_are_named_as_they_are_measured() -> None:
 def test_without_lambda_its_column_is_empty_and_other_orders_stay() -> None:
     table = heads_of(ranked=False).table((1.0, 0.0))
     assert table["lambda"].isna().all()
-    assert list(table.columns[4:]) == ["place, first layer to last", "constant at, first layer to last"]
+    assert table[["lambda from", "lambda to"]].isna().all(axis=None)
+    assert list(table.columns[6:]) == ["place, first layer to last", "constant at, first layer to last"]
 
 
 def test_levels_give_the_values_back_within_the_stated_error() -> None:
