@@ -22,7 +22,7 @@ from papa.processes import Process
 from tasks.locks import running
 from tasks.mlflow_client import connect, database_of, tracking_address, tracking_errors, without_password
 from tasks.store import Store
-from tasks.track import run_links
+from tasks.track import curves_of, run_links
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
 _PATIENCE_SECONDS = 30.0
@@ -135,13 +135,13 @@ def _ask(prefect: str, method: str, path: str, body: object = None) -> Any:
 def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
     """The page of each study's charts in MLflow."""
     client = connect(tracking)
-    with tracking_errors(tracking):
-        known = client.search_experiments()
     links: dict[str, str] = {}
-    for one in known:
-        document = {"address": mlflow, "experiment": one.name, "experiment_id": one.experiment_id, "parents": {}}
-        if one.tags.get("mlflow.note.content"):
-            links |= run_links(document)
+    with tracking_errors(tracking):
+        for one in client.search_experiments():
+            if one.tags.get("mlflow.note.content"):
+                number = one.experiment_id
+                found = {"experiment": one.name, "experiment_id": number, "curves": curves_of(client, number)}
+                links |= run_links({"address": mlflow, "parents": {}, **found})
     return links
 
 

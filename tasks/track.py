@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.progress import Progress
 from papa.spec import StudySpec
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 RUNS = "runs.json"
 PAGE = "workflowType=machine_learning"
 """Without it MLflow takes experiments for language model applications and shows other pages."""
-_CURVES = f"tags.`{ROLE}` = 'curve'"
-CHARTS = f"{PAGE}&compareRunsMode=CHART&searchFilter={quote(_CURVES)}"
-"""Curves alone: MLflow loads a hundred runs at a time, and one encoder's cells may be more."""
+_CURVES_SHOWN = 100
+"""On one page: more lines are not told apart."""
 _DEFAULT = "Default"
 """The experiment that every MLflow has."""
 
@@ -94,7 +93,9 @@ class Track(Step):
         with published(self.folder(session.store), self.metadata()) as scratch, tracking_errors(self.address):
             client = connect(self.address)
             logger = RunLogger(client, session.store, self.study, self.results)
-            document = {"address": without_password(self.address), **logger.log(self.parents, progress)}
+            logged = logger.log(self.parents, progress)
+            curves = curves_of(client, logged["experiment_id"])
+            document = {"address": without_password(self.address), **logged, "curves": curves}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -129,14 +130,31 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
         document: as ``runs.json`` holds it.
 
     Returns:
-        The charts of the experiment under the study's name, then the page of each parent run under the run's
-        name; empty for a SQLite file, which has no pages until ``mlflow ui`` serves it.
+        The chart of the study's curves under its name, or its runs where the document names no curves; then the
+        page of each parent run under the run's name. Empty for a SQLite file, which has no pages until ``mlflow ui``
+        serves it.
     """
     if database_of(document["address"]) is not None:
         return {}
-    experiment = _experiment_page(document["address"], document["experiment_id"])
-    runs = {name: f"{experiment}/runs/{run}?{PAGE}" for name, run in document["parents"].items()}
-    return {document["experiment"]: f"{experiment}/runs?{CHARTS}", **runs}
+    server, number = _server(document["address"]), document["experiment_id"]
+    experiment = f"{server}/#/experiments/{number}/runs"
+    runs = {name: f"{experiment}/{run}?{PAGE}" for name, run in document["parents"].items()}
+    curves = json.dumps(document.get("curves", [])[:_CURVES_SHOWN], separators=(",", ":"))
+    # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
+    lines = {"metric": '"score"', "experiments": f'["{number}"]', "plot_metric_keys": '["score"]', "x_axis": "step"}
+    chart = f"{server}/#/metric?{urlencode({'runs': curves, **lines, 'show_point': 'true'}, quote_via=quote)}&{PAGE}"
+    return {document["experiment"]: f"{experiment}?{PAGE}" if curves == "[]" else chart, **runs}
+
+
+def curves_of(client: MlflowClient, experiment: str) -> list[str]:
+    """The runs of a study's curves, newest first.
+
+    Args:
+        client: of the MLflow that has them.
+        experiment: the id of the study's experiment.
+    """
+    found = client.search_runs([experiment], f"tags.`{ROLE}` = 'curve'", max_results=_CURVES_SHOWN)
+    return [run.info.run_id for run in found]
 
 
 def live_link(address: str, experiment: str) -> str:
@@ -146,13 +164,12 @@ def live_link(address: str, experiment: str) -> str:
         address: MLflow's tracking URI.
         experiment: the id of the study's experiment.
     """
-    return "" if database_of(address) is not None else f"{_experiment_page(address, experiment)}/runs?{PAGE}"
+    return "" if database_of(address) is not None else f"{_server(address)}/#/experiments/{experiment}/runs?{PAGE}"
 
 
-def _experiment_page(address: str, experiment: str) -> str:
+def _server(address: str) -> str:
     parts = urlsplit(address)
-    server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
-    return f"{server}/#/experiments/{experiment}"
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
 def logged_results(address: str, studies: list[str]) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import urllib.error
 import urllib.request
@@ -18,6 +20,7 @@ from papa.processes import start_of
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening
+from tests.reporting.browser import chromium
 
 pytestmark = pytest.mark.server
 
@@ -78,8 +81,8 @@ def status(link: str) -> int:
         return error.code
 
 
-def opens_what_it_says(finished: Finished, server: str) -> None:
-    """Every link that a run printed is answered, and names what MLflow has: the page itself asks for that."""
+def opens_what_it_says(finished: Finished, server: str) -> str:
+    """Every link that a run printed is answered, and names what MLflow has; the address of its chart."""
     from mlflow import MlflowClient
 
     links = re.findall(r"http://\S+", finished.out + finished.err)
@@ -87,14 +90,28 @@ def opens_what_it_says(finished: Finished, server: str) -> None:
     assert all(status(link) == 200 for link in links)
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("small").experiment_id
-    assert all(link.startswith(f"{server}/#/experiments/{experiment}/runs") for link in links)
+    chart = next(link for link in links if "/#/metric?" in link)
+    assert all(link.startswith(f"{server}/#/experiments/{experiment}/runs") for link in links if link != chart)
     (found,) = (re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", link) for link in links if "/runs/" in link)
     assert found is not None
     file = f"{server}/get-artifact?run_uuid={found[1]}&path={found[2]}"
     assert status(file) == 200
     assert status(f"{file}.nothing") != 200
-    (condition,) = {parse_qs(link)["searchFilter"][0] for link in links if "searchFilter" in link}
-    assert [run.data.tags["order"] for run in client.search_runs([experiment], condition)] == ["first_to_last"]
+    (curve,) = json.loads(parse_qs(chart.partition("?")[2])["runs"][0])
+    assert client.get_run(curve).data.tags["order"] == "first_to_last"
+    assert {point.step for point in client.get_metric_history(curve, "score")} == {0, 10_000}
+    return chart
+
+
+def shows_a_line(link: str, folder: Path) -> bool:
+    """Whether the page draws the score as a line of two points; True where no browser is installed."""
+    if shutil.which("chromium") is None:
+        return True
+    folder.mkdir()
+    with chromium(folder) as page:
+        page.driver.get(link)
+        page.wait(lambda: page.all(".scatterlayer .point") or page.all(".barlayer .point"))
+        return len(page.all(".scatterlayer .point")) == 2 and page.all(".scatterlayer path.js-line") != []
 
 
 def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) -> None:
@@ -106,7 +123,8 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         server = shown.link("MLflow").split("/#/")[0]
         finished = papa("run", study, "--store", str(store), more={"MLFLOW_TRACKING_URI": server})
         assert finished.code == 0, finished.err
-        opens_what_it_says(finished, server)
+        chart = opens_what_it_says(finished, server)
+        assert shows_a_line(chart, tmp_path / "chromium")
         assert log.stat().st_mtime_ns == before.st_mtime_ns, "a server of its own would write a new log"
         (run,) = flow_runs(store, f"{shown.prefect}/api")
         assert run.state == "Completed"

@@ -202,13 +202,16 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
         "experiment": "s",
         "experiment_id": "7",
         "parents": {"m · t": "r"},
+        "curves": ["a", "b"],
     }
     experiment = "http://host:5000/#/experiments/7/runs"
     assert run_links(document) == {
-        "s": f"{experiment}?workflowType=machine_learning&compareRunsMode=CHART"
-        "&searchFilter=tags.%60papa.role%60%20%3D%20%27curve%27",
+        "s": "http://host:5000/#/metric?runs=%5B%22a%22%2C%22b%22%5D&metric=%22score%22&experiments=%5B%227%22%5D"
+        "&plot_metric_keys=%5B%22score%22%5D&x_axis=step&show_point=true&workflowType=machine_learning",
         "m · t": f"{experiment}/r?workflowType=machine_learning",
     }
+    older = {name: value for name, value in document.items() if name != "curves"}
+    assert run_links(older)["s"] == f"{experiment}?workflowType=machine_learning"
     artifact = "artifactPath/results/report.html?workflowType=machine_learning"
     assert page_link(document) == f"{experiment}/r/{artifact}", "MLflow's own address of a run's file"
     local = {**document, "address": "sqlite:////store/mlflow.db"}
