@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from flows.build import build_graph
 from flows.capacity import check_disk, check_memory
+from flows.environment import check_file_size
 from flows.graph import Graph, plan_study
 from flows.inputs import (
     ResolvedInputs,
@@ -115,6 +116,7 @@ def check_study(
     Raises:
         CheckError: it cannot run; the message lists every problem.
     """
+    check_file_size()
     cluster = cluster_address(study, ray_address)
     if cluster and study.precision == "auto":
         # What its workers' machines can do is not known here.

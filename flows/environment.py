@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import stat
 import sys
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ _QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+_FILE_BYTES = 10**9
 
 
 def prepare_environment(store: Store, *, verbose: bool = False) -> None:
@@ -29,8 +31,9 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
         verbose: show what engines log.
 
     Raises:
-        SpecError: Prefect was imported before, for another store.
+        SpecError: Prefect was imported before, for another store, or files may not grow as they need to.
     """
+    check_file_size()
     home = str(store.prefect)
     if "prefect" in sys.modules and os.environ.get("PREFECT_HOME") != home:
         raise SpecError(
@@ -60,6 +63,20 @@ def _packaged(name: str) -> Path:
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent
+
+
+def check_file_size() -> None:
+    """Refuse a limit of the shell's that databases, weights or features would reach in the middle of a study.
+
+    Raises:
+        SpecError: files may be smaller than that.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if 0 <= limit < _FILE_BYTES:
+        raise SpecError(
+            f"a file may have {limit:,} bytes at most here (ulimit -f), and a study writes files of {_FILE_BYTES:,} "
+            "and more: raise it, as with ulimit -f unlimited"
+        )
 
 
 def _keep_private(root: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.remembered import remember, status_of
 from tasks.store import Store
-from tests.flows.conftest import SMALL, papa, words, write_study
+from tests.flows.conftest import SMALL, environment, papa, words, write_study
 
 pytestmark = pytest.mark.server
 
@@ -230,6 +232,18 @@ def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) 
         "tasks.2 (odd): ",
     ):
         assert [one for one in told if one.startswith(expected)], (expected, told)
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_limit_of_file_sizes_is_one_sentence(tmp_path: Path, command: str) -> None:
+    program = 'ulimit -f 200; exec "$0" -c "from flows.cli import app; app()" "$@"'
+    limited = ["bash", "-c", program, sys.executable]
+    arguments = [command, write_study(tmp_path, SMALL), "--store", str(tmp_path / "store")]
+    finished = subprocess.run([*limited, *arguments], capture_output=True, text=True, env=environment())
+    assert finished.returncode == 1
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: a file may have 204,800 bytes at most here (ulimit -f)")
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
