@@ -55,10 +55,11 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
             message says which.
     """
     files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
-    rows = rows_of(task, read_source(task, "train"), read_source(task, "validation"))
-    if content is not None:
-        files.check_digest(content, fingerprint(task.source))
-    return rows
+    try:
+        return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
+    finally:  # What is wrong with other content is not what matters.
+        if content is not None:
+            files.check_digest(content, fingerprint(task.source))
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:

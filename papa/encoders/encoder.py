@@ -171,8 +171,12 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
     files = watched(reference)
-    model = load_model(Path(reference.folder), f"encoder '{reference.name}'", dtype=torch.float32, attention=attention)
-    check_read(reference, files)
+    try:
+        model = load_model(
+            Path(reference.folder), f"encoder '{reference.name}'", dtype=torch.float32, attention=attention
+        )
+    finally:  # What is wrong with other weights is not what matters.
+        check_read(reference, files)
     encoder = Encoder(model, device, reference.precision)
     encoder.files = files
     return encoder

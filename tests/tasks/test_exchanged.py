@@ -109,6 +109,12 @@ def test_rows_of_other_content_than_the_key_says(step: Tokenise, store: Store, t
     assert step.is_complete(store)
 
 
+def test_rows_that_no_longer_fit_are_said_to_have_changed(step: Tokenise, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"other": 1')
+    with pytest.raises(DataError, match=r"^the source of task 'task' changed meanwhile"):
+        compute(step, store)
+
+
 def test_rows_exchanged_while_they_are_read_and_put_back(
     step: Tokenise, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +138,12 @@ def test_a_tokenizer_that_is_not_what_the_key_says(step: Tokenise, folder: Path,
     with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile \(expected digest"):
         compute(step, store)
     assert not step.is_complete(store)
+
+
+def test_weights_that_no_longer_load_are_said_to_have_changed(encoder: EncoderReference, folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"half of them")
+    with pytest.raises(EncoderError, match="changed meanwhile"):
+        load_encoder(encoder)
 
 
 @EXCHANGES
