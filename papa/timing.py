@@ -64,11 +64,22 @@ def of_least(ours: np.ndarray, plain: np.ndarray, axis: int = -1) -> Any:
     return plain.min(axis=axis) / ours.min(axis=axis)
 
 
+def of_pairs(ours: np.ndarray, plain: np.ndarray, axis: int = -1) -> Any:
+    """The median of the ratios within pairs: for machines that are never quiet."""
+    return np.median(plain / ours, axis=axis)
+
+
 Ratio = Callable[..., Any]
 Clock = Callable[[], float]
 
 
-def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter, patience: float = PATIENCE) -> Comparison:
+def in_turn(
+    ours: Work,
+    *plain: Part,
+    ratio: Ratio = of_least,
+    clock: Clock = time.perf_counter,
+    patience: float = PATIENCE,
+) -> Comparison:
     """Time ours and plain in turn until the interval of their ratio is narrow.
 
     The plain way is best given as parts that take about as long as ours: the shorter of two runs finds a quiet moment
@@ -77,6 +88,7 @@ def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter, patience
     Args:
         ours: the whole work.
         plain: the parts that the plain way consists of.
+        ratio: of all runs of ours and of the plain way.
         clock: in seconds.
         patience: seconds after which no further pair begins, but for the least number.
     """
@@ -90,7 +102,7 @@ def in_turn(ours: Work, *plain: Part, clock: Clock = time.perf_counter, patience
         plainly = in_all(plain, clock)
         return seconds(ours, clock), plainly
 
-    return repeated(pair, clock=clock, patience=patience)
+    return repeated(pair, ratio=ratio, clock=clock, patience=patience)
 
 
 def repeated(

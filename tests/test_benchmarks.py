@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,25 @@ import benchmarks.rows
 from benchmarks import __main__ as bench
 from benchmarks import document
 from benchmarks.rows import LeftOut, Measured, Row, selected
-from papa.timing import LEAST, MOST, PATIENCE, Comparison, Part, compared, in_turn, repeated, seconds
+from papa.timing import (
+    LEAST,
+    MOST,
+    PATIENCE,
+    Comparison,
+    Part,
+    compared,
+    in_turn,
+    of_least,
+    of_pairs,
+    repeated,
+    seconds,
+)
 
 RATIO = 4.8
 TARGETS = (4.3, 5.3)
 MACHINES = [(0.3, 1.5, 0.3), (0.3, 3.0, 0.3), (0.3, 3.0, 20.0), (0.6, 1.5, 3.0), (0.6, 3.0, 3.0), (0.6, 3.0, 20.0)]
 """Share of time that the neighbour is busy, how much slower work is meanwhile, and its bursts' mean seconds."""
+RESTLESS = [(0.9, 3.0, 0.3), (0.9, 3.0, 3.0), (0.97, 4.0, 1.0)]
 SEEDS = 30
 
 
@@ -89,6 +103,21 @@ def test_the_median_of_three_is_fooled() -> None:
         return Comparison(1.0, median, median, median, median, 3)
 
     assert verdicts(measured)["wrong"] > 0.1
+
+
+def test_where_neighbours_never_rest_the_interval_of_pairs_holds_the_ratio() -> None:
+    def missed(ratio: Callable[..., Any]) -> float:
+        """The share of intervals without the true ratio of 1.2."""
+        misses = 0
+        for seed, machine in itertools.product(range(SEEDS), RESTLESS):
+            simulated = SimulatedMachine(seed, *machine)
+            ours, plain = simulated.work(0.05), Part(simulated.work(0.06))
+            found = in_turn(ours, plain, ratio=ratio, clock=simulated.clock, patience=3.0)
+            misses += not found.low <= 1.2 <= found.high
+        return misses / (SEEDS * len(RESTLESS))
+
+    assert missed(of_pairs) < 0.08
+    assert missed(of_least) > 0.12, "negative control"
 
 
 def test_a_fixed_order_meets_a_neighbours_rhythm_and_a_drawn_one_does_not() -> None:

@@ -19,7 +19,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.progress import Progress, silent
-from papa.timing import LEAST, Part, in_turn
+from papa.timing import LEAST, Part, in_turn, of_pairs
 
 BATCHES = (1, 16, 64)
 """Inputs in a batch."""
@@ -62,8 +62,8 @@ def timings(
 
     Returns:
         ``timings``: batch, longest (tokens of each input, padding included), original_seconds and exported_seconds
-        (the least per batch), ratio and its 95 % interval low and high, pairs; ``left_out``: [batch, longest] of shapes
-        that there was no time for.
+        (the least per batch), ratio (the median within pairs) and its 95 % interval low and high, pairs; ``left_out``:
+        [batch, longest] of shapes that there was no time for.
     """
     lengths = sorted({int(length) for length in np.quantile(split.lengths, LENGTHS)})
     shapes = sorted(product(BATCHES, lengths), key=prod)
@@ -74,7 +74,7 @@ def timings(
             break
         inputs = _batch(split, batch, length, layout)
         exported(inputs), original(inputs)  # The first run of a shape is slower.
-        one = in_turn(partial(exported, inputs), Part(partial(original, inputs)), patience=PATIENCE)
+        one = in_turn(partial(exported, inputs), Part(partial(original, inputs)), ratio=of_pairs, patience=PATIENCE)
         seconds_per_token = (one.ours + one.plain) / (batch * length)
         found.append(
             {
