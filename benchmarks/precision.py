@@ -25,7 +25,7 @@ from papa.probes.evaluate import evaluate_cell
 from papa.ranking import Head
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
-from papa.scores.intervals import interval, paired_drop
+from papa.scores.intervals import Measured, interval, paired_drop
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 
 SEEDS = (0, 1, 2)
@@ -42,20 +42,20 @@ class Found:
     """A small study in one precision.
 
     Attributes:
-        full: the score of each seed with every head input-dependent.
+        full: the scores with every head input-dependent.
         none: with no head input-dependent.
         order: heads, λ ascending.
         seconds: of one core, for the average, λ, and both cells.
     """
 
-    full: list[float]
-    none: list[float]
+    full: Measured
+    none: Measured
     order: list[Head]
     seconds: float
 
     def drop(self) -> str:
-        """The relative drop with its interval over seeds."""
-        found = paired_drop(dict(enumerate(self.full)), dict(enumerate(self.none)))
+        """The relative drop with its interval."""
+        found = paired_drop(self.full, self.none)
         return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
@@ -87,10 +87,12 @@ def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed
     return list(head_order("lambda", lambdas[-1], encoder.layers, encoder.heads))
 
 
-def scores(encoder: Encoder, text: Setting, folder: Path) -> list[float]:
-    """One of each seed."""
+def scores(encoder: Encoder, text: Setting, folder: Path) -> Measured:
+    """Of every seed."""
     options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
-    return [one.score for one in evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)]
+    found = evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)
+    by_seed = {one.seed: one.score for one in found}
+    return Measured.of(text.task.metric, by_seed, [one.examples for one in found])
 
 
 def tau(one: Sequence[Head], other: Sequence[Head]) -> float:
@@ -99,9 +101,9 @@ def tau(one: Sequence[Head], other: Sequence[Head]) -> float:
     return float(kendalltau([places[head] for head in other], range(len(other))).statistic)
 
 
-def beyond(name: str, text: Setting, full: Sequence[float], half: Sequence[float]) -> Iterator[str]:
+def beyond(name: str, text: Setting, full: Measured, half: Measured) -> Iterator[str]:
     """A sentence where the mean in half precision lies outside the interval over seeds in float32."""
-    expected, found = interval(full), interval(half)
+    expected, found = (interval(list(one.scores.values())) for one in (full, half))
     if not expected.low <= found.mean <= expected.high:
         yield (
             f"{text.task.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
@@ -123,8 +125,8 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
                 f"{TEXTS[name]}, {train:,} rows",
                 text.task.metric,
                 precision,
-                " ".join(f"{score:.4f}" for score in one.full),
-                " ".join(f"{score:.4f}" for score in one.none),
+                " ".join(f"{score:.4f}" for score in one.full.scores.values()),
+                " ".join(f"{score:.4f}" for score in one.none.scores.values()),
                 one.drop(),
                 taus[precision],
                 f"{one.seconds:.1f} s",

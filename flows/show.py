@@ -85,7 +85,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     """
     # What draws is here; the other commands need none of it.
     from papa.reporting.comparison import compared, write_comparison
-    from papa.reporting.tables import markdown_table, score_tables, summary_table
+    from papa.reporting.tables import contrast_table, markdown_table, score_tables, summary_table
     from papa.reporting.verdicts import marks
     from tasks.track import logged_results
 
@@ -94,7 +94,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
         console.print(summary_table(comparison))
     else:
         # A line for each row: a file or another program has no width.
-        for table in score_tables(comparison):
+        for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
             rows = markdown_table(table.headings, table.rows)
             console.print(f"{table.heading}\n\n{rows}", soft_wrap=True, highlight=False, markup=False)
         for sentence in marks(comparison):

@@ -55,7 +55,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     study: StudySpec
     cells: tuple[ScoredCell, ...]

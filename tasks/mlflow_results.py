@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 RESULTS = "results"
 """Where a parent run keeps its study's results."""
+RESULTS_SHA256 = "papa.results_sha256"
+"""The tag with the digest of a parent run's ``results.parquet``: the file is believed if it has it."""
 LOGGED = "papa.logged"
 """The tag with the time, in ms, at which a parent run got its study's results."""
 BEATS_BASELINE = "papa.beats_baseline"
@@ -195,6 +197,7 @@ class RunLogger:
             self.runs.log(run, {}, [progress_metric(run, 1.0)])
         description = f"{parent.description()}\n\n{_score_table(scores)}\n\nIn full: file `{RESULTS}/report.html`."
         tags = {BEATS_BASELINE: worth.verdict, "mlflow.note.content": description, LOGGED: str(now)}
+        tags[RESULTS_SHA256] = read_metadata(self.results.folder)["files"]["results.parquet"]
         self.runs.log(run, {}, tags=tags)
 
 

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from papa.spec import Metric
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference
+from papa.storage.artifacts import Address, ArtifactReference, reading
 from tasks.baseline import read_baseline
-from tasks.probe import ScoredSeed, read_examples, read_scores
+from tasks.probe import ProbeScores, ScoredSeed, read_examples, read_scores
+
+if TYPE_CHECKING:
+    from papa.scores.intervals import Measured
 
 _FETCHED_AT_ONCE = 16
 _Document = TypeVar("_Document")
@@ -62,38 +65,46 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
     rows: list[dict[str, Any]] = []
     for (encoder, task), found in baselines.items():
         reference = references[found]
-        embeddings = {one.seed: one.score for one in reference.word_embeddings}
         own = [one for one in cells if (one.cell.encoder, one.cell.task) == (encoder, task)]
-        over = _over_examples(own)
+        measured = _measured(own, documents)
+        words = measured_of(own[0].metric, [(reference.word_embeddings, reference.word_examples)], found.path)
         for scored in own:
-            intervals = over[scored.scores]
             for document in (documents[found] for found in scored.scores):
                 rows += result_rows(
                     scored.cell,
                     scored.metric,
                     document,
-                    intervals=intervals,
+                    measured=measured[scored.scores],
                     one_answer=reference.always_one_answer,
-                    word_embeddings=embeddings,
+                    word_embeddings=words,
                 )
     return pandas.DataFrame(rows)
 
 
-def _over_examples(cells: Sequence[ScoredCell]) -> dict[tuple[ArtifactReference, ...], Any]:
-    """The intervals over validation examples of one encoder's cells on one task, by the artifacts that score them."""
-    import numpy as np
-
-    from papa.scores.intervals import over_examples
-
+def _measured(
+    cells: Sequence[ScoredCell], documents: Mapping[ArtifactReference, ProbeScores]
+) -> dict[tuple[ArtifactReference, ...], Measured]:
+    """The scores of one encoder's cells on one task, by the artifacts that hold them."""
     distinct = list(dict.fromkeys(one.scores for one in cells))
     examples = _read(read_examples, (found for scores in distinct for found in scores))
-    original = next((one.scores for one in cells if one.cell.fraction == 1), None)
-    intervals = over_examples(
-        cells[0].metric,
-        [np.concatenate([examples[found] for found in scores]) for scores in distinct],
-        distinct.index(original) if original else None,
-    )
-    return dict(zip(distinct, intervals, strict=True))
+    return {
+        scores: measured_of(cells[0].metric, [(documents[one].scores, examples[one]) for one in scores], scores[0].path)
+        for scores in distinct
+    }
+
+
+def measured_of(metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address) -> Measured:
+    """The scores of all seeds, from those of some seeds and what examples add to them.
+
+    Raises:
+        ArtifactError: of what lies at ``address``, one does not fit the other or the metric.
+    """
+    from papa.scores.intervals import Measured
+
+    with reading(address):
+        seeds = [seed for part in parts for seed in zip(*part, strict=True)]
+        scores = {one.seed: one.score for one, _ in seeds}
+        return Measured.of(metric, scores, [examples for _, examples in seeds])
 
 
 def _read(

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.progress import Progress
 from papa.spec import StudySpec
-from papa.storage.artifacts import ArtifactReference, published, verify
+from papa.storage.artifacts import ArtifactReference, published, sha256_of_file, verify
 from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
 from tasks.mlflow_parents import ScoredParent
-from tasks.mlflow_results import LOGGED, RESULTS, RunLogger
+from tasks.mlflow_results import LOGGED, RESULTS, RESULTS_SHA256, RunLogger
 from tasks.mlflow_runs import PARENT, ROLE
 from tasks.results import ScoredCell, cells_in_key, digests_in_key
 from tasks.step import Session, Step
@@ -47,7 +47,7 @@ class Track(Step):
     """
 
     stage: ClassVar[str] = "track"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     study: StudySpec
     results: ArtifactReference
@@ -216,11 +216,25 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
     if (
         newest is None
         or not _logged_at(newest)
-        or file not in {one.path for one in client.list_artifacts(newest.info.run_id, RESULTS)}
+        or file not in {one.path for one in client.list_artifacts(newest.info.run_id, RESULTS) if not one.is_dir}
     ):
         raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
+    expected = newest.data.tags.get(RESULTS_SHA256)
+    if expected is None:
+        raise TrackingError(
+            f"the study '{experiment.name}' in MLflow was logged by an older version of PAPA: "
+            "run it again with 'papa run'"
+        )
     with tempfile.TemporaryDirectory() as folder:
-        return pandas.read_parquet(client.download_artifacts(newest.info.run_id, file, folder))
+        path = Path(client.download_artifacts(newest.info.run_id, file, folder))
+        found = sha256_of_file(path)
+        if found != expected:
+            raise TrackingError(
+                f"{file} of run {newest.info.run_id} in MLflow is not what study '{experiment.name}' logged (expected "
+                f"SHA-256 {expected[:12]}, found {found[:12]}): put studies/{experiment.name}/results.parquet of its "
+                "store there"
+            )
+        return pandas.read_parquet(path)
 
 
 def _logged_at(run: Run) -> int:

@@ -8,9 +8,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas
-from jaxtyping import Float
 
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices, control
@@ -21,6 +19,7 @@ from papa.library.tasks import LabelledData, PreparedStudy, Task, prepared
 from papa.probes.cell import CellScores, score_cell
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import WordEmbeddings
+from papa.probes.training import SeedScore
 from papa.ranking import Head, drawn_from, head_order, needs_lambda
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
@@ -29,8 +28,8 @@ from papa.reporting.results import result_rows
 from papa.reporting.summary import summarise
 from papa.reporting.tables import markdown_table, score_tables
 from papa.scores.baselines import best_constant_answer
-from papa.scores.intervals import over_examples
-from papa.spec import ConstantsKind, ConstantsSpec, Order, StudySpec
+from papa.scores.intervals import Measured
+from papa.spec import ConstantsKind, ConstantsSpec, Metric, Order, StudySpec
 from papa.spec.cells import Cell, Result, constant_heads, partial_counts
 
 if TYPE_CHECKING:
@@ -257,10 +256,11 @@ class _Measuring:
                 scratch=one.folder,
                 progress=report,
             )
-        distinct = list(dict.fromkeys(cells.values()))
-        full = next((found for cell, found in cells.items() if cell.fraction == 1), None)
-        intervals = over_examples(task.metric, list(map(_examples, distinct)), distinct.index(full) if full else None)
-        over = dict(zip(distinct, intervals, strict=True))
+        measured = {
+            found: _measured(task.metric, [score for part in found for score in part.scores])
+            for found in dict.fromkeys(cells.values())
+        }
+        embeddings = _measured(task.metric, words)
         rows: list[dict[str, Any]] = []
         for cell, found in cells.items():
             for part in found:
@@ -268,15 +268,16 @@ class _Measuring:
                     cell,
                     task.metric,
                     part,
-                    intervals=over[found],
+                    measured=measured[found],
                     one_answer=answer,
-                    word_embeddings={score.seed: score.score for score in words},
+                    word_embeddings=embeddings,
                 )
         return pandas.DataFrame(rows)
 
 
-def _examples(found: Sequence[CellScores]) -> Float[np.ndarray, "seeds rows k"]:
-    return np.stack([score.examples for part in found for score in part.scores])
+def _measured(metric: Metric, scores: Sequence[SeedScore]) -> Measured:
+    by_seed = {one.seed: one.score for one in scores}
+    return Measured.of(metric, by_seed, [one.examples for one in scores])
 
 
 def _after(report: Any, before: int, total: int, done: int, _: int) -> None:

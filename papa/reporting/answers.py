@@ -9,9 +9,9 @@ import pandas
 from papa.reporting.summary import distinct_results
 from papa.reporting.verdicts import averageable, baselines_label, reason_sentence
 from papa.reporting.wording import (
-    drop_label,
     heads_label,
     joined,
+    lost_label,
     metric_label,
     order_label,
     percent_label,
@@ -88,12 +88,13 @@ def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     if original is None or first["fraction"] == 1:
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
         return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
-    drops = [f"{drop_label(cell['relative_drop'], cell['drop_low'], cell['drop_high'])}" for cell in records]
+    drops = [lost_label(cell) for cell in records]
     full = original["mean"]
-    # A share of a score means something only between positive scores.
-    if full <= 0 or (cells["mean"] < 0).any():
+    # A share of a score means something only between positive scores, and of one that is not near 0.
+    no_share = cells["relative_drop"].isna().any()
+    if no_share or full <= 0 or (cells["mean"] < 0).any():
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
-        facts = [metric, f"relative drop {joined(drops)}", baselines]
+        facts = [metric, f"{'drop' if no_share else 'relative drop'} {joined(drops)}", baselines]
         return f"{model} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
     if len(records) == 1:
         kept = [f"{_share(first['mean'] / full)} %"]

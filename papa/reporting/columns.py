@@ -13,12 +13,6 @@ _METRIC = {
     "metric": "what a score is",
     "positive": "the class that F1 is of; empty for other metrics",
 }
-_OVER_EXAMPLES = {
-    "score_examples_low": "lower end of the mean score's interval over validation examples",
-    "score_examples_high": "its upper end",
-    "drop_examples_low": "lower end of the relative drop's interval over validation examples",
-    "drop_examples_high": "its upper end",
-}
 _ONE_ANSWER = {
     "always_one_answer": "what always giving one answer scores, at best",
     "one_answer": "that answer; empty where it is no class",
@@ -36,7 +30,9 @@ RESULT_COLUMNS = {
     "positive": _METRIC["positive"],
     **_ONE_ANSWER,
     "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
-    **_OVER_EXAMPLES,
+    "influence": "what the score loses without each validation example, in the order of the split; a list",
+    "one_answer_influence": "the same of always one answer",
+    "word_embeddings_influence": "the same of word embeddings alone",
 }
 """Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of their own."""
 
@@ -47,18 +43,24 @@ SUMMARY_COLUMNS = {
     **_METRIC,
     "seeds": "how many seeds",
     "mean": "the mean score over seeds",
-    "low": "lower end of its interval over seeds",
+    "low": "lower end of its interval over seeds and validation examples",
     "high": "its upper end",
     "original": "mean score with every head input-dependent, over the same seeds",
-    "relative_drop": "(s₁ - s_f) / |s₁|: the mean difference over seeds that both have, by their mean original's size",
-    "drop_low": "lower end of its interval over seeds, of paired differences",
+    "difference": "s₁ - s_f, the mean over seeds that both have",
+    "difference_low": "lower end of its interval over seeds and examples, both paired",
+    "difference_high": "its upper end",
+    "relative_drop": "(s₁ - s_f) / |s₁|: that difference by the mean original's size; empty where it comes near 0",
+    "drop_low": "lower end of its interval over seeds and examples, both paired",
     "drop_high": "its upper end",
-    **_OVER_EXAMPLES,
+    "contrast_with": "the first kind of constants; in a comparison, the first study",
+    "contrast": "its mean score in the same cell less this one's",
+    "contrast_low": "lower end of its interval over seeds and examples, both paired",
+    "contrast_high": "its upper end",
     **_ONE_ANSWER,
     "word_embeddings": "what the probe scores on word embeddings alone, mean over seeds",
-    "word_embeddings_low": "lower end of its interval over seeds",
+    "word_embeddings_low": "lower end of its interval over seeds and examples",
     "word_embeddings_high": "its upper end",
-    "beats_baseline": "whether the original's interval lies above both baselines",
+    "beats_baseline": "whether the intervals of the original's differences from both baselines lie above 0",
     "reason": "if not, why, or why nobody can tell",
 }
 """Of ``summary.csv``: a row for every cell, over seeds."""

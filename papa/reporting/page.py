@@ -27,8 +27,8 @@ from papa.reporting.wording import (
     NOTHING,
     axis_label,
     condition,
-    drop_label,
     fraction_headings,
+    lost_label,
     metric_label,
     order_label,
     orders_matter,
@@ -149,14 +149,15 @@ def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
 def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
     """One encoder on one task where the fewest heads are input-dependent, by the study's first constants and order."""
     drawn = f" ({cell['constants']})" if summary["constants"].nunique() > 1 else ""
-    known = cell["beats_baseline"] and pandas.notna(cell["relative_drop"])
+    known = cell["beats_baseline"] and pandas.notna(cell["difference"])
+    lost = "difference" if pandas.isna(cell["relative_drop"]) else "relative drop"
     original = NOTHING if pandas.isna(cell["original"]) else f"{cell['original']:.3f}"
     return {
         "task": cell["task"],
         "model": cell["model"],
-        "number": drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"]) if known else "inconclusive",
+        "number": lost_label(cell) if known else "inconclusive",
         "verdict": "known" if known else "unknown",
-        "what": f"relative drop {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
+        "what": f"{lost} {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
         "score": f"{metric_label(cell)} {score_label(cell['mean'], cell['low'], cell['high'])}, before {original}",
         "baselines": baselines_label(cell),
     }
@@ -174,7 +175,7 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
         drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
     several = summary["model"].nunique() > 1
     own = ", word embeddings alone in each encoder's colour" if several else ""
-    note = f"{drawn}Bars: 95 % intervals over seeds. Dashed: the baselines{own}."
+    note = f"{drawn}Bars: 95 % intervals over seeds and examples. Dashed: the baselines{own}."
     note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
     sections = [Section("Score", note, score_charts("score", _main_lines(summary), "model"), spacing)]
     for axis, heading, fixed in (

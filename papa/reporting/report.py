@@ -32,20 +32,21 @@ from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
-from papa.reporting.tables import TEXT_COLUMNS, examples_table, markdown_table, markdown_text, score_tables
+from papa.reporting.tables import TEXT_COLUMNS, contrast_table, markdown_table, markdown_text, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
 from papa.spec import StudySpec
 from papa.storage.atomic import write_atomically
 
+_SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."
 _BASELINES = (
     "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
-    "same probe without positions and layers. An original beats both if its interval over seeds is above both."
+    "same probe without positions and layers. An original beats both if the intervals of its differences from them, "
+    "paired by seed and example, are above 0."
 )
-_OVER_EXAMPLES = (
-    "95 % percentile intervals of a bootstrap over validation examples, seeds held fixed, original and cell on the "
-    "same examples. They show how far other examples could move a number; the intervals above show how far other "
-    "seeds could."
+_CONTRASTS = (
+    "The score with the first kind of constants less that with another, with as many heads constant: mean ± 95 % "
+    "interval, paired by seed and example."
 )
 
 _BETWEEN_SEEDS = (
@@ -158,21 +159,21 @@ def _context(
     columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
     differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
     shares = shares_note(summary) if differing.any() else ""
-    scores = [f"{fixed}." if fixed else "", f"{columns}Mean over seeds ± 95 % interval (Student t).", shares]
+    scores = [f"{fixed}." if fixed else "", f"{columns}{_SCORES}", shares]
     drops = [
-        "Drop: against every head input-dependent, ± 95 % interval (Student t) of differences paired by seed.",
+        "Drop: against every head input-dependent, ± 95 % interval, paired by seed and example.",
         *marks(summary),
     ]
     notes = {
         "Scores": " ".join(filter(None, scores if varying(summary) else [*scores, *drops])),
         "Relative drop": " ".join(drops),
         "Baselines": _BASELINES,
-        "Over validation examples": _OVER_EXAMPLES,
+        "Contrasts": _CONTRASTS,
     }
-    over_examples = examples_table(summary)
+    contrasts = contrast_table(summary)
     tables = [
         _Table(table.heading, notes[table.heading], table.headings, table.rows)
-        for table in [*score_tables(summary), *([over_examples] if over_examples else [])]
+        for table in [*score_tables(summary), *([contrasts] if contrasts else [])]
     ]
     if extras.paper is not None and len(extras.paper.scores):
         known = summary, extras.paper.scores

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from papa.scores.baselines import ConstantAnswer
-from papa.scores.intervals import OverExamples
+from papa.scores.examples import influence
+from papa.scores.intervals import Measured
 from papa.spec import Metric
 from papa.spec.cells import Cell
 
@@ -45,9 +48,9 @@ def result_rows(
     metric: Metric,
     found: Scores,
     *,
-    intervals: OverExamples,
+    measured: Measured,
     one_answer: ConstantAnswer,
-    word_embeddings: Mapping[int, float],
+    word_embeddings: Measured,
 ) -> list[dict[str, Any]]:
     """A row for each seed of a finished probing, in one of the cells that it scores.
 
@@ -55,11 +58,12 @@ def result_rows(
         cell: which.
         metric: its task's.
         found: the scores.
-        intervals: of the cell, over validation examples.
+        measured: the cell's scores, of all its seeds.
         one_answer: what always giving one answer scores.
-        word_embeddings: what the probe scores on word embeddings alone, by seed.
+        word_embeddings: what the probe scores on word embeddings alone.
     """
     unseen = found.unseen_share
+    one_answer_influence = influence(metric, one_answer.examples).astype(np.float32)
     return [
         {
             **cell.columns(),
@@ -73,11 +77,10 @@ def result_rows(
             "positive": found.positive or "",
             "always_one_answer": one_answer.score,
             "one_answer": one_answer.answer or "",
-            "word_embeddings": word_embeddings[one.seed],
-            "score_examples_low": intervals.score[0],
-            "score_examples_high": intervals.score[1],
-            "drop_examples_low": intervals.drop[0],
-            "drop_examples_high": intervals.drop[1],
+            "word_embeddings": word_embeddings.scores[one.seed],
+            "influence": measured.influence[one.seed].astype(np.float32),
+            "one_answer_influence": one_answer_influence,
+            "word_embeddings_influence": word_embeddings.influence[one.seed].astype(np.float32),
         }
         for one in found.scores
     ]

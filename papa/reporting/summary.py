@@ -9,36 +9,35 @@ import pandas
 
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.verdicts import not_beaten
-from papa.scores.intervals import interval, paired_drop
+from papa.scores.intervals import NOT_KNOWN, Interval, Measured, difference, joint, paired_drop
 from papa.spec.cells import Cell
 
-OVER_EXAMPLES = ("score_examples_low", "score_examples_high", "drop_examples_low", "drop_examples_high")
-_NAMES = ("positive", "one_answer")
+_NAMES = ("positive", "one_answer", "contrast_with")
 LINE = ["model", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """Every cell of the study: its score and relative drop with their intervals, and its baselines.
+    """Every cell of the study: its score, drop and contrast with their intervals, and its baselines.
 
     Args:
-        results: a row for every cell and seed, with ``RESULT_COLUMNS``; results of older versions lack some.
+        results: a row for every cell and seed, with ``RESULT_COLUMNS``.
 
     Returns:
         A row for every cell with the columns ``SUMMARY_COLUMNS``; the study's own order, fractions from 1 down to 0.
     """
-    complete = _with_all_columns(results)
+    groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
+    found = {key: measured(group) for key, group in groups.items()}
+    first_kind = results["constants"].iloc[0]
     rows = []
-    originals = {
-        key: _by_seed(group, "score") for key, group in complete[complete["fraction"] == 1.0].groupby(LINE, sort=False)
-    }
-    for key, group in complete.groupby([*LINE, "fraction"], sort=False):
-        first, over_seeds = group.iloc[0], interval(group["score"].tolist())
-        original = originals.get(key[:-1], {})
-        drop = paired_drop(original, _by_seed(group, "score"))
-        words = interval(group.drop_duplicates("seed")["word_embeddings"].tolist())
-        full = interval(list(original.values())) if original else None
-        reason = not_beaten(full, first["always_one_answer"], words.mean)
+    for key, group in groups.items():
+        first, score = group.iloc[0], joint(found[key])
+        model, task, kind, order, fraction = key
+        original = found.get((model, task, kind, order, 1.0))
+        embeddings = measured(group, "word_embeddings")
+        words, reason = joint(embeddings), not_beaten(original, _one_answer(group), embeddings)
+        of_first = found.get((model, task, first_kind, order, fraction))
+        contrasted = kind != first_kind and fraction < 1 and of_first is not None
         rows.append(
             {
                 **dict(zip([*LINE, "fraction"], key, strict=True)),
@@ -46,17 +45,13 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                "mean": over_seeds.mean,
-                "low": over_seeds.low,
-                "high": over_seeds.high,
-                "original": numpy.nan if full is None else full.mean,
-                "relative_drop": drop.mean,
-                "drop_low": drop.low,
-                "drop_high": drop.high,
-                **first[[*OVER_EXAMPLES, "always_one_answer", "one_answer"]],
-                "word_embeddings": words.mean,
-                "word_embeddings_low": words.low,
-                "word_embeddings_high": words.high,
+                **_written(score, "mean", "low", "high"),
+                "original": numpy.nan if original is None else joint(original).mean,
+                **_lost(original, found[key], unchanged=fraction == 1),
+                "contrast_with": first_kind if contrasted else "",
+                **contrast(of_first if contrasted else None, found[key]),
+                **first[["always_one_answer", "one_answer"]],
+                **_written(words, *(f"word_embeddings{end}" for end in ("", "_low", "_high"))),
                 "beats_baseline": not reason,
                 "reason": reason,
             }
@@ -71,15 +66,39 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     return summary.reset_index(drop=True)
 
 
-def _with_all_columns(results: pandas.DataFrame) -> pandas.DataFrame:
-    """The results with what older versions did not write: unknown numbers, empty names."""
-    numbers = ("heads", "always_one_answer", "word_embeddings", *OVER_EXAMPLES)
-    unknown = {**dict.fromkeys(numbers, numpy.nan), **dict.fromkeys(_NAMES, "")}
-    return results.assign(**{name: value for name, value in unknown.items() if name not in results})
+def measured(group: pandas.DataFrame, what: str = "") -> Measured:
+    """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
+    scores, influence = (what, f"{what}_influence") if what else ("score", "influence")
+    return Measured(*(dict(zip(group["seed"], group[one], strict=True)) for one in (scores, influence)))
 
 
-def _by_seed(group: pandas.DataFrame, column: str) -> dict[int, float]:
-    return dict(zip(group["seed"], group[column], strict=True))
+def contrast(first: Measured | None, other: Measured) -> dict[str, float]:
+    """The columns of the first's score less the other's; nan where there is no first."""
+    found = NOT_KNOWN if first is None else difference(first, other)
+    return _written(found, "contrast", "contrast_low", "contrast_high")
+
+
+def _one_answer(group: pandas.DataFrame) -> Measured:
+    first = group.iloc[0]
+    return Measured.same(group["seed"], first["always_one_answer"], first["one_answer_influence"])
+
+
+def _lost(original: Measured | None, cell: Measured, *, unchanged: bool) -> dict[str, float]:
+    """The columns of how far a cell's score lies below the original."""
+    if original is None:
+        lost = drop = NOT_KNOWN
+    elif unchanged:
+        lost = drop = Interval(0.0, 0.0, 0.0, len(cell.scores))
+    else:
+        lost, drop = difference(original, cell), paired_drop(original, cell)
+    return {
+        **_written(lost, "difference", "difference_low", "difference_high"),
+        **_written(drop, "relative_drop", "drop_low", "drop_high"),
+    }
+
+
+def _written(found: Interval, *columns: str) -> dict[str, float]:
+    return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
 
 
 def read_summary(path: Path) -> pandas.DataFrame:

@@ -12,19 +12,17 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from papa.reporting.summary import OVER_EXAMPLES
 from papa.reporting.verdicts import MARK, WORDS, baseline_rows, marks, one_answer_label
 from papa.reporting.wording import (
     NOTHING,
     axis_label,
-    drop_label,
     fixed_caption,
     fraction_headings,
     fraction_label,
     heads_label,
+    lost_label,
     metric_label,
     present,
-    range_label,
     score_label,
     shares_note,
     varying,
@@ -66,22 +64,15 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     ]
 
 
-def examples_table(summary: pandas.DataFrame) -> WrittenTable | None:
-    """The intervals over validation examples; None where none was computed."""
-    if summary[list(OVER_EXAMPLES)].isna().all(axis=None):
+def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
+    """Scores of the first kind of constants, or study, less the others'; None where there is one."""
+    axis = "study" if "study" in summary else "constants"
+    others = summary[summary["contrast"].notna()]
+    if others.empty:
         return None
-    axes = varying(summary)
-    rows = [
-        [
-            *(axis_label(axis, cell[axis]) for axis in axes),
-            heads_label(cell["fraction"], cell["share_of_heads"]),
-            range_label(cell["score_examples_low"], cell["score_examples_high"]),
-            range_label(cell["drop_examples_low"], cell["drop_examples_high"], percent=True) + _mark(cell),
-        ]
-        for cell in summary.to_dict("records")
-    ]
-    headings = [*(HEADINGS[axis] for axis in axes), "Input-dependent", "Score over examples", "Drop over examples"]
-    return WrittenTable("Over validation examples", headings, rows)
+    axes = [one for one in present(summary) if one == axis or one in varying(others)]
+    named = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
+    return WrittenTable("Contrasts", *_line_rows(named, _contrast, axes))
 
 
 def _fraction_rows(summary: pandas.DataFrame) -> list[list[str]]:
@@ -103,9 +94,11 @@ def _baseline_rows(cell: Any) -> list[list[str]]:
 
 
 def _line_rows(
-    summary: pandas.DataFrame, written: Callable[[dict[str, Any]], str]
+    summary: pandas.DataFrame,
+    written: Callable[[dict[str, Any]], str],
+    axes: Sequence[str] | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    axes = varying(summary)
+    axes = varying(summary) if axes is None else axes
     several_metrics = summary["metric"].nunique() > 1
     fractions = fraction_headings(summary)
     headings = [HEADINGS[axis] for axis in axes] + (["Metric"] if several_metrics else [])
@@ -124,7 +117,11 @@ def _score(cell: dict[str, Any]) -> str:
 
 
 def _drop(cell: dict[str, Any]) -> str:
-    return drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"]) + _mark(cell)
+    return lost_label(cell) + _mark(cell)
+
+
+def _contrast(cell: dict[str, Any]) -> str:
+    return score_label(cell["contrast"], cell["contrast_low"], cell["contrast_high"])
 
 
 def _mark(cell: dict[str, Any]) -> str:
@@ -172,7 +169,9 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """
     tables = score_tables(summary)
     lines = bool(varying(summary))
-    parts = [_lines_table(summary, *tables[:2]), _baselines_table(tables[2])] if lines else [_one_line(tables[0])]
+    parts = [_lines_table(summary, *tables[:2])] if lines else [_one_line(tables[0])]
+    contrasts = contrast_table(summary)
+    parts += [_named_rows(one) for one in (contrasts, *tables[2:]) if one is not None]
     parts[0].title = escape(fixed_caption(summary)) or None
     notes = [caption(summary), shares_note(summary) if lines else "", *marks(summary)]
     parts[-1].caption = escape(" ".join(filter(None, notes)))
@@ -186,8 +185,8 @@ def caption(summary: pandas.DataFrame) -> str:
     columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
     last = f" at {fraction_label(summary['fraction'].min())}" if varying(summary) else ""
     return (
-        f"{columns}{scored}: mean ± 95 % interval over seeds. Drop{last}: against every head input-dependent, "
-        "± the interval of differences paired by seed."
+        f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop{last}: against every head "
+        "input-dependent, paired by seed and example."
     )
 
 
@@ -210,7 +209,7 @@ def _lines_table(summary: pandas.DataFrame, scores: WrittenTable, drops: Written
     return table
 
 
-def _baselines_table(written: WrittenTable) -> Table:
+def _named_rows(written: WrittenTable) -> Table:
     words, table = _named_table(written)
     for heading in written.headings[words:]:
         table.add_column(heading, justify="right")

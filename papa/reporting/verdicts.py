@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas
 
 from papa.reporting.wording import METRICS, NOTHING, axis_label, metric_label, present, score_label, varying
-from papa.scores.intervals import Interval
+from papa.scores.intervals import Measured, difference
 
 MARK = "†"
 """Marks every drop of an encoder and task whose original score does not beat its baselines."""
@@ -16,28 +17,27 @@ INCONCLUSIVE = "The original does not beat its baselines by more than its interv
 NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
-_ONE_SEED, _NO_ORIGINAL, _NO_BASELINE = (
+_ONE_SEED, _ONE_EXAMPLE, _NO_ORIGINAL = (
     "one seed has no interval",
+    "one validation row has no interval",
     "the study has no fraction 1",
-    "no baseline was measured",
 )
 
 
-def not_beaten(original: Interval | None, one_answer: float, word_embeddings: float) -> str:
-    """Why an original score does not beat its baselines; "" where its interval is above both.
+def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
+    """Why an original score does not beat its baselines; "" where both differences' intervals are above 0.
 
     Args:
-        original: s₁ over seeds; None where the study lacks fraction 1.
-        one_answer, word_embeddings: the baselines; nan where they were not measured.
+        original: s₁; None where the study lacks fraction 1.
+        one_answer, word_embeddings: the baselines, on the same examples.
     """
     if original is None:
         return _NO_ORIGINAL
-    if pandas.isna(one_answer) or pandas.isna(word_embeddings):
-        return _NO_BASELINE
-    if pandas.isna(original.low):
-        return _ONE_SEED
     baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
-    names = [name for name, score in baselines.items() if not original.low > score]
+    lows = {name: difference(original, one).low for name, one in baselines.items()}
+    if any(map(math.isnan, lows.values())):
+        return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
+    names = [name for name, low in lows.items() if not low > 0]
     return f"does not beat {' or '.join(names)}" if names else ""
 
 

@@ -100,6 +100,13 @@ def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> st
     return f"{percent_label(drop).removesuffix(' %')} ± {percent_label(half)}"
 
 
+def lost_label(cell: Any) -> str:
+    """The relative drop of a row of the summary; where the original comes near 0, the difference of scores."""
+    if math.isnan(cell["relative_drop"]) and not math.isnan(cell["difference"]):
+        return f"{score_label(cell['difference'], cell['difference_low'], cell['difference_high'])} absolute"
+    return drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"])
+
+
 def range_label(low: float, high: float, *, percent: bool = False) -> str:
     """Two ends: ``0.712 to 0.755``, ``1.2 to 8.9 %``."""
     if math.isnan(low) or math.isnan(high):

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
-from papa.scores.metrics import positive_class, scored
+from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import TaskSpec
 
 
@@ -31,10 +31,12 @@ class ConstantAnswer:
 
     Attributes:
         score: on the validation split.
+        examples: what each validation row adds to it (``papa.scores.examples``).
         answer: the class's name; None where the answer is no class (correlations, masked words).
     """
 
     score: float
+    examples: Float[np.ndarray, "rows k"]
     answer: str | None
 
 
@@ -54,18 +56,22 @@ def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: in
         seen, _ = labels_of(corpus.split("train"))
         counts = np.bincount(seen, minlength=vocabulary) + 1.0
         log_probabilities = np.log(counts / counts.sum())[labels]
-        return ConstantAnswer(scored(task.metric, log_probabilities, labels, lengths=lengths).score, None)
+        return _answered(scored(task.metric, log_probabilities, labels, lengths=lengths), None)
     names = corpus.label_names
     if names is None or task.metric == "matthews":
         # One answer for all ranks nothing and correlates with nothing.
-        return ConstantAnswer(scored(task.metric, np.zeros_like(labels), labels, names, lengths).score, None)
+        return _answered(scored(task.metric, np.zeros_like(labels), labels, names, lengths), None)
     positive = positive_class(task, names)
-    scores = [
-        scored(task.metric, np.full_like(labels, answer), labels, names, lengths, positive).score
+    answers = [
+        scored(task.metric, np.full_like(labels, answer), labels, names, lengths, positive)
         for answer in range(len(names))
     ]
-    best = int(np.argmax(scores))
-    return ConstantAnswer(scores[best], names[best])
+    best = int(np.argmax([one.score for one in answers]))
+    return _answered(answers[best], names[best])
+
+
+def _answered(found: Scored, answer: str | None) -> ConstantAnswer:
+    return ConstantAnswer(found.score, found.examples, answer)
 
 
 def labels_of(split: TokenisedSplit) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:

@@ -1,7 +1,7 @@
 """Metrics as sums over validation examples: what each example adds, and the score of a sum.
 
-A metric that is a function of sums can be computed again on any resample of the examples at the price of one matrix
-product. This holds for every metric except Spearman's correlation, which needs the examples themselves.
+A metric that is a function of sums is computed again without any one example at the price of a subtraction. This holds
+for every metric except Spearman's correlation, which needs the examples themselves.
 """
 
 from __future__ import annotations
@@ -62,24 +62,26 @@ def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
     return _SCORES[metric](totals)
 
 
-def scores_of_resamples(
-    metric: Metric, examples: Float[np.ndarray, "rows columns k"], drawn: Int[np.ndarray, "resamples rows"]
-) -> Float[np.ndarray, "resamples columns"]:
-    """The score on each resample of the examples.
+def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
+    """The score on all the examples together."""
+    if metric == "spearman":
+        return float(_rank_correlation(examples[:, 0], examples[:, 1]))
+    return float(score_of(metric, examples.sum(axis=0)))
+
+
+def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, " rows"]:
+    """What the score loses where one example is left out, for each of them: the jackknife's values.
 
     Args:
         metric: which.
-        examples: ``example_counts`` of several columns, such as seeds, over the same examples.
-        drawn: the numbers of the examples in each resample.
+        examples: as ``example_counts`` returns them.
     """
     if metric == "spearman":
-        columns = [_rank_correlation(column[drawn, 0], column[drawn, 1]) for column in examples.transpose(1, 0, 2)]
-        return np.stack(columns, axis=-1)
-    resamples, rows = len(drawn), len(examples)
-    flat = (drawn + np.arange(resamples)[:, None] * rows).ravel()
-    times = np.bincount(flat, minlength=resamples * rows).reshape(resamples, rows).astype(np.float64)
-    totals = times @ examples.reshape(rows, -1)
-    return np.asarray(score_of(metric, totals.reshape(resamples, *examples.shape[1:])))
+        others = (np.delete(examples, row, axis=0) for row in range(len(examples)))
+        without = np.array([score_of_examples(metric, one) for one in others])
+    else:
+        without = np.asarray(score_of(metric, examples.sum(axis=0) - examples))
+    return score_of_examples(metric, examples) - without
 
 
 def _hits(answers: Answers) -> np.ndarray:

@@ -1,18 +1,27 @@
-"""Intervals: means over seeds and how far a score falls (paper, Sections 4.1 and 4.2), and the bootstrap over
-validation examples. Those over examples do not cover the variance over seeds, nor those over seeds that over examples.
+"""Intervals over seeds and validation examples together (paper, Sections 4.1 and 4.2).
+
+A score would be another one with other seeds of the probe, and with other validation examples. The interval over seeds
+is Student's t. Over examples it is the jackknife's, seeds held fixed, and no narrower than what the rule of three
+leaves. Their half-widths are added as variances are. Differences are paired by seed and by example.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from papa.scores.examples import scores_of_resamples
+from papa.scores.examples import influence
 from papa.spec import Metric
+
+_UNSEEN = 3.84
+"""Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule of three."""
+
+_ZERO = 1e-12
+"""A score of this size is one of nothing but rounding."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,39 @@ class Interval:
     low: float
     high: float
     seeds: int
+
+
+NOT_KNOWN = Interval(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores of one thing, with how much each of them depends on single validation examples.
+
+    Attributes:
+        scores: by seed.
+        influence: by seed, what the score loses without each example, in the order of the split.
+    """
+
+    scores: Mapping[int, float]
+    influence: Mapping[int, Float[np.ndarray, " rows"]]
+
+    @classmethod
+    def of(
+        cls,
+        metric: Metric,
+        scores: Mapping[int, float],
+        examples: Sequence[Float[np.ndarray, "rows k"]],
+    ) -> Measured:
+        """From what each example adds to each seed's score (``papa.scores.examples``)."""
+        values = [influence(metric, one) for one in examples]
+        return cls(scores, dict(zip(scores, values, strict=True)))
+
+    @classmethod
+    def same(cls, seeds: Iterable[int], score: float, influence: Float[np.ndarray, " rows"]) -> Measured:
+        """Of what no seed changes: always one answer."""
+        seeds = list(seeds)
+        return cls(dict.fromkeys(seeds, score), dict.fromkeys(seeds, influence))
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -53,32 +95,97 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
 
 
-def paired_drop(originals: Mapping[int, float], scores: Mapping[int, float]) -> Interval:
-    """The relative drop, (s₁ - s_f) / |s₁|, with an interval of its own from differences paired by seed.
+def joint(found: Measured) -> Interval:
+    """The mean score with its interval over seeds and examples; no ends for one seed or one example."""
+    values = np.array(list(found.scores.values()))
+    return _joint(values, np.mean(list(found.influence.values()), axis=0))
 
-    A seed fixes the probe's start and the order of its rows, so the two scores of a seed go up and down together and
-    their differences vary less than either. The mean difference and its Student t interval are divided by the size of
-    the mean original score, which the interval takes as given.
 
-    Args:
-        originals: s₁ of each seed.
-        scores: s_f of each seed; only seeds that both have are used.
+def difference(first: Measured, second: Measured) -> Interval:
+    """The first's mean score less the second's, paired by seed and by example.
+
+    Where their examples differ in number they are not the same, and the variances over examples are added.
 
     Returns:
-        The drop; its ends are nan for one seed, everything is nan for none or where the mean of s₁ is 0.
+        Its ends are nan for one seed or example, everything is nan where no seed is in both.
     """
-    seeds = [seed for seed in originals if seed in scores]
+    seeds, scores, values = _paired(first, second)
     if not seeds:
-        return Interval(mean=math.nan, low=math.nan, high=math.nan, seeds=0)
-    difference = interval([originals[seed] - scores[seed] for seed in seeds])
-    size = abs(math.fsum(originals[seed] for seed in seeds) / len(seeds))
-    if size == 0 or math.isnan(size):
-        return Interval(mean=math.nan, low=math.nan, high=math.nan, seeds=len(seeds))
-    return Interval(difference.mean / size, difference.low / size, difference.high / size, len(seeds))
+        return NOT_KNOWN
+    if len(values[0]) == len(values[1]):
+        return _joint(scores[0] - scores[1], values[0] - values[1])
+    apart = np.concatenate([one - one.mean() for one in values])
+    return _joint(scores[0] - scores[1], apart, rows=min(map(len, values)))
+
+
+def paired_drop(original: Measured, other: Measured) -> Interval:
+    """The relative drop, (s₁ - s_f) / |s₁|: the mean difference by the size of the mean original, and its interval.
+
+    Differences are paired by seed and example: a seed fixes the probe's start and the order of its rows, so its scores
+    go up and down together. The interval is that of a ratio of means, linearised: of what seeds and examples lose
+    beside the same share of their own originals.
+
+    Args:
+        original: with every head input-dependent, on the same examples.
+        other: a cell; only seeds that both have are used.
+
+    Returns:
+        The drop; its ends are nan for one seed or example, everything is nan where no seed is in both or the original
+        comes near 0: where half its interval's width is more than half its score.
+    """
+    seeds, scores, values = _paired(original, other)
+    if not seeds:
+        return NOT_KNOWN
+    full = _joint(scores[0], values[0])
+    size = abs(full.mean)
+    if not size > _ZERO or full.high - full.mean > size / 2:
+        return Interval(math.nan, math.nan, math.nan, len(seeds))
+    sign = math.copysign(1.0, full.mean)
+    drop = float((scores[0] - scores[1]).mean()) / size
+    kept = 1 - sign * drop
+    over_seeds = (kept * scores[0] - scores[1]) / size + drop
+    return _joint(over_seeds, (kept * values[0] - values[1]) / size, unit=1 / size)
+
+
+def _paired(
+    first: Measured, second: Measured
+) -> tuple[list[int], list[Float[np.ndarray, " seeds"]], list[Float[np.ndarray, " rows"]]]:
+    """The seeds that both have, the scores of each, and the influence of examples on each mean."""
+    seeds = [seed for seed in first.scores if seed in second.scores]
+    both = (first, second) if seeds else ()
+    scores = [np.array([one.scores[seed] for seed in seeds]) for one in both]
+    return seeds, scores, [np.mean([one.influence[seed] for seed in seeds], axis=0) for one in both]
+
+
+def _joint(
+    scores: Float[np.ndarray, " seeds"],
+    influences: Float[np.ndarray, " examples"],
+    *,
+    unit: float = 1.0,
+    rows: int | None = None,
+) -> Interval:
+    """The interval of the mean of ``scores``.
+
+    Args:
+        scores: by seed.
+        influences: of each example on the mean.
+        unit: what one example in n may change, times n.
+        rows: how many examples there are, if not those of ``influences``.
+    """
+    from scipy.stats import t
+
+    over_seeds = interval(scores.tolist())
+    rows = len(influences) if rows is None else rows
+    if rows < 2:
+        return Interval(over_seeds.mean, math.nan, math.nan, len(scores))
+    deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
+    over_examples = float(t.ppf(0.975, rows - 1)) * deviation
+    half = math.hypot(over_seeds.high - over_seeds.mean, over_examples, unit * _UNSEEN / rows)
+    return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
 
 
 def relative_drop(full: float, score: float) -> float:
-    """(s₁ - s_f) / s₁: the share of the full model's score that is lost.
+    """(s₁ - s_f) / |s₁|: the share of the full model's score that is lost.
 
     Args:
         full: s₁, the score with every head input-dependent.
@@ -92,81 +199,3 @@ def relative_drop(full: float, score: float) -> float:
     if full == 0 or math.isnan(full) or math.isnan(score):
         return math.nan
     return (full - score) / abs(full)
-
-
-RESAMPLES = 1000
-_DRAWN_AT_ONCE = 2**20
-"""Examples drawn at a time: 8 MiB for each array of that size."""
-
-
-@dataclass(frozen=True)
-class OverExamples:
-    """95 % percentile intervals over validation examples, seeds held fixed; nan where there is none.
-
-    Attributes:
-        score: of the mean over seeds.
-        drop: of its relative drop, original and cell on the same resampled examples.
-    """
-
-    score: tuple[float, float]
-    drop: tuple[float, float]
-
-
-def over_examples(
-    metric: Metric,
-    cells: Sequence[Float[np.ndarray, "seeds rows k"]],
-    original: int | None,
-    *,
-    confidence: float = 0.95,
-) -> list[OverExamples]:
-    """Bootstrap the cells of one encoder on one task; all of them see the same resamples.
-
-    Args:
-        metric: the task's.
-        cells: what each example adds, seed by seed (``papa.scores.examples``); rows are the same examples in all.
-        original: which cell has every head input-dependent; None where the study lacks it.
-        confidence: the share of resamples inside the interval.
-
-    Returns:
-        One for each cell. With fewer than two examples there is nothing to resample and every end is nan; where some
-        resample's original score is 0, or there is no original, those of the drop are.
-    """
-    from scipy.stats import bootstrap
-
-    rows = cells[0].shape[1]
-    if rows < 2:
-        return [OverExamples((math.nan, math.nan), (math.nan, math.nan)) for _ in cells]
-    seeds = np.cumsum([len(cell) for cell in cells])[:-1]
-    examples = np.concatenate(cells).transpose(1, 0, 2)
-
-    def statistic(drawn: Int[np.ndarray, "resamples rows"], axis: int) -> Float[np.ndarray, "two cells resamples"]:
-        by_seed = np.split(scores_of_resamples(metric, examples, np.atleast_2d(drawn)), seeds, axis=1)
-        scores = np.stack([of_cell.mean(axis=1) for of_cell in by_seed])
-        both = np.stack([scores, _drops(scores, original)])
-        return both if drawn.ndim > 1 else both[..., 0]
-
-    resampled = bootstrap(
-        (np.arange(rows),),
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=max(1, _DRAWN_AT_ONCE // rows),
-        vectorized=True,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    ends = np.stack([resampled.confidence_interval.low, resampled.confidence_interval.high], axis=-1)
-    if original is None or (resampled.bootstrap_distribution[0, original] == 0).any():
-        ends[1] = math.nan
-    return [
-        OverExamples(score=(float(low), float(high)), drop=(float(drop_low), float(drop_high)))
-        for (low, high), (drop_low, drop_high) in zip(*ends, strict=True)
-    ]
-
-
-def _drops(scores: Float[np.ndarray, "cells resamples"], original: int | None) -> np.ndarray:
-    """Relative drops; 0 where there is none, since SciPy warns of nan."""
-    if original is None:
-        return np.zeros_like(scores)
-    full = scores[original]
-    return np.divide(full - scores, np.abs(full), out=np.zeros_like(scores), where=full != 0)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from papa.errors import DataError
-from papa.scores.examples import Answers, example_counts, score_of, scores_of_resamples
+from papa.scores.examples import Answers, example_counts, score_of_examples
 from papa.spec import Metric, TaskSpec
 
 MEANINGS: dict[Metric, str] = {
@@ -72,13 +72,6 @@ def scored(
         raise DataError(f"{metric}: expected lengths that sum to {len(predictions)}, one per example, found {total}")
     examples = example_counts(metric, Answers(predictions, labels, lengths, label_names, positive))
     return Scored(score_of_examples(metric, examples), examples)
-
-
-def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
-    """The score on all the examples together."""
-    if metric == "spearman":
-        return float(scores_of_resamples(metric, examples[:, None], np.arange(len(examples))[None])[0, 0])
-    return float(score_of(metric, examples.sum(axis=0)))
 
 
 def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -68,6 +70,43 @@ def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Pa
     first = table[(table["model"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
     expected = changed[(changed["model"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
     assert first == pytest.approx(expected)
+
+
+def _nothing(file: Path) -> None:
+    file.unlink()
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: pandas.read_parquet(file).assign(score=0.99).to_parquet(file),
+        lambda file: pandas.read_parquet(file).iloc[1:].to_parquet(file),
+        lambda file: file.write_bytes(bytes(file.stat().st_size)),
+        lambda file: file.write_text("model,score\nfirst-encoder,0.99\n"),
+        _nothing,
+        _folder,
+    ],
+    ids=["other scores", "a row missing", "zeros", "text", "nothing", "a folder"],
+)
+def test_mlflows_files_are_believed_only_as_they_were_logged(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    log_study("short", Store(tmp_path), address, RESULTS["short"])
+    files = list(tmp_path.glob("mlartifacts/*/artifacts/results/results.parquet"))
+    assert len(files) == len(MODELS), "of each parent run"
+    for file in files:
+        damage(file)
+    finished = papa("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
+    assert finished.code == 1
+    (said,) = words(finished)
+    assert said.startswith("error: ")
+    assert "short" in said
+    assert "0.99" not in finished.out + said
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import cache
 
 import numpy
 import pandas
@@ -14,6 +15,16 @@ from papa.spec import StudySpec
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 HEADS = 72
 LOG = "negative_log_perplexity"
+
+
+ROWS = 4000
+
+
+@cache
+def influence(accuracy: float) -> numpy.ndarray:
+    """Of each example on an accuracy; whoever is right more often is right wherever others are."""
+    correct = numpy.random.default_rng(0).random(ROWS) < accuracy
+    return ((correct - correct.mean()) / (ROWS - 1)).astype(numpy.float32)
 
 
 def results(
@@ -59,10 +70,9 @@ def results(
                                     "always_one_answer": -7.0 if metric == LOG else 0.5,
                                     "one_answer": "" if metric == LOG else "negative",
                                     "word_embeddings": (-6.0 if metric == LOG else 0.6) + 0.001 * seed,
-                                    "score_examples_low": base - 0.03,
-                                    "score_examples_high": base + 0.03,
-                                    "drop_examples_low": lost - 0.01,
-                                    "drop_examples_high": lost + 0.01,
+                                    "influence": influence(base),
+                                    "one_answer_influence": influence(0.5),
+                                    "word_embeddings_influence": influence(0.6),
                                 }
                             )
     return pandas.DataFrame(rows)

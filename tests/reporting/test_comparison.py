@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,8 +14,8 @@ from rich.console import Console
 from papa.reporting.comparison import compared, write_comparison
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.summary import summarise
-from papa.reporting.tables import summary_table
-from tests.reporting.studies import results
+from papa.reporting.tables import contrast_table, summary_table
+from tests.reporting.studies import ROWS, results
 
 MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")
 
@@ -24,11 +25,42 @@ def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
     second = first.assign(score=2 * first["score"])
     table = compared({"first": first, "second": second})
     for name, frame in (("first", first), ("second", second)):
-        mine = table[table["study"] == name].drop(columns="study").reset_index(drop=True)
-        pandas.testing.assert_frame_equal(mine, summarise(frame))
+        mine = table[table["study"] == name].reset_index(drop=True)
+        contrasts = [column for column in mine if column.startswith("contrast")]
+        expected = summarise(frame).drop(columns=contrasts)
+        pandas.testing.assert_frame_equal(mine.drop(columns=["study", *contrasts]), expected)
     one, two = (table[table["study"] == name] for name in ("first", "second"))
     assert one["relative_drop"].tolist() == pytest.approx(two["relative_drop"].tolist())
     assert not one["mean"].isin(two["mean"]).any()
+
+
+def test_a_study_differs_from_the_first_by_an_interval() -> None:
+    first, other = results(), results(seeds=(3, 4, 5))
+    other = other.assign(score=first["score"] - 0.05 + 0.002 * (other["seed"] - 4), seed=other["seed"])
+    table = compared({"first": first, "other": other}).set_index(["study", "fraction"])
+    assert table.loc["first", "contrast"].isna().all(), "itself"
+    assert set(table.loc["other", "contrast_with"]) == {"first"}
+    over_seeds, over_examples = 4.30265 * 0.002 / math.sqrt(3), 3.84 / ROWS
+    for cell in table.loc["other"].to_dict("records"):
+        assert cell["contrast"] == pytest.approx(0.05)
+        half = (cell["contrast_high"] - cell["contrast_low"]) / 2
+        assert half == pytest.approx(math.hypot(over_seeds, over_examples), rel=1e-3), "paired by example"
+    table = contrast_table(compared({"first": first, "other": other}))
+    assert table is not None
+    assert table.rows[0][0] == "first − other"
+
+
+def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> None:
+    first, fewer = results(), results()
+    for column in ("influence", "one_answer_influence", "word_embeddings_influence"):
+        fewer[column] = [value[:1000] * 4 for value in fewer[column]]
+    apart = compared({"a": first, "b": fewer})
+    paired = compared({"a": first, "b": results()})
+    width = [(one["contrast_high"] - one["contrast_low"]).dropna().min() for one in (apart, paired)]
+    assert width[0] > 2 * width[1] > 0
+    other = compared({"a": first, "b": first.assign(metric="f1")})
+    assert other["contrast"].isna().all()
+    assert contrast_table(other) is None
 
 
 def test_what_studies_share_stands_together() -> None:

@@ -160,16 +160,13 @@ def test_what_learned_nothing_is_marked_in_both_pages(tmp_path: Path, frame: pan
             assert "word embeddings alone" in text
 
 
-def test_intervals_over_examples_have_a_table_of_their_own(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    write_report(tmp_path, study(frame), frame, summarise(frame))
-    _, _, after = (tmp_path / "report.md").read_text().partition("## Over validation examples")
-    table = after.partition("##")[0].partition("|")[2]
-    for told in ("1/16 (5.6 %) |", "0.720 to 0.780", "2.0 to 4.0 %"):
-        assert told in table
-    assert "±" not in table, "never mixed with those over seeds"
-    without = frame.drop(columns=[name for name in frame if "examples" in name])
-    write_report(tmp_path / "without", study(without), without, summarise(without))
-    assert "Over validation examples" not in (tmp_path / "without" / "report.md").read_text()
+def test_contrasts_of_constants_have_a_table_of_their_own(tmp_path: Path, frame: pandas.DataFrame) -> None:
+    kinds = results(constants=("average", "zeros"))
+    write_report(tmp_path / "kinds", study(kinds), kinds, summarise(kinds))
+    _, _, after = (tmp_path / "kinds" / "report.md").read_text().partition("## Contrasts")
+    assert "| average − zeros |" in after.partition("##")[0]
+    write_report(tmp_path / "one", study(frame), frame, summarise(frame))
+    assert "Contrasts" not in (tmp_path / "one" / "report.md").read_text()
 
 
 def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:

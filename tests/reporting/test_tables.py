@@ -14,7 +14,7 @@ from scipy import stats
 
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.summary import read_summary, summarise
-from papa.reporting.tables import markdown_table, summary_table
+from papa.reporting.tables import contrast_table, markdown_table, summary_table
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")
@@ -27,14 +27,21 @@ def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_mean_and_interval_are_those_of_scipy() -> None:
+def over_examples(influence: numpy.ndarray) -> float:
+    """Half the interval's width over examples: the jackknife's, with what the rule of three leaves."""
+    return math.hypot(1.9605 * numpy.linalg.norm(influence - influence.mean()), 3.84 / len(influence))
+
+
+def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
     frame = results()
     summary = summarise(frame).set_index("fraction")
     for fraction, group in frame.groupby("fraction"):
         point = summary.loc[fraction]
         scores = group["score"].to_numpy()
         low, high = stats.t.interval(0.95, len(scores) - 1, loc=scores.mean(), scale=stats.sem(scores))
-        numpy.testing.assert_allclose(point[["mean", "low", "high"]].astype(float), [scores.mean(), low, high])
+        half = math.hypot((high - low) / 2, over_examples(group["influence"].iloc[0]))
+        expected = [scores.mean(), scores.mean() - half, scores.mean() + half]
+        numpy.testing.assert_allclose(point[["mean", "low", "high"]].astype(float), expected, rtol=1e-4)
         assert point["seeds"] == 3
         assert point["constant_heads"] == round((1 - fraction) * 72)
 
@@ -85,11 +92,11 @@ def test_markdown_of_one_line_of_a_study() -> None:
     assert markdown_of(summarise(frame)) == (
         "|       Input-dependent | Constant heads |         Score |          Drop |\n"
         "| --------------------: | -------------: | ------------: | ------------: |\n"
-        "|                     1 |              0 | 0.900 ± 0.127 |         0.0 % |\n"
-        "|          1/16 (5.6 %) |             68 | 0.800 ± 0.254 | 11.1 ± 14.1 % |\n"
-        "|                     0 |             72 | 0.910 ± 0.127 |        -1.1 % |\n"
+        "|                     1 |              0 | 0.900 ± 0.128 |         0.0 % |\n"
+        "|          1/16 (5.6 %) |             68 | 0.800 ± 0.254 | 11.1 ± 15.7 % |\n"
+        "|                     0 |             72 | 0.910 ± 0.128 |  -1.1 ± 0.6 % |\n"
         "|     always 'negative' |                |         0.500 |               |\n"
-        "| word embeddings alone |                | 0.601 ± 0.006 |               |\n"
+        "| word embeddings alone |                | 0.601 ± 0.016 |               |\n"
     )
 
 
@@ -98,20 +105,25 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
     frame["score"] = frame["fraction"] * 0.2 + 0.5 - frame["seed"] * 0.01
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0.5), "score"] = 0.4
     assert markdown_of(summarise(frame)) == (
-        "**Scores**\n\n"
+        "**Scores**\n"
+        "\n"
         "| Constants |             1 |           1/2 |\n"
         "| --------- | ------------: | ------------: |\n"
-        "| average   | 0.690 ± 0.025 | 0.590 ± 0.025 |\n"
-        "| zeros     | 0.690 ± 0.025 | 0.400 ± 0.000 |\n"
-        "\n**Relative drop**\n\n"
+        "| average   | 0.690 ± 0.028 | 0.590 ± 0.028 |\n"
+        "| zeros     | 0.690 ± 0.028 | 0.400 ± 0.013 |\n"
+        "\n"
+        "**Relative drop**\n"
+        "\n"
         "| Constants |     1 |          1/2 |\n"
         "| --------- | ----: | -----------: |\n"
-        "| average   | 0.0 % |       14.5 % |\n"
-        "| zeros     | 0.0 % | 42.0 ± 3.6 % |\n"
-        "\n**Baselines**\n\n"
+        "| average   | 0.0 % | 14.5 ± 0.6 % |\n"
+        "| zeros     | 0.0 % | 42.0 ± 2.3 % |\n"
+        "\n"
+        "**Baselines**\n"
+        "\n"
         "| Model            |      Original |  Always one answer | Word embeddings alone | Beats both |\n"
         "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"
-        "| all-MiniLM-L6-v2 | 0.690 ± 0.025 | 0.500 ('negative') |         0.601 ± 0.002 | yes        |\n"
+        "| all-MiniLM-L6-v2 | 0.690 ± 0.028 | 0.500 ('negative') |         0.601 ± 0.015 | yes        |\n"
     )
 
 
@@ -119,10 +131,13 @@ def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
     frame = results(fractions=(1.0, 0.0))
     frame["score"] = [0.70, 0.80, 0.90, 0.67, 0.76, 0.85]
     drop = summarise(frame).iloc[1]
-    # Differences 0.03, 0.04 and 0.05 of 0.8; the scores themselves vary ten times as much.
+    # Differences 0.03, 0.04 and 0.05; the scores themselves vary ten times as much.
     low, high = stats.t.interval(0.95, 2, loc=0.04, scale=0.01 / math.sqrt(3))
     assert drop["relative_drop"] == pytest.approx(0.05)
-    assert (drop["drop_low"], drop["drop_high"]) == pytest.approx((low / 0.8, high / 0.8))
+    original, cell = frame["influence"].iloc[0], frame["influence"].iloc[-1]
+    half = math.hypot((high - low) / 2, over_examples(original - cell))
+    found = drop["difference_low"], drop["difference"], drop["difference_high"]
+    assert found == pytest.approx((0.04 - half, 0.04, 0.04 + half), rel=1e-4)
     assert drop["drop_low"] > 0, "the difference is seen"
     assert drop["low"] < 0.67, "the scores' own interval would hide it"
 
@@ -134,7 +149,8 @@ def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
         (0.79, 0.6, "does not beat always one answer"),
         (0.5, 0.79, "does not beat word embeddings alone"),
         (0.85, 0.9, "does not beat always one answer or word embeddings alone"),
-        (math.nan, math.nan, "no baseline was measured"),
+        # Beyond the interval over seeds, 0.775 to 0.825, and not beyond the one over examples as well.
+        (0.5, 0.774, "does not beat word embeddings alone"),
     ],
 )
 def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
@@ -155,12 +171,22 @@ def test_one_seed_cannot_tell() -> None:
     assert set(summary["reason"]) == {"one seed has no interval"}
 
 
-def test_results_of_an_older_version_are_summarised_and_marked() -> None:
-    old = ["model", "task", "constants", "order", "fraction", "constant_heads", "seed", "metric", "score"]
-    summary = summarise(results(constants=KINDS)[old])
-    assert summary["mean"].notna().all()
-    assert set(summary["reason"]) == {"no baseline was measured"}
-    assert "unknown:" in rendered(summary)
+def test_kinds_of_constants_are_contrasted_with_the_first_by_seed_and_example() -> None:
+    frame = results(constants=KINDS, fractions=(1.0, 0.5, 0.0))
+    summary = summarise(frame).set_index(["constants", "fraction"])
+    assert summary.loc["average", "contrast"].isna().all(), "itself"
+    assert summary.xs(1.0, level="fraction")["contrast"].isna().all(), "no constants"
+    of = dict(list(frame.groupby(["constants", "fraction"])))
+    for kind in ("identity", "zeros"):
+        cell, first = of[kind, 0.0], of["average", 0.0]
+        found = summary.loc[(kind, 0.0)]
+        differences = first["score"].to_numpy() - cell["score"].to_numpy()
+        low, high = stats.t.interval(0.95, 2, loc=differences.mean(), scale=stats.sem(differences))
+        half = math.hypot((high - low) / 2, over_examples(first["influence"].iloc[0] - cell["influence"].iloc[0]))
+        expected = (differences.mean() - half, differences.mean() + half)
+        assert (found["contrast_low"], found["contrast_high"]) == pytest.approx(expected, rel=1e-4)
+        assert f"average − {kind}" in rendered(summarise(frame))
+    assert contrast_table(summarise(results())) is None
 
 
 def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:

@@ -8,8 +8,8 @@ from scipy.stats import spearmanr
 from seqeval.metrics import f1_score as entity_f1
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from papa.scores.examples import Answers, example_counts, score_of, scores_of_resamples
-from papa.scores.metrics import score_of_examples, scored
+from papa.scores.examples import Answers, example_counts, influence, score_of, score_of_examples
+from papa.scores.metrics import scored
 from papa.spec import Metric
 
 TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
@@ -58,7 +58,7 @@ def test_entities_counted_by_sentence_give_seqevals_score(metric: Metric, names:
 @pytest.mark.parametrize(
     "metric", ["accuracy", "f1", "matthews", "token_f1", "entity_f1", "negative_log_perplexity", "spearman"]
 )
-def test_a_resamples_score_is_that_of_the_examples_drawn(metric: Metric) -> None:
+def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric) -> None:
     names = TAGS if metric == "entity_f1" else None
     found, true, lengths = classes(0, 2 if metric == "f1" else 5)
     if metric in ("negative_log_perplexity", "spearman"):
@@ -66,10 +66,10 @@ def test_a_resamples_score_is_that_of_the_examples_drawn(metric: Metric) -> None
     if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
         lengths = np.ones(len(true), int)
     examples = example_counts(metric, Answers(found, true, lengths, names, 1))
-    drawn = np.random.default_rng(2).integers(0, len(examples), (4, len(examples)))
-    expected = [score_of_examples(metric, examples[of]) for of in drawn]
-    np.testing.assert_allclose(scores_of_resamples(metric, examples[:, None], drawn)[:, 0], expected)
-    assert np.ptp(expected) > 0.01, "resamples differ"
+    whole = score_of_examples(metric, examples)
+    expected = [whole - score_of_examples(metric, np.delete(examples, row, axis=0)) for row in range(len(examples))]
+    np.testing.assert_allclose(influence(metric, examples), expected)
+    assert np.ptp(expected) > 0.005, "examples differ"
 
 
 def test_the_sums_of_parts_are_the_sums_of_the_whole() -> None:

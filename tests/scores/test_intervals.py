@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from papa.scores.intervals import interval, paired_drop, relative_drop
+from papa.scores.intervals import Measured, difference, interval, joint, paired_drop, relative_drop
 
 
 def test_interval_of_three_seeds() -> None:
@@ -51,27 +51,94 @@ def test_relative_drop_of_nothing_is_not_a_number(full: float, found: float) -> 
     assert math.isnan(relative_drop(full, found))
 
 
-def test_a_paired_drop_is_as_sure_as_its_differences() -> None:
-    # Scores vary by 0.1 from seed to seed, their differences are 0.03, 0.04 and 0.05.
-    found = paired_drop({0: 0.7, 1: 0.8, 2: 0.9}, {0: 0.67, 1: 0.76, 2: 0.85})
-    assert found.mean == pytest.approx(0.04 / 0.8)
-    assert found.high - found.mean == pytest.approx(4.30265 * 0.01 / math.sqrt(3) / 0.8, abs=1e-5)
-    assert found.mean == pytest.approx(relative_drop(0.8, 0.76))
+def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6) -> Measured:
+    """Scores on which every second example has this influence, every other the opposite."""
+    values = influence * np.tile([1.0, -1.0], rows // 2)
+    return Measured(scores, dict.fromkeys(scores, values))
+
+
+def hits(correct: np.ndarray) -> Measured:
+    """Accuracy of right and wrong answers [seeds, rows]."""
+    examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
+    return Measured.of("accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples))
+
+
+def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> None:
+    scores = {0: 0.7, 1: 0.8, 2: 0.9}
+    over_seeds = 4.30265 * 0.1 / math.sqrt(3)
+    sure = joint(measured(scores))
+    assert sure.high - sure.mean == pytest.approx(over_seeds, abs=1e-5)
+    found = joint(measured(scores, influence=1e-4))
+    assert found.high - found.mean == pytest.approx(math.hypot(over_seeds, 1.96 * 0.1), abs=1e-4)
+
+
+def test_the_interval_of_an_accuracy_over_examples_is_nearly_the_binomials() -> None:
+    correct = np.zeros((2, 4000), bool)
+    correct[:, :3000] = True
+    half = 1.96 * math.sqrt(0.75 * 0.25 / 4000)
+    found = joint(hits(correct))
+    assert half < found.high - found.mean < 1.01 * half
+
+
+def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
+    """None of 300 examples differs, so up to 3.7 in 300 may: the exact two-sided bound."""
+    original = np.random.default_rng(0).random((3, 300)) < 0.8
+    lost = difference(hits(original), hits(original.copy()))
+    assert lost.mean == 0
+    assert 3.7 / 300 < lost.high < 4 / 300
+
+
+def test_a_drop_knows_which_examples_and_seeds_belong_together() -> None:
+    """Every example that the cell misses the original misses too, or nearly: the drop is sure, the scores are not."""
+    draw = np.random.default_rng(0)
+    original = draw.random((3, 2000)) < 0.6
+    cell = original & (draw.random((3, 2000)) < 0.95)
+    paired = paired_drop(hits(original), hits(cell))
+    assert paired.low < 1 - cell.mean() / original.mean() < paired.high
+    apart = paired_drop(hits(original), hits(draw.permuted(cell, axis=1)))
+    assert apart.high - apart.low > 1.3 * (paired.high - paired.low)
+
+
+def test_scores_on_other_examples_are_not_paired() -> None:
+    draw = np.random.default_rng(1)
+    one, two = (hits(draw.random((3, rows)) < 0.7) for rows in (400, 900))
+    found = difference(one, two)
+    half = 1.96 * math.sqrt(0.7 * 0.3 / 3 * (1 / 400 + 1 / 900))
+    assert found.high - found.mean > half
+    assert not math.isnan(found.low)
 
 
 def test_only_seeds_that_both_have_are_paired() -> None:
-    found = paired_drop({0: 0.8, 1: 0.6, 2: 0.1}, {1: 0.3, 0: 0.7, 5: 0.9})
+    found = paired_drop(measured({0: 0.8, 1: 0.6, 2: 0.1}), measured({1: 0.58, 0: 0.79, 5: 0.9}))
     assert found.seeds == 2
-    assert found.mean == pytest.approx(0.2 / 0.7)
+    assert math.isnan(found.mean), "0.8 and 0.6 have an interval that holds 0"
+    assert difference(measured({0: 0.8, 1: 0.6}), measured({1: 0.5, 0: 0.7})).mean == pytest.approx(0.1)
+    assert math.isnan(difference(measured({0: 0.8}), measured({1: 0.6})).mean)
 
 
-def test_a_drop_of_one_seed_has_no_interval_and_of_none_no_value() -> None:
-    one = paired_drop({0: 0.8}, {0: 0.6})
+def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> None:
+    """Every seed loses a tenth: the ratio is sure, and the differences are not."""
+    scores = {0: 0.79, 1: 0.8, 2: 0.81}
+    found = paired_drop(measured(scores), measured({seed: 0.9 * score for seed, score in scores.items()}))
+    assert (found.low, found.mean, found.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
+
+
+def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
+    near, cell = measured({0: 0.01, 1: 0.05, 2: 0.03}), measured({0: 0.0, 1: 0.0, 2: 0.0})
+    assert math.isnan(paired_drop(near, cell).mean)
+    assert difference(near, cell).mean == pytest.approx(0.03)
+    assert paired_drop(measured({0: 0.3, 1: 0.31, 2: 0.3}), cell).mean == pytest.approx(1)
+    assert math.isnan(paired_drop(measured({0: 0.3, 1: 0.31, 2: 0.3}, influence=2e-4), cell).mean)
+
+
+def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
+    one = paired_drop(measured({0: 0.8}), measured({0: 0.6}))
     assert one.mean == pytest.approx(0.25)
     assert math.isnan(one.low)
-    assert math.isnan(paired_drop({0: 0.8}, {1: 0.6}).mean)
-    assert math.isnan(paired_drop({0: 0.0, 1: 0.0}, {0: 0.1, 1: 0.2}).mean)
+    assert math.isnan(joint(Measured({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
 
 
 def test_a_paired_drop_of_a_log_perplexity_is_positive_where_it_got_worse() -> None:
-    assert paired_drop({0: -2.0, 1: -2.2}, {0: -3.0, 1: -3.3}).low > 0
+    found = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
+    assert found.low > 0
+    assert found.mean == pytest.approx(0.5)

@@ -13,6 +13,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import evaluate_trained_cell
 from papa.progress import silent
+from papa.scores.examples import score_of_examples
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference
@@ -91,4 +92,9 @@ def test_baselines_are_read_as_published(step: Probe, minilm: Encoder, tmp_path:
     assert found.always_one_answer.answer in ("negative", "positive")
     assert 0.5 <= found.always_one_answer.score < 1
     assert [one.seed for one in found.word_embeddings] == [0, 1]
+    own = [score_of_examples(step.task.metric, one) for one in found.word_examples]
+    assert own == [one.score for one in found.word_embeddings]
+    of_answer = found.always_one_answer.examples
+    assert score_of_examples(step.task.metric, of_answer) == found.always_one_answer.score
+    assert of_answer.shape == found.word_examples.shape[1:], "the same examples"
     assert 0 < found.seconds == read_metadata(folder)["seconds"]

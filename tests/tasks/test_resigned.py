@@ -27,6 +27,7 @@ from tasks.average import SUMS, _read_sums, fold
 from tasks.baseline import BASELINE, read_baseline
 from tasks.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
 from tasks.rank import LAMBDA, read_lambda
+from tasks.results import measured_of
 from tests.corpora.conftest import bert, make_task  # noqa: F401
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
@@ -139,6 +140,7 @@ def test_documents(tmp_path: Path, content: str) -> None:
         folder = tmp_path / name
         with published(folder, {}) as scratch:
             (scratch / name).write_text(content)
+            save_file({"always_one_answer": torch.rand(3, 2)}, scratch / EXAMPLES)
         refused(folder, lambda read=read, folder=folder: read(folder))
 
 
@@ -156,6 +158,25 @@ def test_scores(tmp_path: Path, changes: dict[str, Any]) -> None:
     signed_again(folder)
     refused(folder, lambda: read_scores(folder))
     refused(folder, lambda: read_examples(folder))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1)])
+def test_what_examples_add_to_baselines(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    word_embeddings = [{"seed": 0, "score": 0.6, "seconds": 1.0}]
+    document = {"always_one_answer": {"score": 0.5, "answer": None}, "word_embeddings": word_embeddings, "seconds": 1}
+    for name, found in (("sound", (1, 3, 2)), ("other", shape)):
+        both = {"always_one_answer": torch.rand(3, 2).double(), "word_embeddings": torch.rand(*found).double()}
+        with published(tmp_path / name, {}) as scratch:
+            (scratch / BASELINE).write_text(json.dumps(document))
+            save_file(both, scratch / EXAMPLES)
+    assert read_baseline(tmp_path / "sound").word_examples.shape == (1, 3, 2)
+    refused(tmp_path / "other", lambda: read_baseline(tmp_path / "other"))
+
+
+def test_examples_of_other_seeds_than_the_scores(tmp_path: Path) -> None:
+    examples, scores = torch.rand(2, 3, 2).double().numpy(), [ScoredSeed(0, 0.6, 1.0)]
+    refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples)], tmp_path))
+    refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples[:1, :, :1])], tmp_path))
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (4, 3, 2), (4, 2, 3, 1)])

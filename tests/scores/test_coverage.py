@@ -1,0 +1,120 @@
+"""Simulated studies: how often an interval holds the truth, and how often a rule that stands on it is wrong.
+
+The truth is known, seeds and examples are drawn anew for each study. What seeds alone say fails every one of these
+checks, so none of them can pass for nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flows.heads import _verdict
+from papa.reporting.verdicts import not_beaten
+from papa.scores.examples import Answers, example_counts, score_of
+from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
+from papa.spec import Metric
+
+STUDIES = 200
+NOISE = 3 * (0.025 * 0.975 / STUDIES) ** 0.5
+"""Three standard deviations of a share of 2.5 % among that many studies."""
+POSITIVE = 0.3
+ALLOWED = 0.02
+SIZES = [(3, 300, 0.0), (5, 300, 0.02), (3, 1000, 0.02), (5, 2000, 0.1)]
+
+
+def counts(metric: Metric, right: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What each example adds, of two classes."""
+    answers = np.where(right, labels, 1 - labels)
+    return example_counts(metric, Answers(answers, labels, np.ones(len(labels), int), ("no", "yes"), 1))
+
+
+def true_score(metric: Metric, right: float) -> float:
+    """Of answers that are right with this probability, whatever the label."""
+    kinds = counts(metric, np.array([True, False, True, False]), np.array([1, 1, 0, 0]))
+    of_label = np.array([POSITIVE, POSITIVE, 1 - POSITIVE, 1 - POSITIVE])
+    return float(score_of(metric, (of_label * np.array([right, 1 - right] * 2)) @ kinds))
+
+
+def seeds_alone(original: Measured, other: Measured) -> Interval:
+    """The interval that knows of no examples."""
+    size = np.mean(list(original.scores.values()))
+    return interval([(original.scores[seed] - other.scores[seed]) / size for seed in original.scores])
+
+
+class Study:
+    """An original, and cells that lose what it knows.
+
+    Args:
+        seeds, rows: of the study.
+        right: how often the original is right.
+        noisy: the share of answers that a seed decides, not the example.
+    """
+
+    def __init__(
+        self, draw: np.random.Generator, metric: Metric, seeds: int, rows: int, noisy: float, right: float = 0.85
+    ) -> None:
+        self.draw, self.metric, self.right, self.shape = draw, metric, right, (seeds, rows)
+        self.labels = (draw.random(rows) < POSITIVE).astype(int)
+        self.noisy = draw.random(self.shape) < noisy
+        self.hard, self.kept = draw.random(rows), draw.random(rows)
+
+    def cell(self, lost: float = 0.0) -> Measured:
+        """Of what is right less often by this share; what one cell loses, cells that lose more lose too."""
+        known = (self.hard < self.right) & (self.kept >= lost)
+        answers = np.where(self.noisy, self.draw.random(self.shape) < self.right * (1 - lost), known)
+        examples = [counts(self.metric, one, self.labels) for one in answers]
+        totals = [float(score_of(self.metric, one.sum(axis=0))) for one in examples]
+        return Measured.of(self.metric, dict(enumerate(totals)), examples)
+
+
+@pytest.mark.parametrize(
+    ("size", "metric", "lost"),
+    [*((size, "accuracy", 0.02) for size in SIZES), (SIZES[1], "matthews", 0.05), (SIZES[2], "f1", 0.05)],
+)
+def test_drops_are_covered_by_seeds_and_examples_and_not_by_seeds_alone(
+    size: tuple[int, int, float], metric: Metric, lost: float
+) -> None:
+    draw, held = np.random.default_rng(size[1]), np.zeros(2)
+    truth = relative_drop(true_score(metric, 0.85), true_score(metric, 0.85 * (1 - lost)))
+    for _ in range(STUDIES):
+        study = Study(draw, metric, *size)
+        original, cell = study.cell(), study.cell(lost)
+        both = [rule(original, cell) for rule in (paired_drop, seeds_alone)]
+        held += [found.low <= truth <= found.high for found in both]
+    joint, alone = held / STUDIES
+    assert joint >= 0.95 - NOISE
+    assert alone < 0.85
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float]) -> None:
+    """Four numbers of heads, each of which truly costs a little more than what is allowed."""
+    draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
+    for _ in range(STUDIES):
+        study = Study(draw, "accuracy", *size)
+        original, cells = study.cell(), [study.cell(ALLOWED + step * 1e-4) for step in range(1, 5)]
+        for rule, drop_of in enumerate((paired_drop, seeds_alone)):
+            all_within, told = True, []
+            for cell in cells:
+                told.append(_verdict(drop_of(original, cell), ALLOWED, all_within=all_within))
+                all_within = told[-1] == "within"
+            wrong[rule] += "within" in told
+    joint, alone = wrong / STUDIES
+    assert joint <= 0.025 + NOISE
+    assert alone > 0.025 + NOISE
+
+
+@pytest.mark.parametrize("size", [(3, 300, 0.1), (5, 1000, 0.05)])
+def test_an_original_that_is_no_better_rarely_beats_both_baselines(size: tuple[int, int, float]) -> None:
+    """It is right as often as one answer and as word embeddings alone are."""
+    draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
+    for _ in range(STUDIES):
+        own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
+        one_answer = Measured.same(own.scores, answer.scores[0], answer.influence[0])
+        low = interval(list(own.scores.values())).low
+        above = all(low > np.mean(list(one.scores.values())) for one in (words, one_answer))
+        wrong += [not not_beaten(own, one_answer, words), above]
+    joint, alone = wrong / STUDIES
+    assert joint <= 0.025 + NOISE
+    assert alone > 0.025 + NOISE
