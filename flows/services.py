@@ -66,7 +66,9 @@ def _unwell(what: str, state: State, where: str, error: Exception, broken: bool)
         # A message of ours ends in what to do.
         found, _, advice = str(error).rpartition(": ")
         return Finding("services", what, state, found, advice, broken)
-    return Finding("services", what, state, f"{where}: {error}", "check the network and the address", broken)
+    here = "://" not in where or where.startswith(("sqlite:", "file:"))
+    advice = "look at what lies there, on this machine" if here else "check the network and the address"
+    return Finding("services", what, state, f"{where}: {error}", advice, broken)
 
 
 def _hub() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import sys
@@ -136,6 +137,15 @@ def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.M
         found = services._asked("service", "there", ask, broken=True)
     assert (found.state, found.broken) == ("not reachable", True)
     assert "no answer within 0.2 seconds" in found.found
+
+
+def test_no_network_is_blamed_for_a_file_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "PATIENCE", 0.5)
+    # Opened for reading, it waits for who writes.
+    os.mkfifo(tmp_path / "papa-store.json")
+    found = services._store(Store(tmp_path))
+    assert (found.state, found.broken) == ("not reachable", True)
+    assert "network" not in found.advice
 
 
 def test_what_a_limited_action_returns_and_raises_arrives() -> None:
