@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
@@ -61,11 +60,10 @@ def example_study() -> str:
 
 
 def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
-    meanings = attribute_docstrings(model)
     for name, field in model.model_fields.items():
         inner = field.annotation if isinstance(field.annotation, type) else None
         nested = inner is not None and issubclass(inner, BaseModel)
-        meaning = meanings.get(name) or (inspect.getdoc(inner) if nested else "") or ""
+        meaning = field.description or (inspect.getdoc(inner) if nested else "") or ""
         if not indent:
             yield ""
         yield from _comment(meaning, indent)
@@ -104,19 +102,3 @@ def _comment(text: str, indent: str) -> list[str]:
     prefix = f"# {indent}# " if indent else "# "
     plain = " ".join(text.replace("``", "").replace("None", "null").split())
     return textwrap.wrap(plain, _WIDTH, initial_indent=prefix, subsequent_indent=prefix)
-
-
-def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The strings below the fields of a model, by field."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for statement, following in zip(definition.body, definition.body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-        ):
-            found[statement.target.id] = inspect.cleandoc(str(following.value.value))
-    return found

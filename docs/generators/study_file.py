@@ -17,7 +17,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from flows.init import attribute_docstrings
 from papa.attention.controls import CONTROLS
 from papa.ranking.orders import HEAD_ORDERS
 from papa.reporting.columns import RESULT_COLUMNS, SUMMARY_COLUMNS
@@ -113,8 +112,9 @@ def description(model: type[BaseModel], name: str) -> str:
     Raises:
         LookupError: neither says anything.
     """
-    inner = _models(model.model_fields[name].annotation)
-    said = attribute_docstrings(model).get(name) or (inspect.getdoc(inner[0]) if inner else None)
+    field = model.model_fields[name]
+    inner = _models(field.annotation)
+    said = field.description or (inspect.getdoc(inner[0]) if inner else None)
     if not said:
         raise LookupError(f"{model.__name__}.{name} has no description: write a string below the field")
     return said
