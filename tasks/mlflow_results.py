@@ -99,7 +99,7 @@ class RunLogger:
             created: dict[str, Run] = {}
             original = next((scored for scored in parent.cells if scored.cell.fraction == 1), None)
             originals = {one.seed: one.score for *_, one in _seed_scores(original)} if original else {}
-            log = partial(self._log_cell, run_id, parent, originals, worth.verdict)
+            log = partial(self._log_cell, run_id, parent, originals, worth)
             for new in in_threads(log, parent.cells, threads):
                 created |= new
                 done += 1
@@ -116,7 +116,7 @@ class RunLogger:
         parent_id: str,
         parent: ScoredParent,
         originals: Mapping[int, float],
-        verdict: str,
+        worth: Worth,
         scored: ScoredCell,
     ) -> dict[str, Run]:
         """One child run for each seed; returns those that were not there yet, by key.
@@ -125,10 +125,12 @@ class RunLogger:
             parent_id: the run of ``parent``.
             parent: the cell's encoder on its task.
             originals: the score of each seed with every head input-dependent; empty where the study lacks them.
-            verdict: whether drops tell anything.
+            worth: whether drops tell anything, and which there are.
             scored: the cell.
         """
-        created = {}
+        created, cell, verdict = {}, scored.cell, worth.verdict
+        if worth.drops[cell.constants, cell.order, cell.fraction] is None:
+            originals = {}
         for found, document, one in _seed_scores(scored):
             seed_run = SeedRun(parent, self.study, scored.cell, one.seed)
             key = seed_run.key(found.digest, verdict)
@@ -170,8 +172,8 @@ class RunLogger:
             metrics = []
             for (*line, fraction), score in scores.items():
                 if line == [constants, order]:
-                    original = scores.get((constants, order, 1.0))
-                    drop = {DROP: (original - score) / abs(original)} if original else {}
+                    lost = self.worth[parent.encoder_label, parent.task.name].drops[constants, order, fraction]
+                    drop = {} if lost is None else {DROP: lost}
                     known = {"fraction": fraction, "score": score, parent.task.metric: score, **drop}
                     step = round(fraction * FRACTION_STEPS)
                     metrics += [Metric(name, value, now, step) for name, value in known.items()]

@@ -131,10 +131,12 @@ class Worth:
     Attributes:
         verdict: whether the original beats its baselines: ``yes``, ``no``, or why nobody can tell.
         baselines: score by name; those that were measured.
+        drops: the relative drop by constants, order and fraction; None where there is no ratio.
     """
 
     verdict: str
     baselines: Mapping[str, float]
+    drops: Mapping[tuple[str, str, float], float | None]
 
 
 def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
@@ -142,14 +144,20 @@ def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
     from papa.reporting.summary import read_summary
     from papa.reporting.verdicts import verdict
 
-    summary = read_summary(results.folder / "summary.csv").drop_duplicates(["model", "task"])
-    return {
-        (row["model"], row["task"]): Worth(
-            verdict(row),
-            {name: row[name] for name in ("always_one_answer", "word_embeddings") if not math.isnan(row[name])},
+    found = {}
+    for place, cells in read_summary(results.folder / "summary.csv").groupby(["model", "task"]):
+        rows = cells.to_dict("records")
+        found[place] = Worth(
+            verdict(rows[0]),
+            {name: rows[0][name] for name in ("always_one_answer", "word_embeddings") if not math.isnan(rows[0][name])},
+            {
+                (row["constants"], row["order"], row["fraction"]): None
+                if math.isnan(row["relative_drop"])
+                else row["relative_drop"]
+                for row in rows
+            },
         )
-        for row in summary.to_dict("records")
-    }
+    return found
 
 
 def relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:

@@ -179,8 +179,8 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     assert len({one["fill"] for one in points}) == 3
     expected = numpy.corrcoef(originals, lost)[0, 1]
     assert f"r = {expected:.2f}" in drawn.texts()
-    assert drops.caption == (
-        "Each encoder's original score against its relative drop with every head constant, means over cola and sst2."
+    assert drops.caption.startswith(
+        "Each encoder's original score against its relative drop with every head constant, means over cola and sst2. "
     )
 
 
@@ -337,3 +337,14 @@ def test_names_from_folders_are_drawn_as_text(name: str) -> None:
         assert figure.png().startswith(b"\x89PNG")
         tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(figure.svg()).iter()}
         assert "script" not in tags
+
+
+def test_both_readings_of_an_average_drop_are_named() -> None:
+    """Drops of 50 and 10 %: 30 % on average, and of the mean score, 0.5 and 0.9, less."""
+    frame = results(("a", "b"), TASKS, fractions=(1.0, 0.0))
+    scores = {("cola", 1.0): 0.5, ("cola", 0.0): 0.25, ("sst2", 1.0): 0.9, ("sst2", 0.0): 0.81}
+    frame["score"] = [scores[place] for place in zip(frame["task"], frame["fraction"], strict=True)]
+    drops = drops_over_tasks(summarise(frame.assign(always_one_answer=0.1, word_embeddings=0.1)))
+    assert "The mean of the tasks' drops, which is drawn, and the drop of their mean score: a 30.0 % and 24.3 %; b" in (
+        drops.caption
+    )

@@ -71,7 +71,7 @@ def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: st
 @pytest.mark.usefixtures("mlflow_database")
 def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: Path) -> None:
     frame = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1))
-    frame["score"] = [0.9, 0.7, 0.8, 0.5]
+    frame["score"] = [0.81, 0.79, 0.71, 0.59]
     log_study("paired", Store(tmp_path), address_in(tmp_path), frame)
     runs = logged(address_in(tmp_path), "paired")
     drops = {
@@ -79,7 +79,7 @@ def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: P
         for run in runs[runs["role"] == "cell"].to_dict("records")
         if run["params"]["fraction"] == "0.0"
     }
-    # Against the mean of the originals, 0.8, it was 0 and 0.375.
+    # Each against its own original, by the mean of the originals, 0.8.
     assert drops == pytest.approx({0: 0.1 / 0.8, 1: 0.2 / 0.8})
     assert sum(drops.values()) / 2 == pytest.approx(summarise(frame).iloc[-1]["relative_drop"])
 
@@ -216,3 +216,20 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
     assert page_link(document) == f"{experiment}/r/{artifact}", "MLflow's own address of a run's file"
     local = {**document, "address": "sqlite:////store/mlflow.db"}
     assert (run_links(local), page_link(local)) == ({}, "")
+
+
+@pytest.mark.usefixtures("mlflow_database")
+def test_of_an_original_near_zero_no_drop_is_logged(tmp_path: Path) -> None:
+    frame = results(models=MODELS, fractions=(1.0, 0.0))
+    near = frame["model"] == MODELS[0]
+    frame.loc[near, "score"] = 0.01 * (frame["seed"] - 0.5)
+    frame.loc[near & (frame["fraction"] == 0), "score"] -= 0.02
+    log_study("near", Store(tmp_path), address_in(tmp_path), frame)
+    runs = logged(address_in(tmp_path), "near").query("role != 'parent'")
+    for run in runs.to_dict("records"):
+        constant = run["role"] == "curve" or run["params"]["fraction"] == "0.0"
+        known = run["metrics"].get("relative_drop")
+        if run["params"]["model"] == MODELS[0]:
+            assert known in (None, 0.0), "unchanged or not told"
+        elif constant:
+            assert known is not None

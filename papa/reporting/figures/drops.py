@@ -12,7 +12,7 @@ import pandas
 
 from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
 from papa.reporting.summary import LINE
-from papa.reporting.wording import axis_label, condition, fraction_headings, joined, varying
+from papa.reporting.wording import axis_label, condition, fraction_headings, joined, percent_label, varying
 
 _ROW = 40
 """Pixels of one encoder on one task."""
@@ -24,6 +24,7 @@ class Drops:
 
     Attributes:
         points: columns ``model, original, relative_drop``, one row per encoder; empty where no task is left.
+            ``drop_of_means`` is the other reading of an average drop: that of the mean score over tasks.
         fraction: the lowest input-dependent fraction.
         line: constants and order, where the study has several; else empty.
         tasks: the tasks of the means.
@@ -56,7 +57,18 @@ class Drops:
         drop = f"relative drop {self.condition}" + (f" ({self.line})" if self.line else "")
         left_out = [f"{task} ({reason})" for task, reason in self.left_out.items()]
         rest = f" Left out: {joined(left_out)}." if left_out else ""
-        return f"Each encoder's original score against its {drop}, {over}.{rest}"
+        return f"Each encoder's original score against its {drop}, {over}.{rest}{self._readings}"
+
+    @property
+    def _readings(self) -> str:
+        """Both readings of an average over tasks, by encoder."""
+        if len(self.tasks) < 2:
+            return ""
+        both = [
+            f"{point['model']} {percent_label(point['relative_drop'])} and {percent_label(point['drop_of_means'])}"
+            for point in self.points.to_dict("records")
+        ]
+        return f" The mean of the tasks' drops, which is drawn, and the drop of their mean score: {'; '.join(both)}."
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
@@ -75,12 +87,13 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     originals = line.loc[line["fraction"] == 1.0, [*LINE, "mean", "beats_baseline"]].rename(
         columns={"mean": "original"}
     )
-    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*LINE, "relative_drop"]]
+    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*LINE, "mean", "relative_drop"]]
     pairs = originals.merge(dropped, on=LINE)
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]
-    points = kept.groupby("model", sort=False)[["original", "relative_drop"]].mean().reset_index()
+    points = kept.groupby("model", sort=False)[["original", "mean", "relative_drop"]].mean().reset_index()
+    points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
     drawn = ", ".join(axis_label(axis, first[axis]) for axis in axes)
     return Drops(points, lowest, drawn, tuple(kept["task"].unique()), left_out)
