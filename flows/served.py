@@ -11,17 +11,13 @@ import gc
 import http.client
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +28,7 @@ HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
 _START_SECONDS = 90.0
 _STARTS = 3
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS, _PAUSE_SECONDS = 1.0, 0.1
 _END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 
@@ -69,9 +65,9 @@ class Served:
         self.log = log
         self.lost: Callable[[str], object] = lambda _: None
         self._app, self._environment, self._path, self._before_again = app, environment, path, before_again
-        self._door = _door(port)
-        self.port: int = self._door.getsockname()[1]
-        self._answered = threading.Event()
+        self._listening = _listen(port)
+        self.port: int = self._listening.getsockname()[1]
+        self._settled = threading.Event()
         self._changing, self._ending, self._refused = threading.Lock(), False, False
         self._start("wb")
         threading.Thread(target=self._keep, name=f"keeper of {app}", daemon=True).start()
@@ -82,13 +78,7 @@ class Served:
 
     def answers(self) -> bool:
         """Whether it answers; waits while it starts, or starts again."""
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._refused and (left := deadline - time.monotonic()) > 0:
-            if answers(self.port, self._path, left):
-                self._answered.set()
-                return True
-            time.sleep(_LOOK_SECONDS)
-        return False
+        return self._settled.wait(_START_SECONDS) and not self._refused
 
     def let_go(self) -> None:
         """Do not start it again."""
@@ -105,14 +95,14 @@ class Served:
             self.process.kill()
             self.process.wait()
         if not self._refused:
-            self._door.close()
+            self._listening.close()
 
     def _start(self, mode: Literal["wb", "ab"]) -> None:
         with self.log.open(mode) as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, self._app, str(self._door.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", __name__, self._app, str(self._listening.fileno()), str(os.getpid())],
                 env={**os.environ, **self._environment},
-                pass_fds=[self._door.fileno()],
+                pass_fds=[self._listening.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -122,55 +112,45 @@ class Served:
     def _keep(self) -> None:
         """Start it again whenever it ends, as long as it comes to answer now and then."""
         vain = 0
-        while True:
-            self._wait_for_answer()
+        while vain < _STARTS:
+            vain = 0 if self._has_answered() else vain + 1
             self.process.wait()
-            vain = 0 if self._answered.is_set() else vain + 1
-            self._answered.clear()
             with self._changing:
                 if self._ending:
                     return
-                self._refused = vain == _STARTS or not self._again()
-            if self._refused:
-                self.lost(f"cannot be started again ({self.log} says why)")
-                refuse(self._door)
-            elif not vain:
+                self._settled.clear()
+                if vain < _STARTS:
+                    try:
+                        self._before_again()
+                        # From this thread, which lives as long as this process: its end would end the new one, too.
+                        self._start("ab")
+                    except OSError:
+                        vain = _STARTS
+            if not vain:
                 self.lost("is started again")
+        self._refused = True
+        self._settled.set()
+        self.lost(f"cannot be started again ({self.log} says why)")
+        refuse(self._listening)
 
-    def _wait_for_answer(self) -> None:
+    def _has_answered(self) -> bool:
         """Wait until it answers, or ends before."""
-        with suppress(OSError), socket.create_connection((HOST, self.port)) as connection:
-            connection.sendall(f"GET {self._path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
-            ended = answered = False
-            while not (ended or answered):
-                ended = self.process.poll() is not None
-                answered = bool(select.select([connection], [], [], 0 if ended else _LOOK_SECONDS)[0])
-            if answered and connection.recv(1):
-                self._answered.set()
-
-    def _again(self) -> bool:
-        try:
-            self._before_again()
-            # From this thread, which lives as long as this process: its end would end the new process, too.
-            self._start("ab")
-        except OSError:
-            return False
+        while not answers(self.port, self._path, _LOOK_SECONDS):
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_PAUSE_SECONDS)
+                return False
+        self._settled.set()
         return True
 
 
-def _door(port: int) -> socket.socket:
+def _listen(port: int) -> socket.socket:
     """A socket that listens, so that requests wait for the application instead of failing."""
-    door = socket.socket()
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((HOST, port))
+        return socket.create_server((HOST, port))
     except OSError:
-        door.close()
         if not port:
             raise
-        return _door(0)
-    door.listen()
-    return door
+        return _listen(0)
 
 
 def answers(port: int, path: str, patience: float) -> bool:
@@ -185,35 +165,21 @@ def answers(port: int, path: str, patience: float) -> bool:
         connection.close()
 
 
-def refuse(door: socket.socket) -> None:
+def refuse(listening: socket.socket) -> None:
     """Refuse whatever is asked at a socket, for ever: clients take "gone" for an answer, and nothing else at once."""
-    server = _Refusing(door.getsockname(), _Refusal, bind_and_activate=False)
-    server.socket.close()
-    server.socket = door
-    server.serve_forever()
+    while True:
+        with suppress(OSError), listening.accept()[0] as connection:
+            connection.settimeout(_LOOK_SECONDS)
+            connection.recv(2**16)
+            connection.sendall(b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 
 
-class _Refusing(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
-        """A client that does not wait for its refusal is no error."""
-
-
-class _Refusal(BaseHTTPRequestHandler):
-    def parse_request(self) -> bool:
-        if super().parse_request():
-            self.send_error(HTTPStatus.GONE)
-        return False
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-def _run(app: str, door: int, parent: int) -> None:
+def _run(app: str, descriptor: int, parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    listening = socket.socket(fileno=door)
+    listening = socket.socket(fileno=descriptor)
     module, _, function = app.partition(":")
     with uncollected():
         import uvicorn
