@@ -15,7 +15,7 @@ from flows.options import DEFAULT_STORE, RayAddress, StoreAddress, one_sentence
 if TYPE_CHECKING:
     from rich.table import Table
 
-_COLOURS = {"ok": "green", "slow": "yellow", "low": "yellow", "not configured": "dim"}
+_COLOURS = {"ok": "green", "low": "yellow", "not configured": "dim"}
 
 
 def doctor(

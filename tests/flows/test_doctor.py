@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -56,10 +55,8 @@ def test_a_machine_on_which_studies_can_run(tmp_path: Path, hub: dict[str, str],
         assert heading in text
     assert "Studies can run here." in text
     assert "; the token is valid" in text
-    # A busy machine makes it slow.
-    assert re.search(r"(ok|slow) Prefect http://127\.0\.0\.1:", text)
+    assert "ok Prefect http://127.0.0.1:" in text
     assert "not configured Ray" in text
-    assert "GFLOP/s a core" in text
     assert TOKEN not in finished.out + finished.err
     assert PASSWORD not in finished.out + finished.err
     # It looks, and makes nothing.
