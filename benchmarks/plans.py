@@ -18,14 +18,13 @@ import torch
 
 from benchmarks.setting import encoder as embedded
 from benchmarks.setting import task_entry
+from flows.build import StudySteps
 from flows.check import check_study
 from flows.costs import SHARES, one_core
-from flows.graph import Graph, Node
 from papa.encoders.reference import EMBEDDED
 from papa.progress import silent
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import ArtifactReference
 from tasks.step import Session
 from tasks.store import Store
 
@@ -69,32 +68,27 @@ class Silent:
         """Nothing."""
 
 
-def planned(corpus: str, rows: int, epochs: int, store: Store) -> Graph:
-    """The graph of a study of some rows of a corpus."""
+def planned(corpus: str, rows: int, epochs: int, store: Store) -> StudySteps:
+    """The steps of a study of some rows of a corpus."""
     sized = {"train_rows": rows, "validation_rows": rows // 4}
     probe = {"epochs": epochs, "learning_rate": 5e-4, "batch_size": 16}
     document = {"name": "measured", **STUDY, "tasks": [{**task_entry(corpus), **sized, "probe": probe}]}
-    return check_study(resolve_study(document, folder=store.root, origin="benchmarks"), store, workers=1).graph
+    return check_study(resolve_study(document, folder=store.root, origin="benchmarks"), store, workers=1).steps
 
 
 def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[str, float, float, float]]:
     """Run its steps: of each the stage, the planned operations, its seconds, and a core's rate beside it."""
     store.make()
-    graph, found = planned(corpus, rows, epochs, store), []
-    done: dict[Node, ArtifactReference] = {}
+    found = []
     session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
     rate = one_core(384).flops
-    for node in graph.nodes:
-        if node.stage in ("aggregate", "track"):
-            continue
-        step = node.step([done[need] for need in node.needs])
+    for step in planned(corpus, rows, epochs, store).steps[:-2]:
         step.run(session, silent)
-        done[node] = store.reference(step.stage, step.key)
         after = one_core(384).flops
-        if node.stage in SHARES:
-            metadata = store.metadata(node.stage)
+        if step.stage in SHARES:
+            metadata = store.metadata(step.stage)
             own = next(one for one in metadata if one["key"] == step.key)
-            found.append((node.stage, node.flops, own["worker_seconds"], (rate + after) / 2))
+            found.append((step.stage, step.flops, own["worker_seconds"], (rate + after) / 2))
         rate = after
     return found
 

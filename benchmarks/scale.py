@@ -18,12 +18,11 @@ import psutil
 
 from benchmarks.stand_ins import StandInPool
 from flows.check import check_study
-from flows.costs import SUBMITTING
-from flows.graph import Graph
-from flows.makespan import makespan
+from flows.plan import PlannedStep, bound
 from papa.encoders.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
+from tasks.step import Step
 from tasks.store import Store
 
 CELLS_OF_A_TASK = 100
@@ -89,33 +88,32 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
         for count in counts:
             spec = study(range(first, first + count), shards, folder)
             first += count
-            graph = check_study(spec, store).graph
+            steps = check_study(spec, store).steps
             progress = StudyProgress(lambda line: print(line, file=log))
-            live = live_runs(spec, graph, store, progress)
+            live = live_runs(spec, steps, store, progress)
             live.begin()
-            ready = ReadyStudy(spec, graph, store, pool, progress, live)
+            ready = ReadyStudy(spec, steps, store, pool, progress, live)
             processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.served.process.pid)}
             before, started = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
             with live:
                 study_flow(ready)(study="none.yaml")
-            cells, clock = len(graph.cells), time.monotonic() - started
+            cells, clock = len(steps.cells), time.monotonic() - started
             yield {
                 "cells": cells,
-                "steps": len(graph.nodes),
+                "steps": len(steps.steps),
                 "workers": workers,
                 "clock s per cell": clock / cells,
                 **{f"{name} CPU s per cell": (cpu(one) - before[name]) / cells for name, one in processes.items()},
                 "driver MB": processes["driver"].memory_info().rss / 1e6,
-                "planned s": planned(graph, waits, workers, shards),
+                "planned s": planned(steps.steps, waits, workers, shards),
                 **stages(store),
             }
 
 
-def planned(graph: Graph, waits: Mapping[str, float], workers: int, shards: int) -> float:
-    """When ``papa plan`` expects the last cell, in seconds after the first text is tokenised."""
-    seconds = {node.name: waits[node.stage] for node in graph.nodes if node.stage in waits}
-    seconds |= {node.name: shards * waits["shard"] for node in graph.nodes if node.stage == "average"}
-    return makespan(graph, seconds, workers, submitting=SUBMITTING).seconds
+def planned(steps: Sequence[Step], waits: Mapping[str, float], workers: int, shards: int) -> float:
+    """The least that ``papa plan`` expects until the last cell, in seconds after the first text is tokenised."""
+    seconds = {**waits, "average": shards * waits["shard"]}
+    return bound([PlannedStep(step, False, seconds.get(step.stage, 0.0)) for step in steps]).seconds(workers)
 
 
 def stages(store: Store) -> dict[str, float]:

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.progress import silent
-from papa.storage.artifacts import published
+from papa.storage.artifacts import ArtifactReference, published
 from papa.workers import WorkerPool, ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.worker import PROGRESS_BOARD, BoardReader, Epochs, ProgressBoard
@@ -28,8 +28,10 @@ from tasks.average import SUMS, Average
 from tasks.baseline import BASELINE, Baseline
 from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
 from tasks.rank import LAMBDA, Rank
+from tasks.step import Step
 from tasks.store import Store
 
+Found = Mapping[Step, ArtifactReference]
 ROWS = 32
 """Validation rows of each stand-in score."""
 
@@ -55,8 +57,11 @@ class StandIn:
         if "step" in arguments:
             step = arguments["step"]
             time.sleep(self._seconds[step.stage])
-            with published(step.folder(store), {**step.metadata(), "seconds": self._seconds[step.stage]}) as folder:
-                _WRITERS[step.stage](step, folder)
+            found = step.found(store)
+            with published(
+                step.folder(store), {**step.metadata(found), "seconds": self._seconds[step.stage]}
+            ) as folder:
+                _WRITERS[step.stage](step, folder, found)
         else:
             time.sleep(self._seconds["shard"])
             write_shard(function.__self__, store, arguments["index"])
@@ -111,25 +116,25 @@ def write_shard(step: Average, store: Store, index: int) -> None:
     encoder, slots = step.encoder, step.slots
     shape = (encoder.layers, encoder.heads, slots, slots)
     metadata = {"stage": "average-shards", "average": step.key, "shard": index}
-    with published(f"{step.shards(store)}/shard-{index}", metadata) as folder:
+    with published(f"{step.shards(store, step.corpus.reference(store))}/shard-{index}", metadata) as folder:
         save_file({"sums": np.ones(shape), "counts": np.ones((slots, slots))}, folder / SUMS)
 
 
-def _write_probe(step: Probe, folder: Path) -> None:
+def _write_probe(step: Probe, folder: Path, found: Found) -> None:
     encoder, seeds = step.encoder, _scores(step)
-    heads = tuple(sorted(step.heads))
+    heads = tuple(sorted(step.heads(found)))
     ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
     correct = np.stack([np.arange(ROWS) < one.score * ROWS for one in seeds])
     save_file({"examples": np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)}, folder / EXAMPLES)
 
 
-def _write_baseline(step: Baseline, folder: Path) -> None:
+def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
     document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
     seeds = [asdict(one) for one in _scores(step)]
     (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": seeds}))
 
 
-def _write_ranking(step: Rank, folder: Path) -> None:
+def _write_ranking(step: Rank, folder: Path, found: Found) -> None:
     encoder = step.encoder
     lambdas = np.random.default_rng(0).random((2, encoder.layers, encoder.heads), np.float32)
     save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
@@ -141,7 +146,7 @@ def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:
     return tuple(ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step.seeds)
 
 
-_WRITERS: dict[str, Callable[[Any, Path], None]] = {
+_WRITERS: dict[str, Callable[[Any, Path, Found], None]] = {
     "probe": _write_probe,
     "baseline": _write_baseline,
     "rank": _write_ranking,

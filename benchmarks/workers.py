@@ -15,17 +15,18 @@ from typing import Any
 from benchmarks.rows import Row
 from benchmarks.setting import sample
 from papa.attention.average import average_split
-from papa.attention.constants import control
+from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.progress import Progress
-from papa.spec import EncoderSpec, ExecutionSpec, RankingSpec
-from papa.storage.artifacts import reference
+from papa.progress import Progress, silent
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
 from papa.timing import Comparison, Part, in_turn
 from papa.workers import WorkerPool
+from tasks.controls import Controls
 from tasks.rank import Rank
 from tasks.step import compute_step
 from tasks.store import Store
+from tasks.tokenise import Tokenise
 
 SHARDS, URGENCY = 8, 1
 
@@ -55,13 +56,15 @@ def averaging(folder: Path) -> Comparison:
 def ranking(folder: Path) -> Comparison:
     """λ on RTE's text, whose minibatches have work for two."""
     rte, encoder = sample("rte", folder), resolve_encoder(EncoderSpec(name=EMBEDDED))
-    place, numbers = folder / "constants", itertools.count()
-    control("toeplitz", encoder.layers, encoder.heads, rte.task.slots).save(place, encoder, {})
-    corpus, constants = reference(rte.corpus.folder), reference(place)
+    numbers, content = itertools.count(), fingerprint(rte.task.source)
+    corpus = Tokenise("tokens", 0.0, encoder, rte.task, LayoutSpec(), content)
+    constants = Controls("constants", 0.0, encoder, "toeplitz", rte.task.slots)
     step = Rank("λ", 0.0, encoder, corpus, constants, rte.task, RankingSpec(epochs=1), 0)
 
     def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")
+        for need in (corpus, constants):
+            compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
         pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=int(with_helpers))
 

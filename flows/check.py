@@ -15,10 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.build import build_graph
+from flows.build import StudySteps, study_steps
 from flows.capacity import check_disk, check_memory
 from flows.environment import check_file_size
-from flows.graph import Graph, plan_study
 from flows.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -54,14 +53,14 @@ class Checked:
 
     Attributes:
         inputs: its encoders and sources.
-        graph: its steps.
+        steps: its steps.
         previews: rows and labels of its tasks and corpora.
         unchecked: what could not be checked, a sentence each.
         to_run: whether a step has to run.
     """
 
     inputs: StudyInputs
-    graph: Graph
+    steps: StudySteps
     previews: Mapping[TaskSpec, Preview]
     unchecked: tuple[str, ...]
     to_run: bool
@@ -153,14 +152,14 @@ def check_study(
     if problems:
         raise CheckError([*problems, *(capacity() if here else [])])
     inputs = resolved.inputs()
-    graph = build_graph(inputs.study, inputs, tracking_address(store))
-    to_run = any(step.state == "to run" for step in plan_study(graph, store, {}))
+    steps = study_steps(inputs, tracking_address(store))
+    to_run = not all(step.is_complete(store) for step in steps.steps)
     if here and to_run and (problems := capacity()):
         raise CheckError(problems)
     if to_run and fetch_weights and not for_plan and (problems := _weights_as_known(inputs)):
         raise CheckError(problems)
     by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
-    return Checked(inputs, graph, by_commit, tuple(unchecked), to_run)
+    return Checked(inputs, steps, by_commit, tuple(unchecked), to_run)
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:

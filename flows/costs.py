@@ -31,8 +31,6 @@ Scale).
 """
 SUBMITTING = 0.05
 """Seconds of the driver for each step."""
-LOADING = 6.0
-"""Seconds of a worker until it has its libraries and an encoder."""
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 _PART_TOKENS = 256
 _STEP = 400

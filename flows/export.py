@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flows.build import build_graph
-from flows.graph import Graph, Node
-from flows.inputs import check_inputs
-from flows.stored import StoredSteps
+from flows.stored import StoredStudy
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from tasks.baseline import Baseline
-from tasks.mlflow_client import tracking_address
 from tasks.probe import Probe, read_scores
 from tasks.results import ScoredCell, results_table
 from tasks.store import Store
@@ -54,43 +50,34 @@ def export_cell(
     from papa.exporting.writing import check_free
 
     check_free(folder)
-    inputs = check_inputs(study)
-    study = inputs.study
-    graph = build_graph(study, inputs, tracking_address(store))
-    stored = StoredSteps(graph, store)
-    finished = {
-        node: step for node, step in stored.steps.items() if isinstance(step, Probe) and node in stored.references
-    }
-    full_names = {inputs.encoder_label(encoder): encoder.name for encoder in inputs.encoders}
-    cell = _find(graph, finished, request, full_names, study.name)
-    nodes = graph.cells[cell]
-    if len(nodes) > 1:
+    stored = StoredStudy(study, store)
+    full_names = {stored.inputs.encoder_label(encoder): encoder.name for encoder in stored.inputs.encoders}
+    cell = _find(stored, request, full_names)
+    step, *others = stored.steps.cells[cell]
+    if others:
         raise SpecError(
-            f"order '{cell.order}' makes other heads constant for each of the study's {len(nodes)} seeds, so this cell "
-            "is no one encoder: export another order, or run the study with one seed"
+            f"order '{cell.order}' makes other heads constant for each of the study's {1 + len(others)} seeds, so this "
+            "cell is no one encoder: export another order, or run the study with one seed"
         )
-    step = finished[nodes[0]]
     if step.trained:
         raise SpecError(
             "trained constants differ from seed to seed and are not kept: export --constants average or a control"
         )
     _silence_transformers()
     with console.status("writing …") as status:
-        document = _export(study, cell, step, _summary(stored, step, cell), store, folder, status, onnx)
+        document = _export(stored, cell, step, _summary(stored, step, cell), folder, status, onnx)
     _print(document, folder, console)
 
 
-def _find(
-    graph: Graph, finished: Mapping[Node, Probe], request: ExportRequest, full_names: Mapping[str, str], study: str
-) -> Cell:
-    done = [cell for cell, nodes in graph.cells.items() if all(node in finished for node in nodes)]
+def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, str]) -> Cell:
+    study, cells, done = stored.inputs.study.name, stored.steps.cells, stored.cells
     if not done:
         raise SpecError(
             f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
         )
     matching = [
         cell
-        for cell in graph.cells
+        for cell in cells
         if request.encoder in (None, cell.encoder, full_names[cell.encoder])
         and request.task in (None, cell.task)
         and (cell.constants, cell.order) == (request.constants, request.order)
@@ -102,17 +89,17 @@ def _find(
             f"study '{study}' has {len(matching)} such cells: give --encoder and --task: {_options(matching)}"
         )
     if not matching:
-        unknown = _unknown(graph, request, full_names)
+        unknown = _unknown(cells, request, full_names)
         raise SpecError(f"study '{study}' has no such cell{unknown}: it has {_options(done)}")
     if matching[0] not in done:
         raise SpecError(f"this cell of '{study}' has not been run: run 'papa run' again, or give {_options(done)}")
     return matching[0]
 
 
-def _unknown(graph: Graph, request: ExportRequest, full_names: Mapping[str, str]) -> str:
+def _unknown(cells: Collection[Cell], request: ExportRequest, full_names: Mapping[str, str]) -> str:
     """Which of the names asked for the study does not have, and which of its own is near."""
     for what in ("encoder", "task", "constants", "order"):
-        asked, known = getattr(request, what), {getattr(cell, what) for cell in graph.cells}
+        asked, known = getattr(request, what), {getattr(cell, what) for cell in cells}
         if asked is not None and asked not in known | set(full_names.values() if what == "encoder" else ()):
             return f", as it has no {what} '{asked}'{meant(asked, known)}"
     return ""
@@ -130,33 +117,30 @@ def _options(cells: Sequence[Cell]) -> str:
     )
 
 
-def _summary(stored: StoredSteps, probe: Probe, cell: Cell) -> Any:
+def _summary(stored: StoredStudy, probe: Probe, cell: Cell) -> Any:
     """The study's summary of the original, where it has that, and of the cell."""
     from papa.reporting.summary import summarise
 
     own = [
-        stored.references[node]
-        for node, step in stored.steps.items()
-        if isinstance(step, Baseline)
-        and (step.encoder, step.task) == (probe.encoder, probe.task)
-        and node in stored.references
+        found
+        for step, found in stored.found.items()
+        if isinstance(step, Baseline) and (step.encoder, step.task) == (probe.encoder, probe.task)
     ]
     if not own:
         raise SpecError(f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again")
     scored = [
-        ScoredCell(one, probe.task.metric, tuple(stored.references[node] for node in stored.graph.cells[one]))
+        ScoredCell(one, probe.task.metric, tuple(stored.found[step] for step in stored.steps.cells[one]))
         for one in (replace(cell, fraction=1.0), cell)
-        if one in stored.graph.cells and stored.has(one)
+        if one in stored.steps.cells and stored.has(one)
     ]
     return summarise(results_table(scored, {(cell.encoder, cell.task): own[0]}))
 
 
 def _export(
-    study: StudySpec,
+    stored: StoredStudy,
     cell: Cell,
     step: Probe,
     summary: Any,
-    store: Store,
     folder: Path,
     status: Any,
     onnx: bool,
@@ -168,14 +152,15 @@ def _export(
     from papa.exporting import InputLayout, export_encoder
     from papa.exporting.card import study_score
 
-    if step.constants is None or not step.heads:
+    study = stored.inputs.study
+    if step.constants is None:
         raise SpecError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
-    task, corpus = step.task, load_corpus(step.corpus.folder)
-    split = corpus.split("validation")
+    task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
+    split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
     return export_encoder(
         step.encoder,
-        ConstantMatrices.load(step.constants.folder, encoder=step.encoder, slots=task.slots),
-        step.heads,
+        ConstantMatrices.load(step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots),
+        scores.constant_heads,
         InputLayout.of(task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))),
         folder,
         examples=split,
@@ -183,7 +168,7 @@ def _export(
         score=study_score(
             summary,
             precision=step.encoder.precision,
-            unseen_share=read_scores(step.folder(store)).unseen_share,
+            unseen_share=scores.unseen_share,
             rows=len(split),
             cut=corpus.metadata["texts_cut"]["validation"],
         ),

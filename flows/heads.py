@@ -16,10 +16,7 @@ from typing import Any, Literal
 import typer
 from rich.console import Console
 
-from flows.build import build_graph
-from flows.graph import Node
-from flows.inputs import StudyInputs, check_inputs
-from flows.stored import StoredSteps
+from flows.stored import StoredStudy
 from papa.errors import SpecError
 from papa.ranking import Head, needs_lambda
 from papa.scores.intervals import Interval, Measured, paired_drop
@@ -27,8 +24,7 @@ from papa.spec import StudySpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import ArtifactReference
 from tasks.baseline import Baseline, read_baseline
-from tasks.mlflow_client import tracking_address
-from tasks.probe import Probe, read_examples, read_scores
+from tasks.probe import read_examples, read_scores
 from tasks.rank import Rank, read_lambda
 from tasks.results import measured_of
 from tasks.store import Store
@@ -108,23 +104,23 @@ def parse_share(text: str) -> float:
     return share
 
 
-def answers(stored: StoredSteps, inputs: StudyInputs, max_drop: float) -> list[Answer]:
+def answers(stored: StoredStudy, max_drop: float) -> list[Answer]:
     """What the finished cells of a study say, for every encoder, task, kind of constants and head order.
 
     Args:
-        stored: what of the study is finished.
-        inputs: its encoders and sources.
+        stored: the study, and what of it is finished.
         max_drop: the relative drop that is acceptable, as a share.
     """
+    inputs = stored.inputs
     baselines = {
-        (inputs.encoder_label(step.encoder), step.task.name): node
-        for node, step in stored.steps.items()
-        if isinstance(step, Baseline) and node in stored.references
+        (inputs.encoder_label(step.encoder), step.task.name): step
+        for step in stored.found
+        if isinstance(step, Baseline)
     }
     heads_in_all = {inputs.encoder_label(one): one.layers * one.heads for one in inputs.encoders}
-    certainties = _certainties(stored, inputs)
+    certainties = _certainties(stored)
     lines: dict[tuple[str, str, str, str], list[Cell]] = {}
-    for cell in stored.graph.cells:
+    for cell in stored.steps.cells:
         lines.setdefault((cell.encoder, cell.task, cell.constants, cell.order), []).append(cell)
     return [
         _answer(
@@ -139,22 +135,23 @@ def answers(stored: StoredSteps, inputs: StudyInputs, max_drop: float) -> list[A
     ]
 
 
-def _certainties(stored: StoredSteps, inputs: StudyInputs) -> dict[tuple[str, str], str]:
+def _certainties(stored: StoredStudy) -> dict[tuple[str, str], str]:
     """What is known of each head order by λ, by encoder and task."""
     from papa.reporting.certainty import certainty
 
     rankings: dict[tuple[str, str], dict[int, ArtifactReference]] = {}
-    for node, step in stored.steps.items():
-        if isinstance(step, Rank) and node in stored.references:
-            place = inputs.encoder_label(step.encoder), step.task.name
-            rankings.setdefault(place, {})[step.seed] = stored.references[node]
-    return {place: certainty(read_lambda(found), inputs.study.fractions) for place, found in rankings.items()}
+    for step, found in stored.found.items():
+        if isinstance(step, Rank):
+            place = stored.inputs.encoder_label(step.encoder), step.task.name
+            rankings.setdefault(place, {})[step.seed] = found
+    fractions = stored.inputs.study.fractions
+    return {place: certainty(read_lambda(by_seed), fractions) for place, by_seed in rankings.items()}
 
 
 def _answer(
-    stored: StoredSteps,
+    stored: StoredStudy,
     cells: Sequence[Cell],
-    baseline: Node | None,
+    baseline: Baseline | None,
     heads_in_all: int,
     max_drop: float,
     certainty: str,
@@ -188,21 +185,19 @@ def _answer(
     )
 
 
-def _measured(stored: StoredSteps, cell: Cell) -> Measured:
-    nodes = stored.graph.cells[cell]
-    step, found = stored.steps[nodes[0]], [stored.references[node].folder for node in nodes]
-    assert isinstance(step, Probe)
-    return measured_of(step.task.metric, [(read_scores(one).scores, read_examples(one)) for one in found], found[0])
+def _measured(stored: StoredStudy, cell: Cell) -> Measured:
+    steps = stored.steps.cells[cell]
+    found = [stored.found[step].folder for step in steps]
+    metric = steps[0].task.metric
+    return measured_of(metric, [(read_scores(one).scores, read_examples(one)) for one in found], found[0])
 
 
-def _heads(stored: StoredSteps, cell: Cell) -> tuple[Head, ...] | None:
-    (node, *others) = stored.graph.cells[cell]
-    step = stored.steps[node]
-    assert isinstance(step, Probe)
-    return None if others else tuple(sorted(step.heads))
+def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
+    step, *others = stored.steps.cells[cell]
+    return None if others else read_scores(stored.found[step].folder).constant_heads
 
 
-def _reason(original: Measured, stored: StoredSteps, baseline: Node | None) -> str:
+def _reason(original: Measured, stored: StoredStudy, baseline: Baseline | None) -> str:
     """Why nothing can be told of any drop; "" where something can."""
     from papa.reporting.verdicts import not_beaten, reason_sentence
     from papa.scores.examples import influence
@@ -213,10 +208,9 @@ def _reason(original: Measured, stored: StoredSteps, baseline: Node | None) -> s
         return "its baselines are not finished"
     if math.isnan(paired_drop(original, original).mean):
         return "the original's score comes near 0, and a share of it says nothing"
-    step, folder = stored.steps[baseline], stored.references[baseline].folder
+    folder = stored.found[baseline].folder
     found = read_baseline(folder)
-    assert isinstance(step, Baseline)
-    metric, answer = step.task.metric, found.always_one_answer
+    metric, answer = baseline.task.metric, found.always_one_answer
     one_answer = Measured.same(original.scores, answer.score, influence(metric, answer.examples))
     words = measured_of(metric, [(found.word_embeddings, found.word_examples)], folder)
     why = not_beaten(original, one_answer, words)
@@ -242,13 +236,12 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
     Raises:
         SpecError: none of its cells is finished.
     """
-    inputs = check_inputs(study)
-    stored = StoredSteps(build_graph(inputs.study, inputs, tracking_address(store)), store)
+    stored = StoredStudy(study, store)
     if not stored.cells:
         raise SpecError(
             f"study '{study.name}' has no finished cell in this store: run 'papa run' on it first, or give its --store"
         )
-    found = answers(stored, inputs, max_drop)
+    found = answers(stored, max_drop)
     if as_json:
         document = {"study": study.name, "max_drop": max_drop, "answers": [_json(one) for one in found]}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

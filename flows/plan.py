@@ -3,21 +3,88 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from flows.check import Checked
-from flows.costs import LOADING, SUBMITTING, Device, expected_rates, feature_bytes, gpu, measured_rates, one_core
-from flows.graph import PlannedStep, plan_study
-from flows.makespan import Makespan, makespan
+from flows.costs import SUBMITTING, Device, expected_rates, feature_bytes, gpu, measured_rates, one_core, seconds_of
 from flows.progress import duration
+from tasks.step import Step
 from tasks.store import Store
 
 _CLOSE = 1.1
 """A study that takes so many times its longest chain at most gains nothing by more workers."""
+_SHARED = 0.82
+"""The share of λ's training that several workers divide: two of them were 1.7 times as fast (docs/performance.md)."""
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step of a plan.
+
+    Attributes:
+        step: which.
+        cached: whether its artifact is there.
+        seconds: about how long one worker needs; 0 where it is there.
+    """
+
+    step: Step
+    cached: bool
+    seconds: float
+
+
+def planned_steps(steps: Sequence[Step], store: Store, rates: Mapping[str, float]) -> list[PlannedStep]:
+    """What of a study's steps is there, and about what the others cost.
+
+    Args:
+        steps: a study's.
+        store: what is asked, once a step.
+        rates: operations per second of each stage.
+    """
+    plan = []
+    for step in steps:
+        cached = step.is_complete(store)
+        plan.append(PlannedStep(step, cached, 0.0 if cached else seconds_of(step.stage, step.flops, rates)))
+    return plan
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What keeps a study from ending sooner.
+
+    Attributes:
+        work: seconds of one worker in all.
+        chain: the longest chain of steps that wait for each other, on as many workers as can be of use.
+        submitting: seconds of the driver.
+    """
+
+    work: float
+    chain: float
+    submitting: float
+
+    def seconds(self, workers: int) -> float:
+        """The least that so many workers need."""
+        return max(self.work / workers, self.chain, self.submitting)
+
+
+def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
+    """The bound of a plan.
+
+    Args:
+        plan: steps, each after those it reads.
+        alone: stages whose steps one worker computes, whatever their parts.
+    """
+    until: dict[Step, float] = {}
+    for one in plan:
+        step, shared = one.step, 1.0 if one.step.stage == "average" else _SHARED
+        parts = 1 if step.stage in alone else step.parts
+        own = one.seconds * (1 - shared + shared / parts)
+        until[step] = own + max((until[need] for need in step.needs), default=0.0)
+    seconds = [one.seconds for one in plan]
+    return Bound(sum(seconds), max(until.values(), default=0.0), SUBMITTING * sum(not one.cached for one in plan))
 
 
 @dataclass(frozen=True)
@@ -48,28 +115,26 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
     """
     for note in checked.unchecked:
         _say(console, f"not checked: {note}")
-    study, graph = checked.inputs.study, checked.graph
+    study = checked.inputs.study
     device, expected = _expected(checked, cluster) if checked.to_run else (None, {})
     measured = {} if cluster.teraflops else measured_rates(store, "cuda" if cluster.gpus else "cpu")
-    steps = plan_study(graph, store, {**expected, **measured})
+    steps = planned_steps(checked.steps.steps, store, {**expected, **measured})
     unit = "GPU" if cluster.gpus else "worker"
     many = cluster.gpus or cluster.nodes > 1
     console.print(stage_table(steps, unit) if many else plan_table(steps, measured=bool(measured)))
-    missing = sum(step.state == "to run" for step in steps)
+    missing = sum(not one.cached for one in steps)
     cached = f"{len(steps) - missing} of {len(steps)} steps are cached; "
     if not missing:
         _say(console, f"{cached}nothing would run.")
         return
     of_node = cluster.gpus or cluster.workers or study.execution.workers or os.cpu_count() or 1
     count = cluster.nodes * of_node
-    seconds = {step.name: step.seconds for step in steps}
-    alone = ("rank",) if cluster.gpus else ()
-    found = makespan(graph, seconds, count, alone=alone, submitting=SUBMITTING, loading=LOADING)
+    found = bound(steps, ("rank",) if cluster.gpus else ())
     where = f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
-    _say(console, f"{cached}{missing} would run, about {duration(found.seconds)} on {where}.")
+    _say(console, f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.")
     if many:
         source = f"device: {device.name}" if device and not measured else "the rates of this store's own steps"
-        _say(console, f"In all {duration(sum(seconds.values()))} of {unit} time ({source}); {_bound(found)}")
+        _say(console, f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}")
     if cluster.gpus:
         _say(console, _features(checked))
 
@@ -82,12 +147,13 @@ def _expected(checked: Checked, cluster: Cluster) -> tuple[Device, dict[str, flo
     return device, expected_rates(device.flops, core.flops)
 
 
-def _bound(found: Makespan) -> str:
+def _limit(found: Bound, workers: int) -> str:
     """What keeps the study from being faster."""
-    if found.seconds <= _CLOSE * found.chain:
+    seconds = found.seconds(workers)
+    if seconds <= _CLOSE * found.chain:
         chain = duration(found.chain)
         return f"steps that wait for each other take {chain} of it however many there are: more would not help."
-    return f"they would be busy for {found.busy:.0%} of the time."
+    return f"they would be busy for {found.work / (workers * seconds):.0%} of the time at most."
 
 
 def _features(checked: Checked) -> str:
@@ -120,10 +186,10 @@ def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
     table = Table("Stage", "To run", "Cached", f"{unit} time")
     for column in table.columns[1:]:
         column.justify = "right"
-    for stage in dict.fromkeys(step.stage for step in plan):
-        steps = [step for step in plan if step.stage == stage]
-        missing = [step for step in steps if step.state == "to run"]
-        seconds = sum(step.seconds for step in missing)
+    for stage in dict.fromkeys(one.step.stage for one in plan):
+        steps = [one for one in plan if one.step.stage == stage]
+        missing = [one for one in steps if not one.cached]
+        seconds = sum(one.seconds for one in missing)
         table.add_row(stage, str(len(missing)), str(len(steps) - len(missing)), duration(seconds) if seconds else "")
     return table
 
@@ -136,13 +202,14 @@ def plan_table(plan: Sequence[PlannedStep], *, measured: bool) -> Table:
     table.add_column("State")
     table.add_column("About", justify="right")
     previous = None
-    for step in plan:
-        if previous not in (None, step.stage):
+    for one in plan:
+        stage = one.step.stage
+        if previous not in (None, stage):
             table.add_section()
-        previous = step.stage
-        what = step.name.removeprefix(f"{step.stage} · ")
-        cost = duration(step.seconds) if step.seconds >= 0.1 else ""
-        table.add_row(step.stage, what, f"[green]{step.state}[/]" if step.state == "cached" else step.state, cost)
+        previous = stage
+        cost = duration(one.seconds) if one.seconds >= 0.1 else ""
+        state = "[green]cached[/]" if one.cached else "to run"
+        table.add_row(stage, one.step.name.removeprefix(f"{stage} · "), state, cost)
     table.caption = "time on one worker, " + (
         "from this store's own rates" if measured else "from the rate of a matrix product"
     )

@@ -6,17 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.build import build_graph
-from flows.inputs import check_inputs
 from flows.progress import StudyProgress
-from flows.stored import StoredSteps
+from flows.stored import StoredStudy
 from papa.errors import SpecError
 from papa.progress import silent
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
 from papa.workers import WorkerPool
-from tasks.aggregate import Aggregate
-from tasks.mlflow_client import tracking_address
 from tasks.step import Session
 from tasks.store import Store
 
@@ -29,11 +25,9 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     Raises:
         SpecError: steps of the study are not finished; the message says what is there.
     """
-    inputs = check_inputs(study)
-    graph = build_graph(inputs.study, inputs, tracking_address(store))
-    stored = StoredSteps(graph, store)
-    step = next((one for one in stored.steps.values() if isinstance(one, Aggregate)), None)
-    if step is None:
+    stored = StoredStudy(study, store)
+    step = stored.steps.steps[-2]
+    if not all(need in stored.found for need in step.needs):
         raise SpecError(_unfinished(study.name, stored))
     store.make()
     remove(step.folder(store))
@@ -44,12 +38,12 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     return folder
 
 
-def _unfinished(study: str, stored: StoredSteps) -> str:
-    cells, nodes = stored.graph.cells, stored.graph.nodes[:-2]
-    steps = sum(node in stored.references for node in nodes)
-    if not steps:
+def _unfinished(study: str, stored: StoredStudy) -> str:
+    cells, steps = stored.steps.cells, stored.steps.steps[:-2]
+    finished = sum(step in stored.found for step in steps)
+    if not finished:
         return f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
     return (
-        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and {steps} of {len(nodes)} steps "
-        "are there: run 'papa run' on it to go on, or 'papa heads' to see what its cells say already"
+        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and {finished} of {len(steps)} "
+        "steps are there: run 'papa run' on it to go on, or 'papa heads' to see what its cells say already"
     )

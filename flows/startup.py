@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from flows.build import StudySteps
 from flows.check import Checked, cluster_address
-from flows.graph import Graph
 from flows.progress import StudyProgress
 from papa.processes import Process
 from papa.spec import StudySpec
@@ -27,7 +27,7 @@ class ReadyStudy:
 
     Attributes:
         spec: its specification, resolved.
-        graph: its steps.
+        steps: its steps.
         store: where its artifacts are kept.
         pool: its workers; where there is something to compute, they are on their way up.
         progress: where its progress is shown.
@@ -38,7 +38,7 @@ class ReadyStudy:
     """
 
     spec: StudySpec
-    graph: Graph
+    steps: StudySteps
     store: Store
     pool: WorkerPool
     progress: StudyProgress
@@ -65,21 +65,21 @@ def ready_study(
     spec = checked.inputs.study
     address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
     pool = WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote)
-    with pool, live_runs(spec, checked.graph, store, progress) as live:
+    with pool, live_runs(spec, checked.steps, store, progress) as live:
         if checked.to_run:
             # First: what they import takes longest.
             pool.begin()
             check_tracking(live.address, spec.name)
             live.begin()
-        yield ReadyStudy(spec, checked.graph, store, pool, progress, live)
+        yield ReadyStudy(spec, checked.steps, store, pool, progress, live)
 
 
-def live_runs(study: StudySpec, graph: Graph, store: Store, progress: StudyProgress) -> LiveRuns:
+def live_runs(study: StudySpec, steps: StudySteps, store: Store, progress: StudyProgress) -> LiveRuns:
     """What shows a study in MLflow while it runs, told by its progress.
 
     Args:
         study: the resolved specification.
-        graph: its steps.
+        steps: its steps.
         store: its store.
         progress: where the link to its runs is shown.
     """
@@ -90,17 +90,16 @@ def live_runs(study: StudySpec, graph: Graph, store: Store, progress: StudyProgr
             progress.noted(f"MLflow: {link}")
 
     probes: dict[str, list[tuple[Cell, int]]] = defaultdict(list)
-    for cell, nodes in graph.cells.items():
-        share = len(study.seeds) // len(nodes)
-        for index, node in enumerate(nodes):
-            probes[node.name] += [(cell, seed) for seed in study.seeds[index * share : (index + 1) * share]]
+    for cell, scoring in steps.cells.items():
+        for step in scoring:
+            probes[step.name] += [(cell, seed) for seed in step.seeds]
     live = progress.follower = LiveRuns(
         address,
         store,
         study,
-        {parent: [node.name for node in nodes] for parent, nodes in graph.parents.items()},
+        {parent: [step.name for step in shared] for parent, shared in steps.parents.items()},
         probes,
-        graph.nodes[-1].name,
+        steps.steps[-1].name,
         driver=Process.this(),
         opened=opened,
         failed=progress.noted,

@@ -1,42 +1,49 @@
-"""What of a study a store holds: the finished steps of its graph."""
+"""What of a study a store holds."""
 
 from __future__ import annotations
 
-from flows.graph import Graph, Node
+from functools import cached_property
+
+from flows.build import StudySteps, study_steps
+from flows.inputs import StudyInputs, check_inputs
+from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from tasks.mlflow_client import tracking_address
 from tasks.step import Step
 from tasks.store import Store
 
 
-class StoredSteps:
-    """The finished steps of a graph.
+class StoredStudy:
+    """A study, and which of its steps are finished.
 
     Args:
-        graph: a study's.
+        study: the resolved specification.
         store: what is asked.
 
     Attributes:
-        steps: of each node whose inputs are known.
-        references: of each node that is finished.
+        inputs: its encoders and sources.
+        steps: its steps and cells.
+
+    Raises:
+        CheckError: an encoder or a source is missing or unfit.
     """
 
-    def __init__(self, graph: Graph, store: Store) -> None:
-        self.graph = graph
-        self.steps: dict[Node, Step] = {}
-        self.references: dict[Node, ArtifactReference] = {}
-        for node in graph.nodes:
-            if not all(need in self.references for need in node.needs):
-                continue
-            step = self.steps[node] = node.step([self.references[need] for need in node.needs])
-            if store.holds(step.stage, step.key):
-                self.references[node] = store.reference(step.stage, step.key)
+    def __init__(self, study: StudySpec, store: Store) -> None:
+        self.inputs: StudyInputs = check_inputs(study)
+        self.steps: StudySteps = study_steps(self.inputs, tracking_address(store))
+        self.store = store
+
+    @cached_property
+    def found(self) -> dict[Step, ArtifactReference]:
+        """The artifact of every finished step."""
+        return {step: step.reference(self.store) for step in self.steps.steps if step.is_complete(self.store)}
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""
-        return all(node in self.references for node in self.graph.cells[cell])
+        return all(step in self.found for step in self.steps.cells[cell])
 
     @property
     def cells(self) -> list[Cell]:
         """The finished cells."""
-        return [cell for cell in self.graph.cells if self.has(cell)]
+        return [cell for cell in self.steps.cells if self.has(cell)]

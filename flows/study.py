@@ -119,12 +119,12 @@ def _tags(spec: StudySpec) -> list[str]:
 
 
 def _run_steps(ready: ReadyStudy) -> None:
-    nodes, store, rates = ready.graph.nodes, ready.store, measured_rates(ready.store)
+    steps, store, rates = ready.steps.steps, ready.store, measured_rates(ready.store)
     ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
-        progress.plan({node.name: seconds_of(node.stage, node.flops, rates) for node in nodes})
-        done = Steps(ready, alive).run()
-        document = logged_runs(done[nodes[-1]].folder)
+        progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
+        Steps(ready, alive).run()
+        document = logged_runs(steps[-1].reference(store).folder)
         _publish_report(ready.spec.name, store.study(ready.spec.name), document)
         charts, page = run_links(document).get(ready.spec.name), page_link(document)
         ready.links.update({"charts": charts, "report": page} if charts else {})

@@ -6,17 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flows.build import build_graph
 from flows.export import ExportRequest
 from flows.heads import Answer, answers
-from flows.inputs import check_inputs
 from flows.interrupt import Interruption
 from flows.run import run_study
-from flows.stored import StoredSteps
+from flows.stored import StoredStudy
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from tasks.mlflow_client import tracking_address
 from tasks.store import Store
 
 
@@ -64,9 +61,7 @@ def run_and_choose(
 
 def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer | None:
     """What the study says; None where a cell of it is not finished."""
-    inputs = check_inputs(study)
-    stored = StoredSteps(build_graph(inputs.study, inputs, tracking_address(store)), store)
-    (answer,) = answers(stored, inputs, max_drop)
+    (answer,) = answers(StoredStudy(study, store), max_drop)
     return None if answer.missing or answer.reason == "its baselines are not finished" else answer
 
 

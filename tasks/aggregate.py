@@ -30,8 +30,8 @@ from papa.storage.metadata import METADATA
 from tasks.locks import claimed
 from tasks.provenance import Invocation, provenance
 from tasks.rank import read_lambda
-from tasks.results import ScoredCell, cells_in_key, digests_in_key, results_table
-from tasks.step import Context, Session, WorkerStep
+from tasks.results import ProbedCell, cells_in_key, probes_of, results_table
+from tasks.step import Context, Session, Step, WorkerStep
 
 if TYPE_CHECKING:
     from papa.ranking.seeds import TrainedLambda
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 SPECIFICATION = "study.yaml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Aggregate(WorkerStep):
     """Write the results of a study.
 
     Attributes:
         study: the resolved specification.
-        cells: every cell, scored.
-        baselines: the scores of baselines, by (encoder label, task).
+        cells: every cell.
+        baselines: by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
         rankings: the rankings by λ, by (model, task) and ranking seed.
@@ -58,11 +58,11 @@ class Aggregate(WorkerStep):
     version: ClassVar[int] = 5
 
     study: StudySpec
-    cells: tuple[ScoredCell, ...]
-    baselines: Mapping[tuple[str, str], ArtifactReference]
-    corpora: Mapping[str, ArtifactReference]
+    cells: tuple[ProbedCell, ...]
+    baselines: Mapping[tuple[str, str], Step]
+    corpora: Mapping[str, Step]
     averages: tuple[Averaged, ...]
-    rankings: Mapping[tuple[str, str], Mapping[int, ArtifactReference]] = field(default_factory=dict)
+    rankings: Mapping[tuple[str, str], Mapping[int, Step]] = field(default_factory=dict)
     invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
 
     def spec(self) -> dict[str, Any]:
@@ -72,25 +72,27 @@ class Aggregate(WorkerStep):
             "averages": [one.read() for one in self.averages],
         }
 
-    def upstream(self) -> dict[str, str | None]:
-        baselines = {f"baseline {' · '.join(key)}": one.digest for key, one in self.baselines.items()}
-        corpora = {f"corpus {name}": corpus.digest for name, corpus in self.corpora.items()}
-        averages = {f"average {one.model} {one.task.name}": one.constants.digest for one in self.averages}
+    def outside(self) -> dict[str, str]:
+        paper = self.study.reference
+        return {"paper": sha256_of_file(paper)} if paper else {}
+
+    def inputs(self) -> dict[str, Step]:
+        baselines = {f"baseline {' · '.join(key)}": one for key, one in self.baselines.items()}
+        corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
+        averages = {f"average {one.model} {one.task.name}": one.constants for one in self.averages}
         rankings = {
-            f"ranking {model} {task} {seed}": one.digest
+            f"ranking {model} {task} {seed}": one
             for (model, task), by_seed in self.rankings.items()
             for seed, one in by_seed.items()
         }
-        paper = self.study.reference
-        parts = {**digests_in_key(self.cells), **baselines, **corpora, **averages, **rankings}
-        return {**parts, "paper": sha256_of_file(paper) if paper else None}
+        return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
         return (
             super().is_complete(store)
             and is_sound(folder)
-            and read_metadata(folder)["digest"] == store.reference(self.stage, self.key).digest
+            and read_metadata(folder)["digest"] == self.reference(store).digest
         )
 
     def run(self, session: Session, progress: Progress) -> None:
@@ -105,27 +107,32 @@ class Aggregate(WorkerStep):
         progress(1, 1)
 
     def compute(self, encoder: None, context: Context) -> None:
-        with published(self.folder(context.store), self.metadata()) as scratch:
-            self.write(scratch)
+        with published(self.folder(context.store), self.metadata(context.found)) as scratch:
+            self.write(scratch, context.found)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
         """Write the results, the figures, both reports and the resolved specification, from finished artifacts.
 
         Args:
             folder: made if it does not exist.
+            found: the artifacts that the step reads.
         """
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
         from papa.reporting.summary import summarise
 
-        results = results_table(self.cells, self.baselines)
-        lambdas = {place: read_lambda(by_seed) for place, by_seed in self.rankings.items()}
+        baselines = {place: found[one] for place, one in self.baselines.items()}
+        results = results_table([one.scored(found) for one in self.cells], baselines)
+        lambdas = {
+            place: read_lambda({seed: found[one] for seed, one in by_seed.items()})
+            for place, by_seed in self.rankings.items()
+        }
         extras = Extras(
-            corpora={name: read_metadata(one.path) for name, one in self.corpora.items()},
+            corpora={name: read_metadata(found[one].path) for name, one in self.corpora.items()},
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
-            provenance=provenance(self),
-            **inspected(self.averages, lambdas, self.study.orders),
+            provenance=provenance(self, found),
+            **inspected(found, self.averages, lambdas, self.study.orders),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -158,13 +165,13 @@ class Averaged:
         model: the encoder's name in tables.
         encoder: whose attention.
         task: its text and layout.
-        constants: the artifact of stage ``average``.
+        constants: the step of stage ``average``.
     """
 
     model: str
     encoder: EncoderReference
     task: TaskSpec
-    constants: ArtifactReference
+    constants: Step
 
     def read(self) -> dict[str, Any]:
         """The part of it, besides the artifact, that decides the report."""
@@ -173,34 +180,38 @@ class Averaged:
 
 
 def inspected(
+    found: Mapping[Step, ArtifactReference],
     averages: Sequence[Averaged],
-    lambdas: Mapping[tuple[str, str], TrainedLambda] | None = None,
-    orders: Sequence[Order] = (),
+    lambdas: Mapping[tuple[str, str], TrainedLambda],
+    orders: Sequence[Order],
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, and the shares of patterned heads.
 
     Args:
+        found: artifacts of the averages.
         averages: of each encoder and task.
         lambdas: λ by (model, task), where it was trained.
         orders: the study's.
     """
     import pandas
 
-    heads = [_heads(one, (lambdas or {}).get((one.model, one.task.name)), orders) for one in averages]
+    heads = [_heads(one, found[one.constants], lambdas.get((one.model, one.task.name)), orders) for one in averages]
     if not heads:
         return {}
     rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
     return {"patterns": pandas.DataFrame(rows), "heads": heads}
 
 
-def _heads(average: Averaged, lambdas: TrainedLambda | None, orders: Sequence[Order]) -> HeadsOfEncoder:
+def _heads(
+    average: Averaged, found: ArtifactReference, lambdas: TrainedLambda | None, orders: Sequence[Order]
+) -> HeadsOfEncoder:
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
     from papa.corpora.tokens import special_tokens_of
     from papa.reporting.heads import HeadsOfEncoder
 
     encoder, task = average.encoder, average.task
-    constants = ConstantMatrices.load(average.constants.folder, encoder=encoder, slots=task.slots)
+    constants = ConstantMatrices.load(found.folder, encoder=encoder, slots=task.slots)
     double = task.kind == "pair" and special_tokens_of(load_tokenizer(encoder)).between == 2
     special = special_slots(task.kind, task.slots, double_separator=double)
     assert constants.counts is not None

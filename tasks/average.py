@@ -28,10 +28,11 @@ from papa.storage.artifacts import (
     read_metadata,
     reading,
     remove,
+    sha256_of_json,
 )
 from tasks.step import Session, Step, identity, worker_clock
 from tasks.store import Store
-from tasks.tokenise import open_corpus
+from tasks.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.average import AttentionSums
@@ -42,7 +43,7 @@ _FOLDED_AT_ONCE = 16
 _URGENCY = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Average(Step):
     """Average an encoder's attention over the training text of a corpus.
 
@@ -56,14 +57,17 @@ class Average(Step):
     version: ClassVar[int] = 2
 
     encoder: EncoderReference
-    corpus: ArtifactReference
+    corpus: Tokenise
     slots: int
 
     def spec(self) -> dict[str, Any]:
         return {"encoder": identity(self.encoder), "slots": self.slots}
 
-    def upstream(self) -> dict[str, str | None]:
-        return {"encoder": self.encoder.digest, "corpus": self.corpus.digest}
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
 
     def run(self, session: Session, progress: Progress) -> None:
         started = time.monotonic()
@@ -73,7 +77,7 @@ class Average(Step):
             arguments = {
                 "sums": shards.address(f"first-{shards.count}"),
                 "store": session.store,
-                "metadata": {**self.metadata(), "seconds": time.monotonic() - started},
+                "metadata": {**self.metadata(shards.found), "seconds": time.monotonic() - started},
             }
             try:
                 session.pool.run(self.finish, arguments=arguments, urgency=_URGENCY)
@@ -82,9 +86,9 @@ class Average(Step):
                     raise
         remove(shards.folder)
 
-    def shards(self, store: Store) -> str:
-        """The address of the folder of shards."""
-        return store.folder("average-shards", self.key)
+    def shards(self, store: Store, corpus: ArtifactReference) -> str:
+        """The address of the folder of shards: of this very content, which another run may have cut otherwise."""
+        return store.folder("average-shards", sha256_of_json([self.key, corpus.digest]))
 
     def compute_shard(
         self, *, encoder: Encoder, index: int, store: Store, batch_tokens: int | None, progress: Progress
@@ -92,10 +96,12 @@ class Average(Step):
         """Publish the attention sums of one shard; runs on a worker."""
         from papa.attention.average import average_split
 
+        corpus = self.corpus.reference(store)
+        shards = self.shards(store, corpus)
         # While this call waited for a worker, a run on another machine may have made the rest superfluous.
-        if _is_done(index, complete_below(self.shards(store))) or self.is_complete(store):
+        if _is_done(index, complete_below(shards)) or self.is_complete(store):
             return
-        shard = open_corpus(self.corpus.folder, self.corpus.digest).split("train").shard(index)
+        shard = open_corpus(corpus).split("train").shard(index)
         tokens = encoder.tokens_per_batch(batch_tokens)
         device = encoder.device.type
         started = worker_clock(device)
@@ -103,7 +109,7 @@ class Average(Step):
         encoder.check_unchanged()
         work = {"worker_seconds": worker_clock(device) - started, "device": device}
         metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
-        with published(f"{self.shards(store)}/shard-{index}", metadata) as folder:
+        with published(f"{shards}/shard-{index}", metadata) as folder:
             sums.save(folder / SUMS)
 
     def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
@@ -120,8 +126,10 @@ class _Shards:
         self._step = step
         self._session = session
         self._progress = progress
-        self.folder = step.shards(session.store)
-        self._rows = [shard["rows"] for shard in read_metadata(step.corpus.path)["shards"]["train"]]
+        self.found = step.found(session.store)
+        corpus = self.found[step.corpus]
+        self.folder = step.shards(session.store, corpus)
+        self._rows = [shard["rows"] for shard in read_metadata(corpus.path)["shards"]["train"]]
         self.count = len(self._rows)
         self._rows_done = [0] * self.count
 

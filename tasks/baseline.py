@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
+from papa.storage.artifacts import Address, check_form, fetched, reading, verify
 from tasks.probe import EXAMPLES, ScoredSeed, ScoringStep
 from tasks.step import Context
-from tasks.tokenise import open_corpus
+from tasks.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BASELINE = "baseline.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Baseline(ScoringStep):
     """Score always giving one answer, and the task's probe on the encoder's word embeddings alone.
 
@@ -40,13 +40,10 @@ class Baseline(ScoringStep):
     version: ClassVar[int] = 2
 
     encoder: EncoderReference
-    corpus: ArtifactReference
+    corpus: Tokenise
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
-
-    def upstream(self) -> dict[str, str | None]:
-        return {"encoder": self.encoder.digest, "corpus": self.corpus.digest}
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
@@ -55,7 +52,7 @@ class Baseline(ScoringStep):
         from papa.probes.features import WordEmbeddings
         from papa.scores.baselines import best_constant_answer
 
-        corpus = open_corpus(self.corpus.folder, self.corpus.digest)
+        corpus = open_corpus(context.found[self.corpus])
         constant = best_constant_answer(corpus, self.task, len(encoder.word_embeddings))
         scores = self.scores(WordEmbeddings(encoder), corpus, context)
         document = {

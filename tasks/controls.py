@@ -11,7 +11,7 @@ from papa.spec import ConstantsKind
 from tasks.step import Context, Session, WorkerStep, identity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Controls(WorkerStep):
     """One of ``papa.attention.controls``, for every head of an encoder.
 
@@ -31,7 +31,7 @@ class Controls(WorkerStep):
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "slots": self.slots}
 
-    def upstream(self) -> dict[str, str | None]:
+    def outside(self) -> dict[str, str]:
         return {"encoder": self.encoder.digest}
 
     def run(self, session: Session, progress: Progress) -> None:
@@ -41,6 +41,6 @@ class Controls(WorkerStep):
         from papa.attention.constants import control
 
         matrices = control(self.kind, self.encoder.layers, self.encoder.heads, self.slots)
-        metadata = {**self.metadata(), "shape": identity(self.encoder)}
+        metadata = {**self.metadata({}), "shape": identity(self.encoder)}
         matrices.save(self.folder(context.store), self.encoder, metadata)
         context.progress(1, 1)

@@ -12,8 +12,8 @@ from papa.spec import StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import ArtifactReference, sha256_of_json
 from tasks.mlflow_texts import LoggedText
-from tasks.results import ScoredCell
-from tasks.step import identity
+from tasks.results import ProbedCell, ScoredCell
+from tasks.step import Step, identity
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,6 @@ class ParentRun:
         """The encoder's label and the task's name."""
         return self.encoder_label, self.task.name
 
-    @property
-    def encoder_on_task(self) -> tuple[str, EncoderReference, TaskSpec]:
-        """The encoder's label, the encoder and the task."""
-        return self.encoder_label, self.encoder, self.task
-
-    def scored(
-        self,
-        cells: tuple[ScoredCell, ...],
-        constants: Mapping[str, ArtifactReference],
-        rankings: Mapping[int, ArtifactReference],
-    ) -> ScoredParent:
-        """It, once its cells are scored."""
-        return ScoredParent(*self.encoder_on_task, self.texts, cells, constants, rankings)
-
     def parameters(self, study: StudySpec) -> dict[str, Any]:
         """What identifies a parent run; repeated on its children, so that a search finds them."""
         task, probe = self.task, self.task.probe
@@ -90,6 +76,44 @@ class ParentRun:
             "while its heads' attention matrices are replaced with constant ones (Hassid et al., 2022).\n\n"
             "Child runs with the tag `papa.role = cell` are one probe each, those with `curve` a score over the share "
             "of heads that stay input-dependent."
+        )
+
+
+@dataclass(frozen=True)
+class ProbedParent:
+    """One encoder on one task, with the steps of its cells.
+
+    Attributes:
+        parent: which.
+        cells: its cells.
+        constants: the steps that make constant matrices, by their label.
+        rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs it.
+    """
+
+    parent: ParentRun
+    cells: tuple[ProbedCell, ...]
+    constants: Mapping[str, Step]
+    rankings: Mapping[int, Step]
+
+    def inputs(self) -> list[Step]:
+        """The constants and the rankings."""
+        return [*self.constants.values(), *self.rankings.values()]
+
+    def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredParent:
+        """It, once its cells are scored.
+
+        Args:
+            found: the artifacts of its steps.
+        """
+        parent = self.parent
+        return ScoredParent(
+            parent.encoder_label,
+            parent.encoder,
+            parent.task,
+            parent.texts,
+            tuple(cell.scored(found) for cell in self.cells),
+            {label: found[step] for label, step in self.constants.items()},
+            {seed: found[step] for seed, step in self.rankings.items()},
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,14 @@ from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.spec import FeaturesSpec, TaskSpec
+from papa.ranking import Head, head_order
+from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from tasks.step import Context, Session, WorkerStep, identity
-from tasks.tokenise import open_corpus
+from tasks.average import Average
+from tasks.controls import Controls
+from tasks.rank import Rank, read_lambda
+from tasks.step import Context, Session, Step, WorkerStep, identity
+from tasks.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
@@ -33,10 +37,16 @@ class ScoringStep(WorkerStep):
     """A step that trains and scores the task's probe for every seed: ``Probe`` and ``Baseline``."""
 
     encoder: EncoderReference
-    corpus: ArtifactReference
+    corpus: Tokenise
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -70,53 +80,63 @@ class ScoringStep(WorkerStep):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Probe(ScoringStep):
-    """Train and score the task's probe while ``heads`` are constant.
+    """Train and score the task's probe while the first heads of an order are constant.
 
-    The key is on the set of constant heads, so cells that cannot differ share it (``papa.spec.cells``).
+    Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has neither constants nor an
+    order, with every head constant no order.
 
     Attributes:
         encoder: whose features.
         corpus: the task's tokenised text.
         constants: the constant matrices; None where no head is constant.
         task: its metric and probe.
-        heads: the constant heads as (layer, head).
+        order: which heads become constant first; None where it changes nothing.
+        count: how many heads are constant.
+        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
+        draw: what a random order is drawn from; empty for another.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         seeds: one probe each.
         features: in what precision features are kept.
-        rankings: those whose mean λ ``heads`` were taken by; none where no training led to them.
     """
 
     stage: ClassVar[str] = "probe"
     version: ClassVar[int] = 5
 
     encoder: EncoderReference
-    corpus: ArtifactReference
-    constants: ArtifactReference | None
+    corpus: Tokenise
+    constants: Average | Controls | None
     task: TaskSpec
-    heads: tuple[tuple[int, int], ...]
+    order: Order | None
+    count: int
+    rankings: Mapping[int, Rank]
+    draw: tuple[int, ...]
     trained: bool
     seeds: tuple[int, ...]
     features: FeaturesSpec
-    rankings: tuple[ArtifactReference, ...] = ()
 
     def spec(self) -> dict[str, Any]:
-        return {
-            **super().spec(),
-            "heads": sorted(map(list, self.heads)),
-            "trained": self.trained and bool(self.heads),
-        }
+        heads = {"order": self.order, "count": self.count, "draw": list(self.draw), "trained": self.trained}
+        return {**super().spec(), **heads}
 
-    def upstream(self) -> dict[str, str | None]:
-        return {
-            "encoder": self.encoder.digest,
-            "corpus": self.corpus.digest,
-            "constants": self.constants.digest if self.constants and self.heads else None,
-        }
+    def inputs(self) -> dict[str, Step]:
+        constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
+        return {**super().inputs(), **constants, **{f"ranking {seed}": one for seed, one in self.rankings.items()}}
 
-    def origins(self) -> tuple[str, ...]:
-        return tuple(one.digest for one in self.rankings)
+    def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """The constant heads, as (layer, head): the first of the head order.
+
+        Args:
+            found: the artifacts that the step reads.
+
+        Raises:
+            ArtifactError: a ranking is damaged.
+        """
+        order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
+        rankings = {seed: found[one] for seed, one in self.rankings.items()}
+        lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
+        return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
@@ -127,9 +147,9 @@ class Probe(ScoringStep):
         with context.scratch() as scratch:
             cell = score_cell(
                 encoder,
-                self._matrices() if self.heads else None,
-                self.heads,
-                open_corpus(self.corpus.folder, self.corpus.digest),
+                self._matrices(context.found[self.constants]) if self.constants else None,
+                self.heads(context.found),
+                open_corpus(context.found[self.corpus]),
                 self.task,
                 self.seeds,
                 trained=self.trained,
@@ -152,11 +172,10 @@ class Probe(ScoringStep):
             found.save(folder)
             save_file({"examples": np.stack([one.examples for one in cell.scores])}, folder / EXAMPLES)
 
-    def _matrices(self) -> ConstantMatrices:
+    def _matrices(self, found: ArtifactReference) -> ConstantMatrices:
         from papa.attention.constants import ConstantMatrices
 
-        assert self.constants is not None
-        return ConstantMatrices.load(self.constants.folder, encoder=self.encoder, slots=self.task.slots)
+        return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from papa.credentials import without_credentials
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import ArtifactReference, read_metadata
 
 if TYPE_CHECKING:
     from papa.reporting.provenance import Provenance
     from tasks.aggregate import Aggregate
+    from tasks.step import Step
 
 _PROCESSORS = Path("/proc/cpuinfo")
 
@@ -42,30 +44,24 @@ class Invocation:
         return cls(command_line(sys.argv), psutil.Process().create_time())
 
 
-def provenance(step: Aggregate) -> Provenance:
+def provenance(step: Aggregate, found: Mapping[Step, ArtifactReference]) -> Provenance:
     """When, by which command, on what machine, from which code, weights and texts; how long its steps computed.
 
     Args:
         step: what the report is of.
+        found: the artifacts that it reads.
     """
     from papa.reporting.provenance import Provenance
 
-    scores = (found for scored in step.cells for found in scored.scores)
-    averages = (one.constants for one in step.averages)
+    corpora = set(step.corpora.values())
     # What results were read from is on this machine by now; texts may be large and elsewhere.
-    computed = [
-        *scores,
-        *step.baselines.values(),
-        *(one for by_seed in step.rankings.values() for one in by_seed.values()),
-        *averages,
-    ]
-    documents = {one: read_metadata(one.folder) for one in dict.fromkeys(computed)}
-    texts = {one: read_metadata(one.path) for one in step.corpora.values()}
+    documents = {one: read_metadata(artifact.folder) for one, artifact in found.items() if one not in corpora}
+    texts = {one: read_metadata(found[one].path) for one in corpora}
     weights = {
         f"Weights of {model}": documents[one]["upstream"]["encoder"] for (model, _), one in step.baselines.items()
     }
     sources = {f"Text of {task}": texts[one]["corpus_fingerprint"] for task, one in step.corpora.items()}
-    tokens = {f"Text of {task}, tokenised": one.digest for task, one in step.corpora.items()}
+    tokens = {f"Text of {task}, tokenised": found[one].digest for task, one in step.corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=step.invocation.command,

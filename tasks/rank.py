@@ -13,8 +13,11 @@ from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
 from papa.workers.group import Replicas, WorkerGroup
-from tasks.step import Context, Session, WorkerStep, identity
-from tasks.tokenise import open_corpus
+from tasks.average import Average
+from tasks.controls import Controls
+from tasks.step import Context, Session, Step, WorkerStep, identity
+from tasks.store import Store
+from tasks.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
@@ -29,7 +32,7 @@ _FEEDS_HELPERS = 1.25
 """Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rank(WorkerStep):
     """Train λ on a task's training text.
 
@@ -48,8 +51,8 @@ class Rank(WorkerStep):
     version: ClassVar[int] = 5
 
     encoder: EncoderReference
-    corpus: ArtifactReference
-    constants: ArtifactReference
+    corpus: Tokenise
+    constants: Average | Controls
     task: TaskSpec
     ranking: RankingSpec
     seed: int
@@ -67,23 +70,22 @@ class Rank(WorkerStep):
             "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
         }
 
-    def upstream(self) -> dict[str, str | None]:
-        return {
-            "encoder": self.encoder.digest,
-            "corpus": self.corpus.digest,
-            "constants": self.constants.digest,
-        }
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus, "constants": self.constants}
 
     def run(self, session: Session, progress: Progress) -> None:
-        helpers = self.helpers(session.pool.on_gpu)
+        helpers = self.helpers(session.store, session.pool.on_gpu)
         on_epoch = partial(session.on_epoch, self.name)
         self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch)
 
-    def helpers(self, on_gpu: bool) -> int:
+    def helpers(self, store: Store, on_gpu: bool) -> int:
         """How many workers beside its own have a part of a minibatch to do; others finish more with other steps."""
         from papa.probes.minibatches import part_tokens
 
-        corpus = read_metadata(self.corpus.path)
+        corpus = read_metadata(self.corpus.folder(store))
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
         parts = tokens / part_tokens(on_gpu)
         return math.ceil(parts) - 1 if parts > _FEEDS_HELPERS else 0
@@ -93,8 +95,8 @@ class Rank(WorkerStep):
 
         from papa.ranking.learned import train_lambda
 
-        corpus, constants = self.opened()
-        with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {}) as replicas:
+        corpus, constants = self.opened(context.found)
+        with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {"store": context.store}) as replicas:
             lambdas = train_lambda(
                 encoder,
                 constants,
@@ -110,19 +112,19 @@ class Rank(WorkerStep):
         with context.published(epochs=len(lambdas)) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
 
-    def gradients(self, *, encoder: Encoder) -> JointGradients:
+    def gradients(self, *, encoder: Encoder, store: Store) -> JointGradients:
         """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""
         from papa.ranking.learned import lambda_gradients
 
-        corpus, constants = self.opened()
+        corpus, constants = self.opened(self.found(store))
         return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed)
 
-    def opened(self) -> tuple[TokenisedCorpus, ConstantMatrices]:
+    def opened(self, found: Mapping[Step, ArtifactReference]) -> tuple[TokenisedCorpus, ConstantMatrices]:
         """The text and the constant matrices that λ is trained on, verified."""
         from papa.attention.constants import ConstantMatrices
 
-        constants = ConstantMatrices.load(self.constants.folder, encoder=self.encoder, slots=self.task.slots)
-        return open_corpus(self.corpus.folder, self.corpus.digest), constants
+        constants = ConstantMatrices.load(found[self.constants].folder, encoder=self.encoder, slots=self.task.slots)
+        return open_corpus(found[self.corpus]), constants
 
 
 def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:

@@ -14,6 +14,7 @@ from papa.spec.cells import Cell
 from papa.storage.artifacts import Address, ArtifactReference, reading
 from tasks.baseline import read_baseline
 from tasks.probe import ProbeScores, ScoredSeed, read_examples, read_scores
+from tasks.step import Step
 
 if TYPE_CHECKING:
     from papa.scores.intervals import Measured
@@ -39,14 +40,37 @@ class ScoredCell:
     scores: tuple[ArtifactReference, ...]
 
 
-def cells_in_key(cells: Iterable[ScoredCell]) -> list[dict[str, Any]]:
-    """What of scored cells enters a cache key beside their digests: an entry for every artifact of every cell."""
-    return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.scores]
+@dataclass(frozen=True)
+class ProbedCell:
+    """A cell and the steps that score it.
+
+    Attributes:
+        cell: which.
+        metric: its task's.
+        probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
+    """
+
+    cell: Cell
+    metric: Metric
+    probes: tuple[Step, ...]
+
+    def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredCell:
+        """It, once its steps are finished.
+
+        Args:
+            found: their artifacts, among others.
+        """
+        return ScoredCell(self.cell, self.metric, tuple(found[step] for step in self.probes))
 
 
-def digests_in_key(cells: Iterable[ScoredCell]) -> dict[str, str]:
-    """The digests of the artifacts of scored cells, by number."""
-    return {str(number): found.digest for number, found in enumerate(found for one in cells for found in one.scores)}
+def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
+    """What of cells enters a cache key beside their steps: an entry for every step of every cell."""
+    return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.probes]
+
+
+def probes_of(cells: Iterable[ProbedCell]) -> dict[str, Step]:
+    """The steps that score cells, by number."""
+    return {str(number): step for number, step in enumerate(step for one in cells for step in one.probes)}
 
 
 def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]) -> Any:

@@ -1,4 +1,4 @@
-"""A step: one stage on known inputs, with the key of its result; and what it may use while it runs."""
+"""A step: one stage on the results of other steps, with its key; and what it may use while it runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,20 +17,25 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
 from papa.progress import OnEpoch, Progress, unheard
 from papa.spec import ExecutionSpec
-from papa.storage.artifacts import published
+from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.cache import scratch_folder
 from papa.workers import WorkerPool
 from papa.workers.group import WorkerGroup
 from tasks.store import Store, cache_key
 
+_ASKED_AT_ONCE = 16
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Step(ABC):
-    """One stage on known inputs.
+    """One stage on the results of other steps, its inputs.
+
+    All of its key is known before anything runs, and two steps with one key are equal, whatever they are called.
 
     Attributes:
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
         flops: the approximate number of floating point operations, for plans; never part of its key.
+        parts: how many workers can share it, for plans.
     """
 
     stage: ClassVar[str]
@@ -38,18 +44,19 @@ class Step(ABC):
 
     name: str
     flops: float
+    parts: int = field(default=1, kw_only=True)
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
         """The part of the specification that the result depends on, as JSON."""
 
-    @abstractmethod
-    def upstream(self) -> dict[str, str | None]:
-        """The digests of what it builds on, by name."""
+    def outside(self) -> dict[str, str]:
+        """The digests of what it reads that no step makes, such as weights, by name."""
+        return {}
 
-    def origins(self) -> tuple[str, ...]:
-        """Digests of further artifacts it derives from, whose effect on the result is already in the key."""
-        return ()
+    def inputs(self) -> Mapping[str, Step]:
+        """The steps whose artifacts it reads, by name."""
+        return {}
 
     @abstractmethod
     def run(self, session: Session, progress: Progress) -> None:
@@ -62,11 +69,40 @@ class Step(ABC):
     @cached_property
     def key(self) -> str:
         """The cache key."""
-        return cache_key(self.stage, self.version, self.spec(), self.upstream())
+        inputs = {name: step.key for name, step in self.inputs().items()}
+        return cache_key(self.stage, self.version, self.spec(), {**self.outside(), **inputs})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def needs(self) -> tuple[Step, ...]:
+        """Its inputs, each once."""
+        return tuple(dict.fromkeys(self.inputs().values()))
 
     def folder(self, store: Store) -> str:
         """The address of its artifact."""
         return store.folder(self.stage, self.key)
+
+    def reference(self, store: Store) -> ArtifactReference:
+        """Its finished artifact.
+
+        Raises:
+            ArtifactError: it is not complete.
+        """
+        return store.reference(self.stage, self.key)
+
+    def found(self, store: Store) -> dict[Step, ArtifactReference]:
+        """The artifacts that it reads.
+
+        Raises:
+            ArtifactError: one is not complete.
+        """
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+            return dict(zip(self.needs, threads.map(lambda step: step.reference(store), self.needs), strict=True))
 
     def is_complete(self, store: Store) -> bool:
         """Whether there is nothing left to do."""
@@ -79,16 +115,20 @@ class Step(ABC):
             store.discard(self.stage, self.key)
         return damage
 
-    def metadata(self) -> dict[str, Any]:
-        """The provenance that every artifact records."""
+    def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
+        """The provenance that every artifact records.
+
+        Args:
+            found: the artifacts that it reads.
+        """
         return {
             "stage": self.stage,
             "stage_version": self.version,
             "name": self.name,
             "key": self.key,
             "spec": self.spec(),
-            "upstream": self.upstream(),
-            "origins": self.origins(),
+            "upstream": {**self.outside(), **{name: found[step].digest for name, step in self.inputs().items()}},
+            "inputs": [f"{step.stage}/{step.key}" for step in self.needs],
             "flops": self.flops,
         }
 
@@ -96,7 +136,7 @@ class Step(ABC):
 class WorkerStep(Step):
     """A step that one worker computes.
 
-    The step itself goes to the worker: it holds references and specifications, no data.
+    The step itself goes to the worker: it holds specifications and other steps, no data.
     """
 
     @abstractmethod
@@ -170,6 +210,11 @@ class Context:
         return "cpu" if self.encoder is None else str(self.encoder.device.type)
 
     @cached_property
+    def found(self) -> dict[Step, ArtifactReference]:
+        """The artifacts that the step reads."""
+        return self.step.found(self.store)
+
+    @cached_property
     def seconds(self) -> float:
         """Seconds from the start to the first use of this value, so that a result and its metadata agree."""
         return time.monotonic() - self._started
@@ -185,7 +230,7 @@ class Context:
         # The parts of a group's work are of like size.
         worked = (worker_clock(self.device) - self._worked) * (self.group.size if self.group else 1)
         times = {"seconds": self.seconds, "worker_seconds": worked, "device": self.device}
-        metadata = {**self.step.metadata(), **found, **times}
+        metadata = {**self.step.metadata(self.found), **found, **times}
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
             if self.encoder is not None:
@@ -255,3 +300,4 @@ class Session:
         self.execution = execution
         self.reporter = reporter
         self.on_epoch = on_epoch
+        self.made_again: set[str] = set()

@@ -38,15 +38,19 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import MARK
 from papa.storage.metadata import DIGEST, may_be_metadata
 
+KEY_FORMAT = 2
+"""Of what a key is made; format 1 held digests of content where now keys of steps are."""
 
-def cache_key(stage: str, version: int, spec: Mapping[str, Any], upstream: Mapping[str, str | None]) -> str:
+
+def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """What identifies a step's result: stage, the stage's version, its part of the spec, what it builds on.
 
     Args:
         spec: the part of the specification that the stage reads; nothing that only changes speed.
-        upstream: digests of what it builds on, by name.
+        inputs: keys of the steps, and digests of what no step makes, that it reads; by name.
     """
-    return sha256_of_json({"stage": stage, "version": version, "spec": dict(spec), "upstream": dict(upstream)})
+    parts = {"stage": stage, "version": version, "spec": dict(spec), "inputs": dict(inputs)}
+    return sha256_of_json({"format": KEY_FORMAT, **parts})
 
 
 class Store:

@@ -11,13 +11,14 @@ from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference
 from tasks.step import Context, Session, WorkerStep
 
 if TYPE_CHECKING:
     from papa.corpora.corpus import TokenisedCorpus
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokenise(WorkerStep):
     """Tokenise both splits of a task.
 
@@ -43,7 +44,7 @@ class Tokenise(WorkerStep):
             "model_type": self.encoder.model_type,
         }
 
-    def upstream(self) -> dict[str, str | None]:
+    def outside(self) -> dict[str, str]:
         return {"source": self.fingerprint, "tokenizer": self.encoder.tokenizer_digest}
 
     def run(self, session: Session, progress: Progress) -> None:
@@ -63,7 +64,7 @@ class Tokenise(WorkerStep):
             content=self.fingerprint,
             shard_rows=context.execution.shard_rows,
             progress=context.progress,
-            provenance=self.metadata(),
+            provenance=self.metadata({}),
         )
 
 
@@ -79,9 +80,13 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
     }
 
 
+def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
+    """A tokenised corpus; a process verifies each content once."""
+    return _open(corpus.folder, corpus.digest)
+
+
 @lru_cache(maxsize=8)
-def open_corpus(folder: Path, digest: str) -> TokenisedCorpus:
-    """The tokenised corpus at ``folder``; a process verifies each content once."""
+def _open(folder: Path, digest: str) -> TokenisedCorpus:
     from papa.corpora.corpus import load_corpus
 
     return load_corpus(folder)

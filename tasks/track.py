@@ -13,12 +13,12 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.progress import Progress
 from papa.spec import StudySpec
-from papa.storage.artifacts import ArtifactReference, published, sha256_of_file, verify
+from papa.storage.artifacts import published, sha256_of_file, verify
 from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
-from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_parents import ProbedParent
 from tasks.mlflow_results import LOGGED, RESULTS, RESULTS_SHA256, RunLogger
 from tasks.mlflow_runs import PARENT, ROLE
-from tasks.results import ScoredCell, cells_in_key, digests_in_key
+from tasks.results import ProbedCell, cells_in_key, probes_of
 from tasks.step import Session, Step
 from tasks.store import Store
 
@@ -35,7 +35,7 @@ _DEFAULT = "Default"
 """The experiment that every MLflow has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Track(Step):
     """Log a study to MLflow.
 
@@ -50,8 +50,8 @@ class Track(Step):
     version: ClassVar[int] = 3
 
     study: StudySpec
-    results: ArtifactReference
-    parents: tuple[ScoredParent, ...]
+    results: Step
+    parents: tuple[ProbedParent, ...]
     address: str
 
     def spec(self) -> dict[str, Any]:
@@ -63,8 +63,8 @@ class Track(Step):
             "points": cells_in_key(self._cells),
             "groups": [
                 {
-                    "parameters": parent.parameters(self.study),
-                    "texts": [text.document() for text in parent.texts],
+                    "parameters": parent.parent.parameters(self.study),
+                    "texts": [text.document() for text in parent.parent.texts],
                     "points": [end - count, end],
                     "constants": list(parent.constants),
                     "rankings": list(parent.rankings),
@@ -73,16 +73,12 @@ class Track(Step):
             ],
         }
 
-    def upstream(self) -> dict[str, str | None]:
-        kept = {
-            f"{parent.name} {number}": one.digest
-            for parent in self.parents
-            for number, (_, one) in enumerate(parent.artifacts)
-        }
-        return {"results": self.results.digest, **digests_in_key(self._cells), **kept}
+    def inputs(self) -> dict[str, Step]:
+        kept = {f"{one.parent.name} {number}": step for one in self.parents for number, step in enumerate(one.inputs())}
+        return {"results": self.results, **probes_of(self._cells), **kept}
 
     @property
-    def _cells(self) -> list[ScoredCell]:
+    def _cells(self) -> list[ProbedCell]:
         return [cell for parent in self.parents for cell in parent.cells]
 
     def is_complete(self, store: Store) -> bool:
@@ -90,10 +86,12 @@ class Track(Step):
         return super().is_complete(store) and (database is None or database.is_file())
 
     def run(self, session: Session, progress: Progress) -> None:
-        with published(self.folder(session.store), self.metadata()) as scratch, tracking_errors(self.address):
+        found = self.found(session.store)
+        parents = [one.scored(found) for one in self.parents]
+        with published(self.folder(session.store), self.metadata(found)) as scratch, tracking_errors(self.address):
             client = connect(self.address)
-            logger = RunLogger(client, session.store, self.study, self.results)
-            logged = logger.log(self.parents, progress)
+            logger = RunLogger(client, session.store, self.study, found[self.results])
+            logged = logger.log(parents, progress)
             curves = curves_of(client, logged["experiment_id"])
             document = {"address": without_password(self.address), **logged, "curves": curves}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")

@@ -1,6 +1,7 @@
 """What lies in a store and serves nothing: artifacts that nothing refers to, and what killed runs left.
 
-An artifact's metadata names the digests of what it was built from (``upstream``, ``origins``). The results of studies
+An artifact's metadata names the steps that it was built from (``inputs``), in older ones by their digests
+(``upstream``, ``origins``). The results of studies
 and what was logged of them (stages ``aggregate`` and ``track``) are what counts; whatever they reach is in use.
 
 Only what bears a name that PAPA gives is ever unused; all else is somebody's own. Symbolic links are not followed.
@@ -112,7 +113,7 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         elif document is None:
             damaged = any(file.path == f"{place}/{METADATA}" for file in files)
             found.unused.append(_unused(address, stage, _DAMAGED if damaged else _KILLED, files))
-        elif document["digest"] not in used:
+        elif not _names(document) & used:
             name = document.get("name") or f"{stage} · {document.get('task', key)}"
             found.unused.append(_unused(address, name, "nothing refers to it", files))
         else:
@@ -128,21 +129,27 @@ def _is_folder(place: str, files: Iterable[StoredFile]) -> bool:
 
 
 def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The digests of all artifacts that results reach, results among them."""
+    """The names of all artifacts that results reach, results among them."""
     origins: dict[str, set[str]] = {}
     todo = []
     for document in documents:
-        named = {*document.get("upstream", {}).values(), *document.get("origins", ())}
-        origins.setdefault(document["digest"], set()).update(digest for digest in named if digest)
-        if document.get("stage") in _RESULTS:
-            todo.append(document["digest"])
+        read = {*document.get("upstream", {}).values(), *document.get("origins", ()), *document.get("inputs", ())}
+        for name in _names(document):
+            origins.setdefault(name, set()).update(one for one in read if one)
+            if document.get("stage") in _RESULTS:
+                todo.append(name)
     reached: set[str] = set()
     while todo:
-        digest = todo.pop()
-        if digest not in reached:
-            reached.add(digest)
-            todo += origins.get(digest, ())
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += origins.get(name, ())
     return reached
+
+
+def _names(document: Mapping[str, Any]) -> set[str]:
+    """What other artifacts' metadata call an artifact: its step, or its digest."""
+    return {document["digest"], f"{document.get('stage')}/{document.get('key')}"}
 
 
 def _left_by_writers(store: Store, stage: str, files: Iterable[StoredFile], data: str | None = None) -> list[Unused]:

@@ -12,7 +12,7 @@ from papa.attention.replacement import replaced
 from papa.errors import SpecError
 from tasks.controls import Controls
 from tests.attention.cases import HALF, Case, distance
-from tests.flows.test_build import graph_of
+from tests.flows.test_build import steps_of
 from tests.plain import plainly
 
 
@@ -20,12 +20,12 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     """Uniform attention: every token takes the mean of all real tokens."""
     known = "use 'average', 'identity', 'toeplitz', 'zeros' or 'trained'"
     with pytest.raises(SpecError, match=f"'constants.0.kind' is 'uniform': {known}"):
-        graph_of(constants=["uniform"])
+        steps_of(constants=["uniform"])
 
     monkeypatch.setitem(CONTROLS, "uniform", lambda slots: np.ones((slots, slots)))
-    graph = graph_of(constants=["uniform"])
-    assert {cell.constants for cell in graph.cells} == {"uniform"}
-    (step,) = [node.step([]) for node in graph.nodes if node.stage == "controls"]
+    steps = steps_of(constants=["uniform"])
+    assert {cell.constants for cell in steps.cells} == {"uniform"}
+    (step,) = [step for step in steps.steps if step.stage == "controls"]
     assert isinstance(step, Controls)
 
     case = Case("bert")

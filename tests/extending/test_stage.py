@@ -1,4 +1,4 @@
-"""A stage is a file of its own in tasks/ with a ``Step``, which enters the graph in flows/build.py."""
+"""A stage is a file of its own in tasks/ with a ``Step``, which enters the study in flows/build.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.graph import Graph, Node, plan_study
+from flows.plan import planned_steps
 from flows.progress import StudyProgress
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
@@ -22,7 +22,7 @@ from tasks.step import Session, Step
 from tasks.store import Store
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary(Step):
     """How many words an encoder knows."""
 
@@ -34,13 +34,13 @@ class Vocabulary(Step):
     def spec(self) -> dict[str, Any]:
         return {}
 
-    def upstream(self) -> dict[str, str | None]:
+    def outside(self) -> dict[str, str]:
         return {"encoder": self.encoder.digest}
 
     def run(self, session: Session, progress: Progress) -> None:
         progress(0, 1)
         words = len(load_encoder(self.encoder).word_embeddings)
-        with published(self.folder(session.store), self.metadata()) as scratch:
+        with published(self.folder(session.store), self.metadata({})) as scratch:
             (scratch / "words.json").write_text(json.dumps(words))
 
 
@@ -48,22 +48,25 @@ def test_a_step_runs_once_and_again_for_another_version(tmp_path: Path, monkeypa
     store, lines = Store(tmp_path / "store"), []
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    node = Node("vocabulary", "vocabulary · minilm", 1.0, (), lambda name, flops: Vocabulary(name, flops, encoder))
     session = Session(store, WorkerPool(1), ExecutionSpec(), StudyProgress(lines.append))
 
-    def states() -> list[str]:
-        return [step.state for step in plan_study(Graph((node,), ()), store, {})]
+    def vocabulary() -> Vocabulary:
+        return Vocabulary("vocabulary · minilm", 1.0, encoder)
 
-    assert states() == ["to run"]
-    assert perform.fn(node.step([]), session).name == "Completed"
-    folder = Path(node.step([]).folder(store))
+    def cached() -> bool:
+        (planned,) = planned_steps([vocabulary()], store, {})
+        return planned.cached
+
+    assert not cached()
+    assert perform.fn(vocabulary(), session).name == "Completed"
+    folder = Path(vocabulary().folder(store))
     assert json.loads((folder / "words.json").read_text()) == 30522
-    assert states() == ["cached"]
-    assert perform.fn(node.step([]), session).name == CACHED
+    assert cached()
+    assert perform.fn(vocabulary(), session).name == CACHED
     assert len(lines) == 1, "it ran once"
 
     monkeypatch.setattr(Vocabulary, "version", 2)
-    assert states() == ["to run"]
-    assert perform.fn(node.step([]), session).name == "Completed"
+    assert not cached()
+    assert perform.fn(vocabulary(), session).name == "Completed"
     assert len(lines) == 2
-    assert folder != Path(node.step([]).folder(store))
+    assert folder != Path(vocabulary().folder(store))

@@ -51,7 +51,7 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     (before,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert before.labelled == 3
     assert before.tokens > 8
-    step = next(node for node in check_study(spec, store, workers=1).graph.nodes if node.stage == "tokenise").step([])
+    step = check_study(spec, store, workers=1).steps.steps[0]
     step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), silent)
     (after,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert after == before

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from flows.build import build_graph
+from flows.build import study_steps
 from flows.cli import app
-from flows.costs import expected_rates
-from flows.graph import plan_study
+from flows.costs import SUBMITTING, expected_rates
 from flows.inputs import check_inputs
-from flows.makespan import makespan
+from flows.plan import PlannedStep, bound, planned_steps
 from papa.errors import CheckError
 from papa.spec.file import load_study
 from tasks.store import Store
 from tests.flows.conftest import papa
+from tests.tasks.test_store import AVERAGE, CONSTANTS
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 
@@ -49,16 +50,29 @@ def test_a_plan_for_no_node_is_refused() -> None:
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
     study = load_study(WHOLE, ())
     inputs = check_inputs(study, shapes_suffice=True)
-    graph = build_graph(inputs.study, inputs, "sqlite://")
-    steps = plan_study(graph, Store(tmp_path), expected_rates(1e14))
-    seconds = {step.name: step.seconds for step in steps}
-    found = [makespan(graph, seconds, gpus, alone=("rank",)) for gpus in (1, 16, 64, 10_000)]
-    one, some, many, all_ = (each.seconds for each in found)
-    assert one > some > many > all_ > 0
-    assert one == pytest.approx(sum(seconds.values()))
+    plan = planned_steps(study_steps(inputs, "sqlite://").steps, Store(tmp_path), expected_rates(1e14))
+    found = bound(plan, alone=("rank",))
+    one, some, many, all_ = map(found.seconds, (1, 4, 64, 10_000))
+    assert one > some > many == all_ > 0
+    assert one == found.work == pytest.approx(sum(step.seconds for step in plan))
     # One ranking and one cell of the largest encoder are left, however many GPUs there are.
-    longest = max(step.seconds for step in steps if step.stage == "rank")
-    assert all_ >= found[-1].chain > longest
+    longest = max(one.seconds for one in plan if one.step.stage == "rank")
+    assert all_ == found.chain > longest
+
+
+def test_a_bound_is_the_work_or_the_longest_chain_or_what_the_driver_does() -> None:
+    """A text of 3 seconds, its average of 8 in four shards, and a step beside them."""
+    average = replace(AVERAGE, parts=4)
+    seconds = {average.corpus: 3.0, average: 8.0, CONSTANTS: 0.0}
+    plan = [PlannedStep(step, cached=not own, seconds=own) for step, own in seconds.items()]
+    found = bound(plan)
+    assert (found.work, found.chain) == (11.0, 5.0)
+    assert found.seconds(1) == 11.0
+    assert found.seconds(2) == 5.5
+    assert found.seconds(100) == 5.0
+    assert bound(plan, alone=("average",)).chain == 11.0
+    many = bound([PlannedStep(average.corpus, False, 0.0)] * 2000)
+    assert many.seconds(100) == pytest.approx(2000 * SUBMITTING)
 
 
 def test_an_encoder_that_nobody_knows_is_not_planned() -> None:

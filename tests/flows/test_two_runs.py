@@ -57,7 +57,7 @@ def results(root: Path) -> pandas.DataFrame:
 def test_on_one_machine_no_step_is_made_twice(tmp_path: Path) -> None:
     study, store = write_study(tmp_path, STUDY), Store(tmp_path / "store")
     store.make()
-    first = check_study(load_study(Path(study)), store).graph.nodes[0].step([])
+    first = check_study(load_study(Path(study)), store).steps.steps[0]
     command = ("run", study, "--store", store.address)
     with claimed(store, f"{first.stage}-{first.key}"):
         processes = [start(*command), start(*command)]

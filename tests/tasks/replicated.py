@@ -14,14 +14,15 @@ from papa.progress import Progress
 from papa.ranking.learned import train_lambda
 from papa.workers.group import Replicas, WorkerGroup
 from tasks.rank import Rank
+from tasks.store import Store
 from tests.workers.parts import helpers_ready
 
 
 class Watched:
     """Gradients and who found them; a process that is not the ``leader`` dies at its gradient number ``deadly``."""
 
-    def __init__(self, *, encoder: Any, leader: int, deadly: int, step: Rank) -> None:
-        self.gradients = step.gradients(encoder=encoder)
+    def __init__(self, *, encoder: Any, leader: int, deadly: int, step: Rank, store: Store) -> None:
+        self.gradients = step.gradients(encoder=encoder, store=store)
         self.leader, self.deadly, self.found = leader, deadly, 0
 
     def gradient(self, values: Tensors, part: Part) -> Any:
@@ -32,7 +33,7 @@ class Watched:
 
 
 def watched(
-    *, encoder: Any, group: WorkerGroup, progress: Progress, step: Rank, deadly: int
+    *, encoder: Any, group: WorkerGroup, progress: Progress, step: Rank, store: Store, deadly: int
 ) -> tuple[list[list[float]], int]:
     """λ, and how many processes found gradients for it; begins when two are there."""
     processes: set[int] = set()
@@ -42,9 +43,9 @@ def watched(
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
-    with group.replicas(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step}) as replicas:
+    with group.replicas(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step, "store": store}) as replicas:
         helpers_ready(replicas)
-        corpus, constants = step.opened()
+        corpus, constants = step.opened(step.found(store))
         lambdas = train_lambda(
             encoder,
             constants,

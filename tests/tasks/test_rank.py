@@ -11,17 +11,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.attention.constants import control
-from papa.corpora.corpus import tokenise_corpus
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.corpora import fingerprint
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference
 from papa.workers import WorkerPool
+from tasks.controls import Controls
 from tasks.rank import LAMBDA, Rank, read_lambda
-from tasks.step import Session
+from tasks.step import Session, compute_step
 from tasks.store import Store
+from tasks.tokenise import Tokenise
 from tests.tasks.replicated import watched
 from tests.workers.parts import both_ready
 
@@ -53,20 +54,26 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def step(encoder: EncoderReference, task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Rank:
-    folder = tmp_path_factory.mktemp("rank")
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder / "corpus", shard_rows=1024)
-    control("toeplitz", encoder.layers, encoder.heads, task.slots).save(folder / "constants", encoder, {})
-    corpus, constants = (reference(folder / name) for name in ("corpus", "constants"))
+def step(encoder: EncoderReference, task: TaskSpec) -> Rank:
+    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
     return Rank("rank", 0.0, encoder, corpus, constants, task, RANKING, 0)
+
+
+def with_inputs(step: Rank, folder: Path) -> Store:
+    """A store that holds what a step reads."""
+    store = Store(folder)
+    store.make()
+    for need in step.needs:
+        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
+    return store
 
 
 @pytest.mark.server
 def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
     step: Rank, encoder: EncoderReference, tmp_path: Path
 ) -> None:
-    store = Store(tmp_path / "store")
-    store.make()
+    store = with_inputs(step, tmp_path / "store")
     told: list[tuple[int, int]] = []
     with WorkerPool(1, "cpu", store.scratch) as pool:
         step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
@@ -85,7 +92,7 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
             found, processes = pool.run(
                 watched,
                 encoder=encoder,
-                arguments={"step": step, "deadly": deadly},
+                arguments={"step": step, "store": store, "deadly": deadly},
                 urgency=1,
                 helpers=1,
             )
@@ -93,10 +100,12 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
             assert torch.equal(torch.tensor(found), alone)
 
 
-def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec) -> None:
+def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec, tmp_path: Path) -> None:
+    store = with_inputs(step, tmp_path / "store")
+
     def helpers(batch_size: int, on_gpu: bool = False) -> int:
         probe = task.probe.model_copy(update={"batch_size": batch_size})
-        return replace(step, task=task.model_copy(update={"probe": probe})).helpers(on_gpu)
+        return replace(step, task=task.model_copy(update={"probe": probe})).helpers(store, on_gpu)
 
     assert helpers(4) == helpers(32, on_gpu=True) == 0
     # As many as have a part to do: on a cluster the others are left to other steps.

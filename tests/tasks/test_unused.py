@@ -47,6 +47,21 @@ def fill(store: Store) -> None:
         make(store, "average-shards", f"{KILLED}/{shard}")
 
 
+def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
+    """Under the key that others name, whatever its digest is by now; older artifacts name digests alone."""
+    store = Store(tmp_path / "store")
+    for stage, inputs in (("average", []), ("aggregate", [f"average/{USED}"])):
+        metadata = {"stage": stage, "key": USED, "upstream": {}, "inputs": inputs}
+        with published(store.folder(stage, USED), metadata) as scratch:
+            (scratch / "data").write_text(stage)
+    assert unused(store) == []
+    remove(store.folder("average", USED))
+    for key in (USED, UNUSED):
+        with published(store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}) as scratch:
+            (scratch / "data").write_text(f"another digest of {key}")
+    assert [one.address for one in unused(store)] == [store.folder("average", UNUSED)]
+
+
 def unused(store: Store) -> list[Unused]:
     return survey(store).unused
 
