@@ -34,14 +34,13 @@ from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.known import known
 from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
+from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
+from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
-from papa.storage.remembered import remembered_folder
 from tasks.mlflow_client import tracking_address
 from tasks.store import Store
 from tasks.tokenise import Tokenise, corpus_part
@@ -271,11 +270,7 @@ def _weights_as_known(inputs: StudyInputs) -> list[Problem]:
 
 def _same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
     found = resolve_encoder(spec, encoder.precision)
-    if found.digest != encoder.digest:
-        raise EncoderError(
-            f"the weights of '{spec.name}' in {encoder.folder} changed without a trace in the file system (expected "
-            f"digest {encoder.digest[:12]}, found {found.digest[:12]}): empty {remembered_folder()} and run again"
-        )
+    check_trace(f"encoder '{spec.name}'", Path(encoder.folder), encoder.digest, found.digest)
 
 
 def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:

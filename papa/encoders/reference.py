@@ -29,7 +29,7 @@ from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, verify
 from papa.storage.crashes import guarded
-from papa.storage.remembered import digest_by_status
+from papa.storage.remembered import digest_by_status, remembered_folder
 from papa.storage.watched import Watched
 
 if TYPE_CHECKING:
@@ -118,8 +118,22 @@ def _weights_fit(folder: Path, what: str, digest: str) -> bool:
     files = _watched(folder, what)
     check_size(folder, what)
     load_model(folder, what)
-    files.check_digest(digest, encoder_digest(folder, what))
+    files.check()
+    check_trace(what, folder, digest, encoder_digest(folder, what))
     return True
+
+
+def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
+    """Refuse weights that are not what this machine remembers of files that look the same.
+
+    Raises:
+        EncoderError: their digests differ.
+    """
+    if found != expected:
+        raise EncoderError(
+            f"the weights of {what} in {folder} changed without a trace in the file system (expected digest "
+            f"{expected[:12]}, found {found[:12]}): empty {remembered_folder()} and run again"
+        )
 
 
 def watched(reference: EncoderReference) -> Watched:

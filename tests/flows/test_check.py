@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from flows import check
 from flows.check import check_study
@@ -20,6 +21,7 @@ from papa.encoders.reference import embedded_folder
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
+from papa.storage.metadata import sha256_of_file
 from papa.storage.remembered import remember, status_of
 from tasks.store import Store
 from tests.flows.conftest import SMALL, environment, papa, words, write_study
@@ -109,14 +111,20 @@ def test_a_good_study_is_ready(tmp_path: Path) -> None:
 
 
 def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(embedded_folder(), tmp_path / "encoder"))
+    folder, other = (Path(shutil.copytree(embedded_folder(), tmp_path / name)) for name in ("encoder", "other"))
+    weights = load_file(other / "model.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, other / "model.safetensors", {"format": "pt"})
     spec, store = study(tmp_path, encoders=[str(folder)]), Store(tmp_path / "store")
     check_study(spec, store)
+    check_study(study(tmp_path, encoders=[str(other)]), store)
     # What the file system says of the file is what it said of another content.
-    remember(status_of(folder / "model.safetensors"), "0" * 64)
+    remember(status_of(folder / "model.safetensors"), sha256_of_file(other / "model.safetensors"))
     check_study(spec, store, fetch_weights=False)
     with pytest.raises(CheckError, match="changed without a trace in the file system"):
         check_study(spec, store)
+    remember(status_of(folder / "model.safetensors"), "0" * 64)
+    with pytest.raises(CheckError, match="changed without a trace in the file system"):
+        check_study(spec, store, fetch_weights=False)
 
 
 def refused(folder: Path, **changes: Any) -> tuple[str, ...]:
