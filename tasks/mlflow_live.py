@@ -23,7 +23,7 @@ from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from tasks.mlflow_client import connect, impatient, tracking_errors
 from tasks.mlflow_parents import ParentRun, SeedRun
-from tasks.mlflow_runs import CELL, DRIVER, LIVE, SCORES, StudyRuns, cell_metrics, progress_metric
+from tasks.mlflow_runs import DRIVER, StudyRuns, progress_metric
 from tasks.probe import read_scores
 from tasks.store import Store
 
@@ -74,7 +74,7 @@ class LiveRuns:
         self._runs: StudyRuns
         self._open: dict[ParentRun, Run] = {}
         self._children: dict[str, dict[SeedRun, Run]] = {}
-        self._running: dict[str, str] = {}
+        self._running: set[str] = set()
         self._pending: dict[str, list[Metric]] = defaultdict(list)
         self._points: set[tuple[str, str, int]] = set()
         self._share, self._shown = 0.0, -1.0
@@ -195,14 +195,15 @@ class LiveRuns:
         for cell, seed in self._probes[step]:
             parent = self._parents[cell.encoder, cell.task]
             one = SeedRun(parent, self.study, cell, seed)
-            run = self._runs.live.get(one.live_key)
+            run = self._runs.runs.get(one.key)
             if run is None:
-                tags = {LIVE: one.live_key, DRIVER: self._driver}
-                run = self._runs.cell(one, self._open[parent].info.run_id, tags)
+                run = self._runs.cell(one, self._open[parent].info.run_id, {DRIVER: self._driver})
+            elif run.info.status == "FINISHED":
+                continue
             else:
                 self._reopen(run)
             children[one] = run
-            self._running[run.info.run_id] = step
+            self._running.add(run.info.run_id)
 
     def _log_losses(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
         for one, run in self._children.get(step, {}).items():
@@ -220,18 +221,14 @@ class LiveRuns:
         document = read_scores(found.folder)
         of_seed = {one.seed: one for one in document.scores}
         for one, run in children.items():
-            metrics = [*self._pending.pop(run.info.run_id, []), *cell_metrics(run, one, document, of_seed[one.seed])]
-            params = {**one.parent.parameters(self.study), **one.own}
-            self._runs.log(run, params, metrics, {SCORES: found.digest})
-            self._end(run, "FINISHED")
+            losses = self._pending.pop(run.info.run_id, [])
+            self._runs.score(one, run, (found, document, of_seed[one.seed]), more=losses)
+            self._running.discard(run.info.run_id)
 
     def _fail_cells(self, step: str) -> None:
         for run in self._children.get(step, {}).values():
-            self._end(run, "FAILED")
-
-    def _end(self, run: Run, status: str) -> None:
-        self._runs.client.set_terminated(run.info.run_id, status)
-        self._running.pop(run.info.run_id, None)
+            self._runs.client.set_terminated(run.info.run_id, "FAILED")
+            self._running.discard(run.info.run_id)
 
     def _add(self, run: Run, name: str, value: float, step: int) -> None:
         from mlflow.entities import Metric
@@ -252,16 +249,8 @@ class LiveRuns:
                 self._runs.client.log_batch(run_id, metrics=metrics[start : start + 1000])
 
     def _close(self, status: str) -> None:
-        """End the runs that are open; in a finished study that was logged before, its cells are there twice."""
-        client = self._runs.client
+        """End the runs that are open."""
         for run in list(self._open.values()):
-            client.set_terminated(run.info.run_id, status)
-        if status == "FINISHED":
-            for children in self._children.values():
-                for run in children.values():
-                    # Another process may have logged the study with them.
-                    if CELL not in client.get_run(run.info.run_id).data.tags:
-                        client.delete_run(run.info.run_id)
-            return
+            self._runs.client.set_terminated(run.info.run_id, status)
         for run_id in list(self._running):
-            client.set_terminated(run_id, "KILLED")
+            self._runs.client.set_terminated(run_id, "KILLED")

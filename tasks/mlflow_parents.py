@@ -172,18 +172,9 @@ class SeedRun:
         }
 
     @cached_property
-    def group(self) -> str:
-        """The key of its parent run."""
-        return sha256_of_json(self.parent.parameters(self.study))
-
-    @property
-    def live_key(self) -> str:
-        """Its key before it is scored."""
-        return sha256_of_json({"group": self.group, **self.own})
-
-    def key(self, scores: str, verdict: str) -> str:
-        """Its key, with the digest of the artifact that scores it and what that is worth."""
-        return sha256_of_json({"group": self.group, **self.own, "scores": scores, "verdict": verdict})
+    def key(self) -> str:
+        """What it is found by: whatever its score, a cell and seed of a study has one run."""
+        return sha256_of_json({"group": sha256_of_json(self.parent.parameters(self.study)), **self.own})
 
     @property
     def tags(self) -> dict[str, str]:

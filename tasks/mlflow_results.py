@@ -15,15 +15,12 @@ from tasks.mlflow_parents import ScoredParent, SeedRun
 from tasks.mlflow_runs import (
     CELL,
     DROP,
-    FRACTION_STEPS,
-    LIVE,
     PARENT,
     PROGRESS,
     ROLE,
-    SCORES,
     StudyRuns,
-    cell_metrics,
     progress_metric,
+    step_of,
 )
 from tasks.probe import ProbeScores, ScoredSeed, read_scores
 from tasks.results import ScoredCell, Worth, in_threads, relative_drop, worth_of
@@ -71,7 +68,7 @@ def log_files(client: MlflowClient, run: str, parent: ScoredParent, results: Art
 
 
 class RunLogger:
-    """Logs a finished study; what is logged already stays, and live runs of its cells become their runs.
+    """Logs a finished study; what is logged already stays, and live runs of its cells are their runs.
 
     Args:
         client: of the MLflow to log to.
@@ -131,26 +128,13 @@ class RunLogger:
         created, cell, verdict = {}, scored.cell, worth.verdict
         if worth.drops[cell.constants, cell.order, cell.fraction] is None:
             originals = {}
-        for found, document, one in _seed_scores(scored):
-            seed_run = SeedRun(parent, self.study, scored.cell, one.seed)
-            key = seed_run.key(found.digest, verdict)
-            run, live = self.runs.runs.get(key), self.runs.live.pop(seed_run.live_key, None)
-            if live is not None and (run is not None or live.data.tags.get(SCORES, found.digest) != found.digest):
-                # Of a step that was computed again, or by an older version.
-                self.client.delete_run(live.info.run_id)
-                live = None
-            if run is not None and run.info.status == "FINISHED":
-                continue
+        for part in _seed_scores(scored):
+            one = SeedRun(parent, self.study, cell, part[-1].seed)
+            run = self.runs.runs.get(one.key)
             if run is None:
-                run = created[key] = live or self.runs.cell(seed_run, parent_id, {CELL: key, LIVE: seed_run.live_key})
-            params = {**parent.parameters(self.study), **seed_run.own}
-            metrics = cell_metrics(run, seed_run, document, one, relative_drop(originals, one))
-            if SCORES in run.data.tags:
-                # The rest was logged as the cell was scored.
-                params, metrics = {}, [metric for metric in metrics if metric.key == DROP]
-            self.runs.log(run, params, metrics, {CELL: key, BEATS_BASELINE: verdict})
-            if run.info.status != "FINISHED":
-                self.client.set_terminated(run.info.run_id)
+                run = created[one.key] = self.runs.cell(one, parent_id)
+            drop = relative_drop(originals, part[-1])
+            self.runs.score(one, run, part, {BEATS_BASELINE: verdict}, drop=drop)
         return created
 
     def _log_curves(self, parent_id: str, parent: ScoredParent, verdict: str) -> dict[str, Run]:
@@ -175,7 +159,7 @@ class RunLogger:
                     lost = self.worth[parent.encoder_label, parent.task.name].drops[constants, order, fraction]
                     drop = {} if lost is None else {DROP: lost}
                     known = {"fraction": fraction, "score": score, parent.task.metric: score, **drop}
-                    step = round(fraction * FRACTION_STEPS)
+                    step = step_of(fraction)
                     metrics += [Metric(name, value, now, step) for name, value in known.items()]
             self.runs.log(run, {**params, **own}, tags={BEATS_BASELINE: verdict})
             self.runs.log_new(run.info.run_id, metrics)

@@ -7,12 +7,13 @@ again adds nothing, and what a killed process left unfinished is finished.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from papa.spec import StudySpec
-from papa.storage.artifacts import sha256_of_json
+from papa.storage.artifacts import ArtifactReference, sha256_of_json
 from tasks.mlflow_client import settled, study_experiment
 from tasks.mlflow_parents import ParentRun, SeedRun
 from tasks.probe import ProbeScores, ScoredSeed
@@ -24,17 +25,14 @@ if TYPE_CHECKING:
 
 CELL = "papa.cell"
 """The tag with a run's key."""
-LIVE = "papa.live"
-"""The tag with a cell's key before it is scored."""
 SCORES = "papa.scores"
-"""The tag with the digest of the artifact that a live run's score is from."""
+"""The tag with the digest of the artifact that a cell's score is from."""
 DRIVER = "papa.driver"
 """The tag with the process that runs the study."""
 ROLE = "papa.role"
 """The tag that tells parent runs, cells and curves from one another."""
 PARENT = "mlflow.parentRunId"
-FRACTION_STEPS = 10_000
-"""A metric's step is the input-dependent fraction in 1/10,000, so that charts draw score over fraction."""
+_FRACTION_STEPS = 10_000
 DROP = "relative_drop"
 PROGRESS = "progress"
 """The parent's metric of how much of the study is done, over the seconds since the parent run was created."""
@@ -59,15 +57,12 @@ class StudyRuns:
     Attributes:
         experiment: its id.
         runs: what is logged, by key.
-        live: runs of cells that are not scored to the end, by their live key.
     """
 
     def __init__(self, client: MlflowClient, store: Store, study: StudySpec) -> None:
         self.client, self.study = client, study
         self.experiment = study_experiment(client, study.name, store, note=NOTE)
         self.runs = {run.data.tags[CELL]: run for run in self.search(f"tags.`{CELL}` IS NOT NULL")}
-        unscored = [run for run in self.search(f"tags.`{LIVE}` IS NOT NULL") if CELL not in run.data.tags]
-        self.live = {run.data.tags[LIVE]: run for run in unscored}
 
     def search(self, condition: str) -> Iterator[Run]:
         """Active runs of the experiment, newest first."""
@@ -93,9 +88,57 @@ class StudyRuns:
         self._log_texts(run, parent)
         return run
 
-    def cell(self, one: SeedRun, parent_id: str, tags: Mapping[str, str]) -> Run:
+    def cell(self, one: SeedRun, parent_id: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run of a cell and seed."""
-        return self.create(one.name, {PARENT: parent_id, ROLE: "cell", **one.tags, **tags})
+        own = {PARENT: parent_id, CELL: one.key, ROLE: "cell", **one.tags, **(tags or {})}
+        run = self.runs[one.key] = self.create(one.name, own)
+        return run
+
+    def score(
+        self,
+        one: SeedRun,
+        run: Run,
+        scored: tuple[ArtifactReference, ProbeScores, ScoredSeed],
+        tags: Mapping[str, str] | None = None,
+        *,
+        drop: float | None = None,
+        more: Sequence[Metric] = (),
+    ) -> None:
+        """Log the score of a cell's run and end it; what says the same already stays.
+
+        Args:
+            one: the cell and seed.
+            run: its run.
+            scored: the artifact that scores it, what that holds, and the seed's part.
+            tags: what is known of the score beside itself.
+            drop: its relative drop, where that is known.
+            more: metrics to log with it.
+        """
+        from mlflow.entities import Metric
+
+        found, document, seed = scored
+        known, tags = run.data.tags, {SCORES: found.digest, **(tags or {})}
+        lost, shown = math.nan if drop is None else drop, run.data.metrics.get(DROP, math.nan)
+        ended, same_drop = run.info.status == "FINISHED", lost == shown or (math.isnan(lost) and math.isnan(shown))
+        if ended and same_drop and known.items() >= tags.items():
+            return
+        metrics = {
+            "fraction": one.cell.fraction,
+            "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+            "score": seed.score,
+            "seconds": seed.seconds,
+            "cell_seconds": document.seconds,
+            "unseen_share": document.unseen_share,
+            # MLflow forgets no metric: a drop that tells nothing any more is not a number.
+            DROP: None if same_drop else lost,
+        }
+        # At the run's own time whoever logs the same once more adds nothing; what is shown otherwise is older.
+        again = known.get(SCORES, found.digest) != found.digest or not (same_drop or math.isnan(shown))
+        at, step = int(time.time() * 1000) if again else run.info.start_time, step_of(one.cell.fraction)
+        values = [Metric(name, float(value), at, step) for name, value in metrics.items() if value is not None]
+        self.log(run, {**one.parent.parameters(self.study), **one.own}, [*more, *values], tags)
+        if not ended:
+            self.client.set_terminated(run.info.run_id)
 
     def create(self, name: str, tags: Mapping[str, str]) -> Run:
         """A new run."""
@@ -148,24 +191,9 @@ class StudyRuns:
             settled(lambda: self.client.log_inputs(run.info.run_id, new))
 
 
-def cell_metrics(
-    run: Run, one: SeedRun, document: ProbeScores, found: ScoredSeed, drop: float | None = None
-) -> list[Metric]:
-    """What a cell's run says of its score, at the step of its fraction."""
-    from mlflow.entities import Metric
-
-    metrics = {
-        "fraction": one.cell.fraction,
-        "share_of_heads": 1 - len(document.constant_heads) / document.heads,
-        "score": found.score,
-        "seconds": found.seconds,
-        "cell_seconds": document.seconds,
-        "unseen_share": document.unseen_share,
-        DROP: drop,
-    }
-    # The run's own time: whoever logs the same once more adds nothing.
-    started, step = run.info.start_time, round(one.cell.fraction * FRACTION_STEPS)
-    return [Metric(name, float(value), started, step) for name, value in metrics.items() if value is not None]
+def step_of(fraction: float) -> int:
+    """A fraction as a metric's step, so that charts draw scores over fractions."""
+    return round(fraction * _FRACTION_STEPS)
 
 
 def progress_metric(run: Run, share: float) -> Metric:

@@ -161,8 +161,8 @@ def test_the_next_run_closes_what_a_killed_one_left_and_goes_on_with_it(tmp_path
     assert loss.value == 0.5
 
 
-def test_other_scores_make_another_run(tmp_path: Path) -> None:
-    """A live run whose score is from another artifact, of an older version say, is replaced."""
+def test_other_scores_take_the_place_of_a_cells_score(tmp_path: Path) -> None:
+    """The score of a live run may be from another artifact, of an older version say: the study's own is shown."""
     with live(tmp_path) as runs:
         runs.started("half")
         runs.finished("half", scores_of(tmp_path, EIGHTH))
@@ -172,7 +172,10 @@ def test_other_scores_make_another_run(tmp_path: Path) -> None:
         runs.finished("track", scores_of(tmp_path, HALF))
     found = logged(address_in(tmp_path), "live")
     assert_whole(found)
-    assert stale["id"] not in set(found["id"])
+    (half,) = found[found["id"] == stale["id"]].to_dict("records")
+    scores = RESULTS[RESULTS["model"] == MODELS[0]].set_index("fraction")["score"]
+    assert (stale["metrics"]["score"], half["metrics"]["score"]) == pytest.approx((scores[0.125], scores[0.5]))
+    assert half["tags"]["papa.scores"] == scores_of(tmp_path, HALF).digest
 
 
 def test_a_study_that_was_logged_before_stays_as_it_was(tmp_path: Path) -> None:

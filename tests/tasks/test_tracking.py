@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sqlite3
 import subprocess
@@ -152,9 +153,29 @@ def test_logging_again_adds_nothing(tmp_path: Path) -> None:
     before = rows(tmp_path)
     assert log_study("again", Store(tmp_path), address) == first
     assert rows(tmp_path) == before
-    changed = RESULTS.assign(score=RESULTS["score"] + 0.01)
+    changed = RESULTS.assign(score=RESULTS["score"] - 0.01)
     log_study("again", Store(tmp_path / "other"), address, changed)
     assert rows(tmp_path) != before, "other scores are logged"
+    found = logged(address, "again")
+    assert_whole(found)
+    cells = found[found["role"] == "cell"]
+    shown = sorted(metrics["score"] for metrics in cells["metrics"])
+    assert shown == pytest.approx(sorted(changed["score"])), "on the same runs, and lower ones, too"
+
+
+@pytest.mark.usefixtures("mlflow_database")
+def test_a_drop_that_tells_nothing_any_more_is_shown_no_longer(tmp_path: Path) -> None:
+    frame = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1, 2))
+    around_zero = frame.assign(score=[0.5, -0.4, 0.1, 0.3, 0.2, 0.1])
+    told = []
+    for number, one in enumerate((frame, around_zero)):
+        log_study("zero", Store(tmp_path / str(number)), address_in(tmp_path), one)
+        runs = logged(address_in(tmp_path), "zero")
+        cells = runs[runs["role"] == "cell"]
+        assert len(cells) == len(frame)
+        told.append([metrics.get("relative_drop", math.nan) for metrics in cells["metrics"]])
+    assert not any(map(math.isnan, told[0]))
+    assert all(map(math.isnan, told[1])), "a share of a score that may be zero"
 
 
 def rows(store: Path) -> dict[str, int]:
