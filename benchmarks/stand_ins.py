@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -124,20 +124,27 @@ def _write_probe(step: Probe, folder: Path, found: Found) -> None:
     encoder, seeds = step.encoder, _scores(step)
     heads = tuple(sorted(step.heads(found)))
     ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
-    correct = np.stack([np.arange(ROWS) < one.score * ROWS for one in seeds])
-    save_file({"examples": np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)}, folder / EXAMPLES)
+    save_file({"examples": _correct([one.score for one in seeds])}, folder / EXAMPLES)
 
 
 def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
     document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
-    seeds = [asdict(one) for one in _scores(step)]
-    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": seeds}))
+    seeds = _scores(step)
+    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": [asdict(one) for one in seeds]}))
+    words = _correct([one.score for one in seeds])
+    save_file({"always_one_answer": _correct([0.5])[0], "word_embeddings": words}, folder / EXAMPLES)
 
 
 def _write_ranking(step: Rank, folder: Path, found: Found) -> None:
     encoder = step.encoder
     lambdas = np.random.default_rng(0).random((2, encoder.layers, encoder.heads), np.float32)
     save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+
+
+def _correct(scores: Sequence[float]) -> np.ndarray:
+    """What each validation row adds to accuracies, [seeds, rows, 2]."""
+    correct = np.stack([np.arange(ROWS) < score * ROWS for score in scores])
+    return np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)
 
 
 def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:
