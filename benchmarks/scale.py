@@ -93,7 +93,7 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
             live = live_runs(spec, steps, store, progress)
             live.begin()
             ready = ReadyStudy(spec, steps, store, pool, progress, live)
-            processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.served.process.pid)}
+            processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.process.pid)}
             before, started = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
             with live:
                 study_flow(ready)(study="none.yaml")

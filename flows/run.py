@@ -80,8 +80,8 @@ def run_study(
                 interruption.endings += [ready.pool.abandon, partial(no_longer_announced, store, str(Process.this()))]
                 interruption.last.append(ready.pool.remove_session)
                 if server:
-                    interruption.endings.insert(0, server.served.let_go)
-                    server.served.lost = partial(_tell_loss, progress)
+                    interruption.endings.insert(0, server.let_go)
+                    server.lost = partial(_tell_loss, progress)
                 from flows.study import study_flow
 
                 flow = study_flow(ready)

@@ -43,7 +43,6 @@ class Served:
         environment: laid over this process's.
         port: where to listen if it is free; 0 is any.
         path: what it answers once it has started.
-        before_again: called before it is started again.
 
     Attributes:
         process: it.
@@ -52,19 +51,10 @@ class Served:
         lost: called with a sentence each time when its process ended before its time.
     """
 
-    def __init__(
-        self,
-        app: str,
-        log: Path,
-        environment: Mapping[str, str],
-        path: str,
-        *,
-        port: int = 0,
-        before_again: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, app: str, log: Path, environment: Mapping[str, str], path: str, *, port: int = 0) -> None:
         self.log = log
         self.lost: Callable[[str], object] = lambda _: None
-        self._app, self._environment, self._path, self._before_again = app, environment, path, before_again
+        self._app, self._environment, self._path = app, environment, path
         self._listening = _listen(port)
         self.port: int = self._listening.getsockname()[1]
         self._settled = threading.Event()
@@ -79,6 +69,9 @@ class Served:
     def answers(self) -> bool:
         """Whether it answers; waits while it starts, or starts again."""
         return self._settled.wait(_START_SECONDS) and not self._refused
+
+    def before_again(self) -> None:
+        """What precedes another start; nothing."""
 
     def let_go(self) -> None:
         """Do not start it again."""
@@ -121,7 +114,7 @@ class Served:
                 self._settled.clear()
                 if vain < _STARTS:
                     try:
-                        self._before_again()
+                        self.before_again()
                         # From this thread, which lives as long as this process: its end would end the new one, too.
                         self._start("ab")
                     except OSError:

@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
-_TABLES_OF_USE = ("flow", "flow_run", "block_document", "configuration", "variable")
 _UNUSED_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -40,25 +38,35 @@ _UNUSED_SERVICES = (
 )
 
 
-@dataclass(frozen=True)
-class OwnServer:
-    """A server that is starting or runs.
+class OwnServer(Served):
+    """A server that is starting or runs, with a database of its own.
 
-    Attributes:
-        served: its process, where it listens, what it prints.
-        starting: held until it answers, as two servers would both create the tables of a new database.
-        database: its own.
-        unmade: there until it answers for the first time: its database lacks tables.
+    Args:
+        store: whose; the server holds its lock until it answers, as two would both create the tables of a new database.
+        pages: serve Prefect's pages, too.
+        port: where to listen if it is free; 0 is any.
     """
 
-    served: Served
-    starting: FileLock
-    database: Path
-    unmade: Path
-
-    @property
-    def port(self) -> int:
-        return self.served.port
+    def __init__(self, store: Store, *, pages: bool, port: int) -> None:
+        self._database = store.prefect / "prefect.db"
+        self._starting = FileLock(store.locks / "prefect-server.lock")
+        self._starting.acquire()
+        try:
+            self._unmade = mark_unmade(self._database)
+            check_database(self._database)
+            start_from_template("prefect", self._database)
+            environment = {
+                **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
+                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
+                # Blocks are settings kept on a server. PAPA keeps none there, and to list their types takes a second.
+                "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+                "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+            }
+            app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
+            super().__init__(app, store.prefect / "server.log", environment, _HEALTH, port=port)
+        except BaseException:
+            self._starting.release()
+            raise
 
     def wait(self) -> None:
         """Return once it answers.
@@ -67,19 +75,25 @@ class OwnServer:
             PapaError: it ended, or did not answer in time.
         """
         try:
-            if not self.served.answers():
-                raise PapaError(f"Prefect's server did not start: {self.served.log} says why")
-            self.unmade.unlink(missing_ok=True)
-            keep_as_template("prefect", self.database, _is_unused)
+            if not self.answers():
+                raise PapaError(f"Prefect's server did not start: {self.log} says why")
+            if self._unmade.exists():
+                self._unmade.unlink()
+                keep_as_template("prefect", self._database, lambda _: True)
         finally:
-            self.starting.release()
+            self._starting.release()
+
+    def before_again(self) -> None:
+        if self._unmade.exists():
+            mark_unmade(self._database)
+            start_from_template("prefect", self._database)
 
     def end(self) -> None:
         """End it; not while it makes its tables, as that would leave a database that none can use."""
-        if self.starting.is_locked:
+        if self._starting.is_locked:
             with suppress(PapaError):
                 self.wait()
-        self.served.end()
+        super().end()
 
 
 def use_server(store: Store) -> OwnServer | None:
@@ -122,35 +136,9 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
             "make room there, or give another folder with --store"
         )
     store.locks.mkdir(parents=True, exist_ok=True)
-    starting = FileLock(store.locks / "prefect-server.lock")
-    starting.acquire()
-    database = store.prefect / "prefect.db"
-    unmade = mark_unmade(database)
-    try:
-        check_database(database)
-    except PapaError:
-        starting.release()
-        raise
-    start_from_template("prefect", database)
-    environment = {
-        **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
-        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
-        # Blocks are settings kept on a server. PAPA keeps none there, and to list their types takes a second.
-        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-        "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
-    }
-    app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
-
-    def before_again() -> None:
-        if unmade.exists():
-            mark_unmade(database)
-            start_from_template("prefect", database)
-
-    log = store.prefect / "server.log"
-    served = Served(app, log, environment, _HEALTH, port=port, before_again=before_again)
-    server = OwnServer(served, starting, database, unmade)
+    server = OwnServer(store, pages=pages, port=port)
     atexit.register(server.end)
-    os.environ["PREFECT_API_URL"] = f"http://{HOST}:{served.port}/api"
+    os.environ["PREFECT_API_URL"] = f"{server.address}/api"
     return server
 
 
@@ -184,10 +172,6 @@ def check_database(database: Path) -> None:
             f"Prefect's database {database} is damaged ({error}): remove it and run again, which loses Prefect's "
             "record of earlier runs and no result"
         ) from None
-
-
-def _is_unused(database: sqlite3.Connection) -> bool:
-    return not any(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _TABLES_OF_USE)
 
 
 def _api(address: str, *, pages: bool = False) -> Any:

@@ -54,7 +54,7 @@ def show_pages(store: Store, console: Console) -> None:
     tracking = _serve_mlflow(store)
     server.wait()
     with found_by_runs(store, server):
-        _show_links(server.served.address, tracking, tracking_address(store), console)
+        _show_links(server.address, tracking, tracking_address(store), console)
         _wait(store, console)
     # The servers are ended as this process exits; a further Ctrl-C must not leave one behind.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import _is_unused, running_server, use_server
+from flows.environment import quiet_engines
+from flows.server import running_server, start_own_server, use_server
 from papa.errors import PapaError
 from papa.processes import Process
 from tasks.store import Store
@@ -87,13 +88,27 @@ def test_what_is_damaged_is_passed_over(tmp_path: Path, process: object, port: i
     assert running_server(written(tmp_path, process, port)) is None
 
 
-@pytest.mark.parametrize("runs", [0, 1])
-def test_a_server_that_was_used_is_no_template(tmp_path: Path, runs: int) -> None:
-    with closing(sqlite3.connect(tmp_path / "prefect.db")) as database:
-        for table in ("flow", "flow_run", "block_document", "configuration", "variable"):
-            database.execute(f"CREATE TABLE {table} (id INTEGER)")
-        database.executemany("INSERT INTO flow_run VALUES (?)", [(run,) for run in range(runs)])
-        assert _is_unused(database) is (runs == 0)
+@pytest.mark.server
+def test_the_database_of_a_server_that_made_it_is_a_template_and_a_used_one_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet_engines()
+    monkeypatch.setenv("PREFECT_API_URL", "")
+
+    def run_one(store: Path, cache: Path) -> list[Path]:
+        monkeypatch.setenv("PREFECT_HOME", str(store / "prefect"))
+        monkeypatch.setenv("PAPA_CACHE", str(cache))
+        server = start_own_server(Store(store))
+        try:
+            server.wait()
+        finally:
+            server.end()
+        return [*(cache / "prefect").glob("*.db")]
+
+    (template,) = run_one(tmp_path / "store", tmp_path / "cache")
+    with closing(sqlite3.connect(template)) as database:
+        assert not database.execute("SELECT 1 FROM flow").fetchone()
+    assert run_one(tmp_path / "store", tmp_path / "another cache") == []
 
 
 @pytest.mark.server
