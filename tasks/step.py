@@ -28,9 +28,7 @@ _ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Step(ABC):
-    """One stage on the results of other steps, its inputs.
-
-    All of its key is known before anything runs, and two steps with one key are equal, whatever they are called.
+    """One stage on the results of other steps. Its key is known before anything runs; steps with one key are equal.
 
     Attributes:
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
@@ -88,19 +86,11 @@ class Step(ABC):
         return store.folder(self.stage, self.key)
 
     def reference(self, store: Store) -> ArtifactReference:
-        """Its finished artifact.
-
-        Raises:
-            ArtifactError: it is not complete.
-        """
+        """Its finished artifact; an ArtifactError where it is not complete."""
         return store.reference(self.stage, self.key)
 
     def found(self, store: Store) -> dict[Step, ArtifactReference]:
-        """The artifacts that it reads.
-
-        Raises:
-            ArtifactError: one is not complete.
-        """
+        """The artifacts that it reads; an ArtifactError where one is not complete."""
         with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
             return dict(zip(self.needs, threads.map(lambda step: step.reference(store), self.needs), strict=True))
 
