@@ -95,6 +95,12 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
 
 
+def over_examples(score: float, influences: Float[np.ndarray, " examples"]) -> Interval:
+    """The interval of what no seed changes: over examples alone; no ends for one example."""
+    half = _half_over_examples(influences, len(influences))
+    return Interval(float(score), float(score) - half, float(score) + half, 1)
+
+
 def joint(found: Measured) -> Interval:
     """The mean score with its interval over seeds and examples; no ends for one seed or one example."""
     values = np.array(list(found.scores.values()))
@@ -172,16 +178,20 @@ def _joint(
         unit: what one example in n may change, times n.
         rows: how many examples there are, if not those of ``influences``.
     """
+    over_seeds = interval(scores.tolist())
+    of_examples = _half_over_examples(influences, len(influences) if rows is None else rows, unit)
+    half = math.hypot(over_seeds.high - over_seeds.mean, of_examples)
+    return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
+
+
+def _half_over_examples(influences: Float[np.ndarray, " examples"], rows: int, unit: float = 1.0) -> float:
+    """Half the width of the interval over examples; nan for one example."""
     from scipy.stats import t
 
-    over_seeds = interval(scores.tolist())
-    rows = len(influences) if rows is None else rows
     if rows < 2:
-        return Interval(over_seeds.mean, math.nan, math.nan, len(scores))
+        return math.nan
     deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
-    over_examples = float(t.ppf(0.975, rows - 1)) * deviation
-    half = math.hypot(over_seeds.high - over_seeds.mean, over_examples, unit * _UNSEEN / rows)
-    return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
+    return math.hypot(float(t.ppf(0.975, rows - 1)) * deviation, unit * _UNSEEN / rows)
 
 
 def relative_drop(full: float, score: float) -> float:

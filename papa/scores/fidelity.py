@@ -1,0 +1,124 @@
+"""What a changed model keeps of its own answers: embeddings, classes, losses. No labels are needed.
+
+Every measure has a 95 % interval over examples: the jackknife's, as a study's scores have it. For similarities and
+neighbours an example is a sentence, with all of its pairs. The bootstrap will not do there: a sentence drawn twice is
+its own nearest neighbour. The jackknife of neighbours is wider than it need be, never too narrow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import log_softmax
+
+from papa.scores.intervals import Interval, over_examples
+
+NEIGHBOURS = (1, 10)
+LEAST_SENTENCES = 4
+"""Fewer have too few similarities to rank."""
+
+
+def embedding_fidelity(
+    before: Float[np.ndarray, "sentences width"], after: Float[np.ndarray, "sentences new_width"]
+) -> dict[str, Interval]:
+    """How alike two models' embeddings of the same sentences are.
+
+    Args:
+        before: of the original, at least four.
+        after: of the changed model.
+
+    Returns:
+        ``cosine``: the mean cosine of a sentence's embedding to its own; only where both have one width.
+        ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
+        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these sentences, that stay
+        among its nearest; left out unless there are more than twice as many sentences.
+    """
+    before, after = (_normalised(one) for one in (before, after))
+    found = {} if before.shape != after.shape else {"cosine": mean_over_examples((before * after).sum(1))}
+    similarities = before @ before.T, after @ after.T
+    found["similarities"] = _rank_agreement(*similarities)
+    return found | {
+        f"nearest_{count}": _neighbours_kept(*similarities, count) for count in NEIGHBOURS if len(before) > 2 * count
+    }
+
+
+def same_answer(
+    before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
+) -> Bool[np.ndarray, " answers"]:
+    """Whether the largest logit is of the same class."""
+    return before.argmax(1) == after.argmax(1)
+
+
+def divergence(
+    before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
+) -> Float[np.ndarray, " answers"]:
+    """The Kullback-Leibler divergence of the answers after from those before, in nats, from logits."""
+    first, second = (log_softmax(one.astype(np.float64), axis=1) for one in (before, after))
+    return (np.exp(first) * (first - second)).sum(1)
+
+
+def mean_over_examples(
+    values: Float[np.ndarray, " answers"], lengths: Int[np.ndarray, " examples"] | None = None
+) -> Interval:
+    """The mean of values, with its interval over the examples that they belong to.
+
+    Args:
+        values: those of the first example, then of the second, and so on.
+        lengths: values of each example; None where each has one.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    lengths = np.ones(len(values), dtype=np.int64) if lengths is None else lengths
+    sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, minlength=len(lengths))
+    total, count = sums.sum(), lengths.sum()
+    others = count - lengths
+    without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
+    return over_examples(total / count, total / count - without)
+
+
+def _normalised(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.ndarray, "sentences width"]:
+    embeddings = embeddings.astype(np.float64)
+    return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
+
+
+def _rank_agreement(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]) -> Interval:
+    """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
+    first, second = np.triu_indices(len(before), 1)
+    ranked = [np.unique(one[first, second], return_inverse=True)[1] for one in (before, after)]
+    every = _correlation(*ranked)
+    kept = ((first != out) & (second != out) for out in range(len(before)))
+    return over_examples(every, np.array([every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept]))
+
+
+def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]) -> float:
+    """Spearman's correlation of values that are small integers; 0 where one side is constant."""
+    ranks = []
+    for values in (first, second):
+        counts = np.bincount(values)
+        ranks.append((np.cumsum(counts) - counts / 2)[values] - len(values) / 2)
+    spread = np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1]))
+    return float(ranks[0] @ ranks[1] / spread) if spread else 0.0
+
+
+def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int) -> Interval:
+    """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes its place."""
+    near, following = zip(*(_nearest(one, count) for one in (before, after)), strict=True)
+    rows = np.arange(len(before))
+    kept = near[0] & near[1]
+    enters = near[1][rows, following[0]], near[0][rows, following[1]]
+    alone = kept.sum(1)[:, None] - kept * (1 - (following[0] == following[1]))[:, None]
+    without = alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]  # [sentence, the one left out]
+    np.fill_diagonal(without, 0)
+    share = kept.sum() / (len(rows) * count)
+    return over_examples(share, share - without.sum(0) / ((len(rows) - 1) * count))
+
+
+def _nearest(
+    similarities: Float[np.ndarray, "n n"], count: int
+) -> tuple[Bool[np.ndarray, "n n"], Int[np.ndarray, " n"]]:
+    """Which sentences are the ``count`` nearest of each, and which one follows."""
+    others = similarities.copy()
+    np.fill_diagonal(others, -np.inf)
+    order = np.argsort(-others, axis=1, kind="stable")
+    near = np.zeros(others.shape, dtype=bool)
+    np.put_along_axis(near, order[:, :count], True, axis=1)
+    return near, order[:, count]

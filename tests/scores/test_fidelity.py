@@ -1,0 +1,87 @@
+"""What a changed model keeps of its answers, by hand, against scipy, by leaving out, and in simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import entropy, spearmanr
+
+from papa.scores.fidelity import divergence, embedding_fidelity, mean_over_examples, same_answer
+from papa.scores.intervals import over_examples
+
+
+def drawn(seed: int, rows: int, noise: float, width: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    before = draw.standard_normal((rows, width))
+    return before, before + noise * draw.standard_normal((rows, width))
+
+
+def angles(*degrees: float) -> np.ndarray:
+    return np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], axis=1)
+
+
+def test_four_sentences_by_hand() -> None:
+    found = embedding_fidelity(3 * angles(0, 10, 40, 60), angles(0, 10, 40, 60 + 90))
+    assert found["cosine"].mean == pytest.approx(3 / 4)
+    assert found["nearest_1"].mean == 3 / 4  # The third one's is the fourth before and the second after.
+    # Distances before: 10, 40, 60, 30, 50, 20; after: 10, 40, 150, 30, 140, 110.
+    assert found["similarities"].mean == pytest.approx(spearmanr([10, 40, 60, 30, 50, 20], [1, 4, 15, 3, 14, 11])[0])
+    assert "nearest_10" not in found
+
+
+def test_a_turned_and_scaled_model_keeps_everything_and_another_one_nothing() -> None:
+    before, other = drawn(0, 60, 0.5)[0], drawn(1, 60, 0.5)[0]
+    turn = np.linalg.qr(np.random.default_rng(2).standard_normal((4, 4)))[0]
+    kept = embedding_fidelity(before, 7 * before @ turn)
+    for name in ("similarities", "nearest_1", "nearest_10"):
+        assert kept[name].mean == pytest.approx(1), name
+    assert kept["cosine"].mean < 0.5
+    chance = embedding_fidelity(before, other)
+    assert chance["nearest_10"].low < 10 / 59 < chance["nearest_10"].high
+    assert abs(chance["similarities"].mean) < 0.1
+
+
+def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
+    before, after = drawn(3, 24, 0.6)
+    before[5] = before[4]  # Two sentences that are the same.
+    found = embedding_fidelity(before, after)
+    others = [embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after))) for row in range(24)]
+    for name, one in found.items():
+        value = one.mean
+        expected = over_examples(value, value - np.array([without[name].mean for without in others]))
+        assert one.low == pytest.approx(expected.low), name
+        assert one.high == pytest.approx(expected.high), name
+
+
+def test_an_interval_over_sentences_holds_the_truth_and_one_over_pairs_does_not() -> None:
+    rows, noise, studies = 40, 0.5, 100
+    truth = {
+        name: np.mean([embedding_fidelity(*drawn(1000 + seed, rows, noise))[name].mean for seed in range(studies)])
+        for name in ("similarities", "nearest_1", "nearest_10")
+    }
+    found = [embedding_fidelity(*drawn(seed, rows, noise)) for seed in range(studies)]
+    for name, value in truth.items():
+        assert np.mean([one[name].low <= value <= one[name].high for one in found]) >= 0.9, name
+    over_pairs = 1.96 / math.sqrt(rows * (rows - 1) / 2)
+    apart = [abs(one["similarities"].mean - truth["similarities"]) for one in found]
+    assert np.mean([one <= over_pairs * (1 - truth["similarities"] ** 2) for one in apart]) < 0.7
+
+
+def test_answers_agree_and_diverge_as_their_logits_say() -> None:
+    before = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]).astype(np.float32)
+    after = np.log([[0.4, 0.3, 0.3], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6]]).astype(np.float32) + 5
+    assert same_answer(before, after).tolist() == [True, False, True]
+    expected = [entropy(np.exp(one), np.exp(other - 5)) for one, other in zip(before, after, strict=True)]
+    np.testing.assert_allclose(divergence(before, after), expected, atol=1e-6)
+    assert divergence(after, before)[0] != pytest.approx(expected[0])
+
+
+def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
+    values, lengths = np.array([1.0, 3, 5, 7, 2, 4]), np.array([2, 1, 3])
+    others = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
+    expected = over_examples(22 / 6, 22 / 6 - np.array(others))
+    assert mean_over_examples(values, lengths) == expected
+    assert mean_over_examples(values) != expected
+    assert math.isnan(mean_over_examples(np.array([1.0])).low)
