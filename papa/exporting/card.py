@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from papa.exporting.document import ExportDocument
+from papa.exporting.fidelity import KEPT, too_few_kept
 from papa.reporting.tables import caption, markdown_text, score_tables
 from papa.reporting.verdicts import marks
-from papa.reporting.wording import joined, metric_label, order_label, percent_label
+from papa.reporting.wording import joined, metric_label, order_label, percent_label, score_label
 
 if TYPE_CHECKING:
     import pandas
@@ -124,7 +125,8 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     size, speed, score = document.size, document.speed, document.score
     graph = None if speed is None else speed.get("onnx")
     kinds = [(one, where) for one, where in ((speed, ""), (graph, " in onnxruntime")) if one is not None]
-    rows = [(f"Speed{where}", gained(one)) for one, where in kinds]
+    rows = [] if document.fidelity is None else _fidelity_rows(document.fidelity)
+    rows += [(f"Speed{where}", gained(one)) for one, where in kinds]
     rows.append(
         ("Constant heads", f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}")
     )
@@ -141,6 +143,30 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
             f"and {_megabytes(size['constants'])} of constants",
         )
     )
+    return rows
+
+
+def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the embeddings keep, and before it a warning where that is too little."""
+    measures = {
+        "cosine": "cosine to the original's",
+        "similarities": "Spearman of similarities",
+        "nearest_1": "nearest neighbour kept",
+        "nearest_10": "ten nearest kept",
+    }
+    found = [
+        f"{words} {score_label(**{end: fidelity[name][end] for end in ('mean', 'low', 'high')})}"
+        for name, words in measures.items()
+        if name in fidelity
+    ]
+    rows = [("Embeddings", f"mean-pooled, on {fidelity['texts']} validation texts: {', '.join(found)}")]
+    if too_few_kept(fidelity):
+        kept = percent_label(fidelity["nearest_10"]["mean"])
+        warning = (
+            f"its embeddings keep {kept} of the original's ten nearest neighbours, surely less than {100 * KEPT:.0f} "
+            "%, whatever the score of the probe says: do not search or compare texts with it as with the original"
+        )
+        rows.insert(0, ("Warning", warning))
     return rows
 
 

@@ -13,7 +13,7 @@ from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import DIGEST, is_plain, is_signed, signed
 
-FORMAT = 3
+FORMAT = 4
 DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"
@@ -37,6 +37,7 @@ class ExportDocument:
         study: the cell of the study: name, encoder, task, constants, order, fraction; empty where there was none.
         score: of that cell, see ``papa.exporting.card``; None where unknown.
         speed: measured when the folder was written; None where it was not.
+        fidelity: of its embeddings to the original's, measured then too; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
     """
 
@@ -47,6 +48,7 @@ class ExportDocument:
     study: Mapping[str, Any]
     score: Mapping[str, Any] | None
     speed: Mapping[str, Any] | None
+    fidelity: Mapping[str, Any] | None
     size: Mapping[str, int]
 
     def write(self, folder: Path) -> None:

@@ -27,6 +27,7 @@ from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
 from papa.exporting.document import CARD, CONFIGURATION, CONSTANTS, FOR_OTHERS, WEIGHTS, ExportDocument
+from papa.exporting.fidelity import measure_fidelity
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.onnx import ONNX, check_onnx, check_onnx_same, measure_onnx, write_onnx
@@ -59,7 +60,7 @@ def export_encoder(
     """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a model card.
 
     What was written is loaded again before it appears. With ``examples`` it is compared with the encoder under
-    ``replaced`` and timed against the original.
+    ``replaced``, and its speed and embeddings with the original's.
 
     Args:
         reference: the source encoder.
@@ -104,6 +105,7 @@ def export_encoder(
             study=dict(study or {}),
             score=score,
             speed=None,
+            fidelity=None,
             size={
                 "original_weights": sum(tensor.nbytes for tensor in needed_weights(original).values()),
                 "weights": (scratch / WEIGHTS).stat().st_size,
@@ -115,7 +117,11 @@ def export_encoder(
         if examples is not None and len(examples):
             _check_same(exported, reference, constants, examples)
             original = original.float().to(device)
-            document = replace(document, speed=measure_speed(original, exported, examples, progress))
+            document = replace(
+                document,
+                speed=measure_speed(original, exported, examples, progress),
+                fidelity=measure_fidelity(original, exported, examples),
+            )
         if onnx:
             document = replace(document, speed=_with_onnx(document, original, exported, scratch / ONNX, examples))
         (scratch / CARD).write_text(model_card(document))

@@ -27,6 +27,7 @@ def test_a_hostile_name_is_text() -> None:
             },
             score=None,
             speed=None,
+            fidelity=None,
             size={"weights": 1, "original_weights": 2, "constants": 1},
         )
     )

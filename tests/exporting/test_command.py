@@ -49,7 +49,14 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
     model = library.load_exported(place / "half")
     inputs = model.tokenizer(["a fine film", "dull"], padding=True, return_tensors="pt")
     assert model(**inputs).last_hidden_state.shape == (2, inputs["input_ids"].shape[1], 384)
-    for what in ("36 of 72", "Score (accuracy)", "Speed, 16 texts ×", "Speed, 1 text ×", "on CPU with 1 thread"):
+    for what in (
+        "36 of 72",
+        "Score (accuracy)",
+        "Speed, 16 texts ×",
+        "Speed, 1 text ×",
+        "on CPU with 1 thread",
+        "Embeddings",
+    ):
         assert what in exported.out, what
         assert what in (place / "half" / "README.md").read_text(), what
 
@@ -91,6 +98,9 @@ def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, expo
     for timing in speed["timings"]:
         assert timing["low"] <= timing["ratio"] <= timing["high"]
         assert timing["longest"] <= 32
+    fidelity = document["fidelity"]
+    assert fidelity["texts"] == 48
+    assert 0 < fidelity["nearest_10"]["mean"] < fidelity["cosine"]["mean"] < 1
     assert document["study"] == {
         "name": "small",
         "encoder": "all-MiniLM-L6-v2",

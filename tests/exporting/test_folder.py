@@ -124,10 +124,10 @@ def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
     _change(written, heads=[*heads[:-1], [0, 99]])
     with pytest.raises(ArtifactError):
         papa.load_exported(written)
-    _change(written, heads=heads, format=4)
-    with pytest.raises(ArtifactError, match="has format 4, this version of papa reads format 3"):
+    _change(written, heads=heads, format=5)
+    with pytest.raises(ArtifactError, match="has format 5, this version of papa reads format 4"):
         papa.load_exported(written)
-    _change(written, format=3, layout={"slots": SLOTS})
+    _change(written, format=4, layout={"slots": SLOTS})
     with pytest.raises(ArtifactError, match="layout is malformed"):
         papa.load_exported(written)
 

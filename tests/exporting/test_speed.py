@@ -88,6 +88,7 @@ def test_what_is_not_gained_is_said_first(found: list[dict[str, float]], sentenc
         study={},
         score=None,
         speed={"timings": found, "left_out": [], "threads": 2, "device": "CPU", "attention": "sdpa"},
+        fidelity=None,
         size={"weights": 1, "original_weights": 2, "constants": 1},
     )
     rows = report_rows(document)

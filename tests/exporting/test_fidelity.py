@@ -1,0 +1,84 @@
+"""What an exported encoder's embeddings keep of the original's: measured as users pool them, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+import papa
+from papa.exporting import export_encoder
+from papa.exporting.card import report_rows
+from papa.exporting.document import ExportDocument
+from papa.exporting.fidelity import measure_fidelity
+from papa.scores.fidelity import embedding_fidelity
+from tests.exporting.conftest import Case
+
+
+@torch.inference_mode()
+def pooled(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
+    """One text at a time, so that padding plays no part."""
+    states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in texts]
+    return torch.stack(states).numpy()
+
+
+@pytest.mark.parametrize("family", ["minilm", "roberta"])
+def test_the_embeddings_compared_are_those_that_users_get(
+    make_case: Callable[..., Case], family: str, tmp_path: Path
+) -> None:
+    case = make_case(family, "text")
+    original = AutoModel.from_pretrained(case.reference.folder).eval()
+    found, heads = {}, {"some": case.some_heads()[:3], "most": case.some_heads()}
+    for name, own in heads.items():
+        export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
+        exported = papa.load_exported(tmp_path / name)
+        found[name] = measure_fidelity(original, exported, case.split)
+    assert found["most"] is not None
+    assert found["some"] is not None
+    before, after = (pooled(model, exported.tokenizer, case.texts[0]) for model in (original, exported))
+    expected = embedding_fidelity(before, after)
+    assert found["most"].keys() == expected.keys() | {"texts"}
+    for name in expected:
+        assert found["most"][name]["mean"] == pytest.approx(expected[name].mean, abs=1e-4), name
+    assert found["most"]["texts"] == len(case.texts[0])
+    assert found["most"]["cosine"]["mean"] < found["some"]["cosine"]["mean"] - 1e-3
+
+
+def test_pairs_have_no_embeddings_of_use(make_case: Callable[..., Case], tmp_path: Path) -> None:
+    case = make_case("electra", "pair")
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "pair")
+    original = AutoModel.from_pretrained(case.reference.folder).eval()
+    assert measure_fidelity(original, papa.load_exported(tmp_path / "pair"), case.split) is None
+
+
+def rows(kept: float, half: float) -> dict[str, str]:
+    one = {"mean": kept, "low": kept - half, "high": kept + half, "seeds": 1}
+    return dict(
+        report_rows(
+            ExportDocument(
+                encoder={"layers": 2, "heads": 2},
+                layout={},
+                heads=((0, 0),),
+                constants="average",
+                study={},
+                score=None,
+                speed=None,
+                fidelity={"texts": 300, "cosine": one, "similarities": one, "nearest_1": one, "nearest_10": one},
+                size={"weights": 1, "original_weights": 2, "constants": 1},
+            )
+        )
+    )
+
+
+def test_a_warning_comes_first_where_surely_too_few_neighbours_are_kept() -> None:
+    found = rows(0.54, 0.04)
+    assert next(iter(found)) == "Warning"
+    assert "54.0 % of the original's ten nearest neighbours, surely less than 80 %" in found["Warning"]
+    assert "on 300 validation texts" in found["Embeddings"]
+    assert "ten nearest kept 0.540 ± 0.040" in found["Embeddings"]
+    assert "Warning" not in rows(0.78, 0.04)
