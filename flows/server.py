@@ -20,6 +20,7 @@ from flows.served import HOST, Served, answers, origins
 from papa.errors import PapaError, TransientError
 from papa.processes import Process
 from papa.storage.atomic import write_atomically
+from papa.storage.cache import cache_folder
 from papa.storage.template import keep_as_template, start_from_template
 from tasks.mlflow_client import without_password
 from tasks.store import Store
@@ -183,7 +184,8 @@ def _api(address: str, *, pages: bool = False) -> Any:
 
 def _api_and_pages(address: str) -> Any:
     os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
-    os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(Path(os.environ["PREFECT_HOME"]) / "pages")
+    # Not in the store, where somebody else may write what a reader's browser would run.
+    os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(cache_folder() / "prefect" / "pages")
     return _api(address, pages=True)
 
 

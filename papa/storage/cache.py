@@ -7,6 +7,7 @@
     <cache>/remembered/<key>.json                 what was found out of files before
     <cache>/reading/<key>.<process>               a file that is being parsed (papa.storage.crashes)
     <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's (papa.storage.template)
+    <cache>/prefect/pages/                        Prefect's pages, for papa ui
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 

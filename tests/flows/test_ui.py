@@ -134,6 +134,7 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         assert shown.prefect in line
         assert "runs on" in line
     assert not (store / "prefect" / "server.json").exists()
+    assert not list(store.rglob("*.js")), "whoever may write to the store would write the pages of others"
 
     with pages(store) as shown:
         assert "small" in shown.printed
