@@ -15,10 +15,6 @@ from papa.errors import DataError, in_one_line, joined, shortened, shown
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 
 
-_EXACT = 2.0**53
-"""From here on floats leave out integers."""
-
-
 @dataclass(frozen=True)
 class LabelColumn:
     """The labels of one split, one per row (or one per word, flat).
@@ -141,7 +137,9 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
                 f"{side.place(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
                 "give classes, or predict numbers with metric spearman"
             )
-        large = np.flatnonzero(np.abs(numbers) >= _EXACT)
+        # From here on floats of this size leave out integers.
+        exact = 2.0 ** (np.finfo(numbers.dtype).nmant + 1)
+        large = np.flatnonzero(np.abs(numbers.astype(np.float64)) >= exact)
         if len(large):
             raise DataError(
                 f"{side.place(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and numbers this large are "

@@ -24,6 +24,7 @@ from papa.ranking import Head, drawn_from, head_order, needs_lambda
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
+from papa.reporting.columns import INFLUENCE_COLUMNS
 from papa.reporting.results import result_rows
 from papa.reporting.summary import summarise
 from papa.reporting.tables import markdown_table, score_tables
@@ -78,7 +79,7 @@ class Measurement:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every cell and seed."""
-        return self.results.copy()
+        return self.results.drop(columns=list(INFLUENCE_COLUMNS))
 
     def __str__(self) -> str:
         return "\n".join([*self.answers, "", self.table])

@@ -18,6 +18,11 @@ _ONE_ANSWER = {
     "one_answer": "that answer; empty where it is no class",
 }
 
+INFLUENCE_COLUMNS = {
+    "influence": "what the score loses without each validation example, in the order of the split; a list",
+    "one_answer_influence": "the same of always one answer",
+    "word_embeddings_influence": "the same of word embeddings alone",
+}
 RESULT_COLUMNS = {
     **_CELL,
     "constant_heads": "how many heads are constant",
@@ -30,9 +35,7 @@ RESULT_COLUMNS = {
     "positive": _METRIC["positive"],
     **_ONE_ANSWER,
     "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
-    "influence": "what the score loses without each validation example, in the order of the split; a list",
-    "one_answer_influence": "the same of always one answer",
-    "word_embeddings_influence": "the same of word embeddings alone",
+    **INFLUENCE_COLUMNS,
 }
 """Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of their own."""
 

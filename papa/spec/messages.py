@@ -47,7 +47,7 @@ _EXPECTED = {
     "tuple_type": "a list, such as [1, 2]",
     "string_type": "text",
     "string_too_long": "{max_length} characters or fewer",
-    "string_too_short": "{min_length} characters or more",
+    "string_too_short": "text that is not empty",
     "int_": "a whole number",
     "float_": "a number",
     "finite_number": "a finite number",

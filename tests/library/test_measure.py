@@ -49,7 +49,7 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
     finished = command("run", write_study(tmp_path, study), "--store", str(tmp_path / "store"))
     assert finished.code == 0, words(finished)
     expected = pandas.read_parquet(tmp_path / "store" / "studies" / "same" / "results.parquet")
-    ours = found.to_pandas()
+    ours = found.results
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from papa.corpora.corpus import CORPUS, TOKENISE_VERSION, load_corpus
+from papa.corpora.ragged import PackedTokens
+from papa.corpora.split import write_shard
 from papa.errors import ArtifactError
 from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
 
@@ -16,7 +19,15 @@ from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
 def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, file: str) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
-    (folder / "train-00000.arrow").write_bytes(b"rows")
+    one, two = np.arange(1), np.array([2])
+    tokens = PackedTokens(
+        input_ids=np.array([2, 3]),
+        slot_ids=np.array([0, 7]),
+        token_type_ids=np.zeros(2, dtype=int),
+        lengths=two,
+        first_lengths=one,
+    )
+    write_shard(folder / "train-00000.arrow", tokens, np.zeros(1, dtype=int), label_per_token=False)
     (folder / "train-00001.arrow").write_bytes(b"rows that no digest covers")
 
     def name_shards(*names: str, covered: tuple[str, ...] = ("train-00000.arrow", CORPUS)) -> None:
