@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from papa.library.ablating import ablated
     from papa.library.constants import constants
     from papa.library.encoder import TextEncoder, load_encoder
+    from papa.library.fidelity import Fidelity, fidelity
     from papa.library.measuring import Measurement, measure
     from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
     from papa.library.tasks import Task
@@ -29,6 +30,7 @@ _PLACES = {
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
+    "papa.library.fidelity": ("Fidelity", "fidelity"),
     "papa.library.measuring": ("Measurement", "measure"),
     "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
     "papa.library.tasks": ("Task",),
@@ -40,6 +42,7 @@ _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
     "ConstantMatrices",
     "ExportedEncoder",
+    "Fidelity",
     "Measurement",
     "PapaError",
     "SeedScore",
@@ -52,6 +55,7 @@ __all__ = [
     "constant_heads",
     "constants",
     "features",
+    "fidelity",
     "fit_probe",
     "load_encoder",
     "load_exported",

@@ -8,7 +8,7 @@ its own nearest neighbour. The jackknife of neighbours is wider than it need be,
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import log_softmax
 
 from papa.scores.intervals import Interval, over_examples
@@ -58,12 +58,12 @@ def divergence(
 
 
 def mean_over_examples(
-    values: Float[np.ndarray, " answers"], lengths: Int[np.ndarray, " examples"] | None = None
+    values: Shaped[np.ndarray, " answers"], lengths: Int[np.ndarray, " examples"] | None = None
 ) -> Interval:
     """The mean of values, with its interval over the examples that they belong to.
 
     Args:
-        values: those of the first example, then of the second, and so on.
+        values: numbers, or whether; those of the first example, then of the second, and so on.
         lengths: values of each example; None where each has one.
     """
     values = np.asarray(values, dtype=np.float64)

@@ -42,6 +42,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     explained = {
         "ConstantMatrices",
         "ExportedEncoder",
+        "Fidelity",
         "Measurement",
         "SeedScore",
         "TextEncoder",
@@ -54,6 +55,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     "module",
     [
         "papa.library.ablating",
+        "papa.library.fidelity",
         "papa.library.constants",
         "papa.library.encoder",
         "papa.library.steps",

@@ -1,0 +1,171 @@
+"""What a model that the user holds keeps of its own answers while heads of it are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+from torch import Tensor, nn
+
+from papa.errors import DataError, EncoderError
+from papa.library.ablating import By, Heads, ablated
+from papa.reporting.wording import score_label
+from papa.scores.fidelity import LEAST_SENTENCES, divergence, embedding_fidelity, mean_over_examples, same_answer
+from papa.scores.intervals import Interval
+
+_SENTENCES = {
+    "cosine": "The mean cosine of an embedding to the original's is {}.",
+    "similarities": "All similarities correlate with the original's by {} (Spearman).",
+    "nearest_1": "A share of {} of the nearest neighbours stays.",
+    "nearest_10": "A share of {} of the ten nearest neighbours stays.",
+    "agreement": "A share of {} of the answers stays.",
+    "divergence": "Answers diverge from the original's by {} nats (KL).",
+    "loss_before": "The original's loss is {} nats.",
+    "loss_after": "The loss with heads replaced is {} nats.",
+    "loss_difference": "It is larger by {} nats.",
+}
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What a model keeps of its own answers.
+
+    Attributes:
+        measures: by name (``papa.scores.fidelity``), each with its 95 % interval over examples.
+        examples: texts, in all.
+    """
+
+    measures: Mapping[str, Interval]
+    examples: int
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for every measure: measure, mean, low, high, examples."""
+        rows = [{"measure": name, **asdict(one), "examples": self.examples} for name, one in self.measures.items()]
+        return pandas.DataFrame(rows).drop(columns="seeds")
+
+    def __str__(self) -> str:
+        ends = {name: score_label(one.mean, one.low, one.high) for name, one in self.measures.items()}
+        return " ".join(
+            [f"On {self.examples} examples:", *(_SENTENCES[name].format(one) for name, one in ends.items())]
+        )
+
+
+def fidelity(
+    model: nn.Module,
+    heads: Heads,
+    by: By = "zeros",
+    *,
+    data: Iterable[Mapping[str, Any]],
+    made_from: Iterable[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+) -> Fidelity:
+    """How alike the answers of the user's model are with heads replaced, in its own use; no labels are needed.
+
+    What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings the cosine to their
+    own, Spearman's correlation of similarities, and nearest neighbours kept. Logits of a classifier, one answer a text
+    or a token: agreement and divergence. Logits of a language model: agreement of the top token, and the loss; of a
+    masked one where ``labels`` say which tokens count.
+
+    Examples:
+        >>> import papa, torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
+        >>> found = papa.fidelity(model, [(0, 1)], data=[{"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}])
+        >>> sorted(found.measures)
+        ['agreement', 'loss_after', 'loss_before', 'loss_difference']
+
+    Args:
+        model: as for ``papa.ablated``, in eval mode.
+        heads: that are replaced.
+        by: what by.
+        data: what the model is called with: an iterable of keyword arguments, one batch each.
+        made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the fairer test. None
+            takes ``data``.
+        seed: of the draw of "resample".
+
+    Raises:
+        EncoderError: the model is in train mode, or its attention cannot be reached.
+        DataError: there is nothing to compare.
+        SpecError, ArtifactError: as ``papa.ablated``.
+    """
+    if model.training:
+        raise EncoderError("the model is in train mode, where dropout changes its answers: call model.eval() first")
+    batches = list(data)
+    if not batches:
+        raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
+    source = batches if made_from is None else made_from
+    before = _answers(model, batches)
+    with ablated(model, heads, by, data=source, seed=seed):
+        after = _answers(model, batches)
+    lengths = before["lengths"]
+    if "embeddings" in before:
+        if len(lengths) < LEAST_SENTENCES:
+            raise DataError(f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more texts")
+        return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
+    if not lengths.sum():
+        raise DataError("data holds no token that counts: give longer texts, or labels that are not all -100")
+    values: dict[str, np.ndarray] = {}
+    if "logits" in before:
+        values["agreement"] = same_answer(before["logits"], after["logits"])
+        values["divergence"] = divergence(before["logits"], after["logits"])
+    else:
+        values["agreement"] = before["top"] == after["top"]
+    if "loss" in before:
+        values |= {"loss_before": before["loss"], "loss_after": after["loss"]}
+        values["loss_difference"] = after["loss"] - before["loss"]
+    return Fidelity({name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths))
+
+
+@torch.inference_mode()
+def _answers(model: nn.Module, batches: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, or ``top`` and ``loss``."""
+    found = [_of_batch(model, inputs, model(**inputs)) for inputs in batches]
+    if any(one.keys() != found[0].keys() for one in found):
+        raise DataError("some batches of data have labels and others have none: give labels with every batch")
+    return {name: np.concatenate([one[name].float().cpu().numpy() for one in found]) for name in found[0]} | {
+        "lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])
+    }
+
+
+def _of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+    logits = getattr(outputs, "logits", None)
+    if logits is None:
+        return _embedded(inputs, outputs)
+    if logits.shape[-1] < 2:
+        raise DataError("the model gives one number and no classes, so there are no answers to compare")
+    if logits.dim() == 2:
+        return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
+    real = _real(inputs, logits)
+    if model.get_output_embeddings() is None:
+        return {"logits": logits[real], "lengths": real.sum(1)}
+    labels = inputs.get("labels")
+    if model.can_generate():
+        labels = inputs.get("input_ids") if labels is None else labels
+        logits, real = logits[:, :-1], real[:, 1:] & real[:, :-1]
+        labels = None if labels is None else labels[:, 1:]
+    if labels is not None:
+        real = real & (labels != -100)
+    found = {"top": logits[real].argmax(-1), "lengths": real.sum(1)}
+    if labels is not None:
+        found["loss"] = nn.functional.cross_entropy(logits[real].float(), labels[real], reduction="none")
+    return found
+
+
+def _embedded(inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+    states = getattr(outputs, "last_hidden_state", None)
+    if states is None:
+        raise DataError(
+            f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: give one that has them"
+        )
+    real = _real(inputs, states)[:, :, None]
+    return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": torch.ones(len(states), dtype=torch.int64)}
+
+
+def _real(inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
+    """Which tokens are no padding: bool [texts, tokens]."""
+    mask = inputs.get("attention_mask")
+    return outputs.new_ones(outputs.shape[:2], dtype=torch.bool) if mask is None else mask.bool().to(outputs.device)
