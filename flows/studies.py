@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import ArtifactError, PapaError, SpecError, nearest_first
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import inspect, is_complete
@@ -23,6 +23,7 @@ from tasks.locks import running
 from tasks.store import Store, is_marked
 
 NOT_FINISHED = "not finished"
+_HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,10 @@ class StoredStudy:
 
     Attributes:
         name: its name.
-        date: when it was finished, or started where it never was; in seconds since 1970.
+        date: when it was finished, or its file written where it never was; in seconds since 1970.
         encoders, tasks: their names; empty where its specification cannot be read.
         state: ``finished``, or what it lacks, in words.
+        failure: why it ended last, where it failed; else "".
         report: its report; None where there is none.
     """
 
@@ -43,6 +45,7 @@ class StoredStudy:
     tasks: tuple[str, ...]
     state: str
     report: Path | None
+    failure: str = ""
 
 
 def saved_study(store: Store, name: str) -> Path:
@@ -56,6 +59,19 @@ def save_study(store: Store, study: StudySpec) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, specification(study))
     return path
+
+
+def save_end(store: Store, name: str, error: BaseException | None) -> None:
+    """Keep why a study failed, for ``papa list``; forget it where it did not."""
+    path = _failure(store, name)
+    if isinstance(error, PapaError):
+        write_atomically(path, f"{error}\n")
+    elif error is None:
+        path.unlink(missing_ok=True)
+
+
+def _failure(store: Store, name: str) -> Path:
+    return store.study(f"{name}.failed")
 
 
 def stored_studies(store: Store) -> list[StoredStudy]:
@@ -93,18 +109,29 @@ def study_file(store: Store, study: str) -> Path:
 
 
 def _stored(store: Store, name: str) -> StoredStudy:
-    results, saved = store.study(name), saved_study(store, name)
+    results, saved, failed = store.study(name), saved_study(store, name), _failure(store, name)
     finished = is_complete(results)
     spec = _read((results / SPECIFICATION) if finished else saved)
     report = results / "report.html"
+    failure = shortened(" ".join(failed.read_text(errors="replace").split()), 400) if failed.is_file() else ""
     return StoredStudy(
         name,
-        ((results / METADATA) if finished else saved).stat().st_mtime,
+        _finished_at(results) if finished else saved.stat().st_mtime,
         tuple(encoder.name for encoder in spec.encoders) if spec else (),
         tuple(task.name for task in spec.tasks) if spec else (),
         _state(results, spec, _read(saved) if saved.exists() else None) if finished else NOT_FINISHED,
         report if finished and report.exists() else None,
+        failure,
     )
+
+
+def _finished_at(results: Path) -> float:
+    """When a study was finished; when its folder was written, where its metadata do not say it."""
+    with suppress(ArtifactError):
+        finished = inspect(results).get("finished")
+        if isinstance(finished, float):
+            return finished
+    return (results / METADATA).stat().st_mtime
 
 
 def _state(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> str:
@@ -132,7 +159,7 @@ def _read(path: Path) -> StudySpec | None:
 
 
 def show_studies(store: Store, console: Console) -> None:
-    """Print the studies of a store.
+    """Print the studies of a store: a table in a terminal, elsewhere lines of values parted by tabs.
 
     Raises:
         ArtifactError: it is no store, or one of another format.
@@ -141,27 +168,40 @@ def show_studies(store: Store, console: Console) -> None:
     if not studies:
         console.print(f"{store.address} holds no study yet", highlight=False, soft_wrap=True)
         return
-    table = Table(*(Column(heading, overflow="fold") for heading in ("Study", "Date", "Encoders", "Tasks", "State")))
-    for one in studies:
-        date = datetime.fromtimestamp(one.date).strftime("%Y-%m-%d %H:%M")
-        table.add_row(*map(Text, (one.name, date, _few(one.encoders), _few(one.tasks), one.state)))
+    rows = [
+        (one.name, _time(one.date), _few(one.encoders), _few(one.tasks), "failed" if one.failure else one.state)
+        for one in studies
+    ]
+    if not console.is_terminal:
+        reports = ["Report", *(str(one.report or "") for one in studies)]
+        for row, report in zip((_HEADINGS, *rows), reports, strict=True):
+            print("\t".join((*row, report)), file=console.file)
+        return
+    table = Table(*(Column(heading, overflow="fold") for heading in _HEADINGS))
+    for row in rows:
+        table.add_row(*map(Text, row))
     console.print(table)
     for one in studies:
         if one.report:
             console.print(f"{one.name}: {one.report}", highlight=False, soft_wrap=True, markup=False)
-        if one.state != "finished":
+        if one.failure or one.state != "finished":
             console.print(_advice(store, one), highlight=False, soft_wrap=True, markup=False)
 
 
 def _advice(store: Store, one: StoredStudy) -> str:
     path = saved_study(store, one.name)
     again = f"run 'papa run {path}'" if path.exists() else "run it again from its file"
+    if one.failure:
+        return f"{one.name}: failed: {one.failure}: {again} to go on"
     if one.state != NOT_FINISHED:
         return f"{one.name}: {one.state}: {again}"
     busy = min(running(store).values(), default=None)
     runs = "; a study runs in this store just now" if busy is not None else ""
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.date))
-    return f"{one.name}: started {since} and never finished{runs}: {again} to go on"
+    return f"{one.name}: started {_time(one.date)} and not finished{runs}: {again} to go on"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def _few(names: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from flows.processes import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
 from flows.steps import Steps
+from flows.studies import save_end
 from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -89,8 +90,10 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
             try:
                 _run_steps(started)
             except BaseException as error:
+                save_end(started.store, spec.name, error)
                 started.outcome.set_exception(error)
                 raise
+            save_end(started.store, spec.name, None)
             started.outcome.set_result(str(started.store.study(spec.name)))
             return started.outcome.result()
 

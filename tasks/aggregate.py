@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +108,7 @@ class Aggregate(WorkerStep):
         progress(1, 1)
 
     def compute(self, encoder: None, context: Context) -> None:
-        with published(self.folder(context.store), self.metadata(context.found)) as scratch:
+        with published(self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}) as scratch:
             self.write(scratch, context.found)
 
     def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:

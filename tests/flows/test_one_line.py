@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from flows.export import ExportRequest
 from flows.one_line import one_line_study
-from flows.studies import save_study, saved_study, stored_studies
+from flows.studies import save_end, save_study, saved_study, show_studies, stored_studies
 from flows.within import needed_part
 from papa.errors import ArtifactError, SpecError
 from papa.spec.file import load_study
@@ -82,6 +83,24 @@ def test_a_study_that_never_finished_is_listed_as_such(tmp_path: Path) -> None:
     assert (found.state, found.report) == ("not finished", None)
     saved_study(store, "broken").write_text("[")
     assert {one.name: one.encoders for one in stored_studies(store)} == {study.name: (MINILM,), "broken": ()}
+
+
+def test_a_study_that_failed_is_listed_with_its_reason(tmp_path: Path) -> None:
+    store, printed = Store(tmp_path / "store"), Console(record=True, width=200, force_terminal=True)
+    store.make()
+    study = one_line_study(None, [MINILM], ["reviews"], 20, [])
+    path = save_study(store, study)
+    save_end(store, study.name, SpecError("the loss of seed 0 is nan"))
+    show_studies(store, printed)
+    shown = printed.export_text()
+    assert f"{study.name}: failed: the loss of seed 0 is nan: run 'papa run {path}' to go on" in shown
+    save_end(store, study.name, KeyboardInterrupt())
+    assert stored_studies(store)[0].failure
+    save_end(store, study.name, None)
+    show_studies(store, printed)
+    shown = printed.export_text()
+    assert "failed" not in shown
+    assert "and not finished: run 'papa run" in shown
 
 
 def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -127,13 +128,18 @@ def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
     saved = tmp_path / "copy" / "studies" / f"{NAME}.yaml"
     saved.with_name("never.yaml").write_text(saved.read_text().replace(f"name: {NAME}", "name: never"))
     saved.write_text(saved.read_text().replace("- 0.5", "- 0.25"))
-    (row,) = [line for line in papa("list", "--store", str(store)).out.splitlines() if f"│ {NAME} " in line]
-    assert [part.strip() for part in row.split("│")][3:6] == ["all-MiniLM-L6-v2", "reviews", "finished"]
-    copied = papa("list", "--store", str(tmp_path / "copy"))
-    assert f"{NAME}: {tmp_path}/copy/studies/{NAME}/report.html" in copied.out
-    assert f"{NAME}: finished; changed since, and not finished again: run 'papa run {saved}'" in copied.out
-    assert "never: started " in copied.out
-    assert "and never finished: run 'papa run " in copied.out
+    for path in (tmp_path / "copy").rglob("*"):
+        os.utime(path, (0, 0))
+    listed, copied = (
+        {line.split("\t")[0]: line.split("\t") for line in papa("list", "--store", str(place)).out.splitlines()}
+        for place in (store, tmp_path / "copy")
+    )
+    assert listed["Study"] == ["Study", "Date", "Encoders", "Tasks", "State", "Report"]
+    report = f"studies/{NAME}/report.html"
+    assert listed[NAME][2:] == ["all-MiniLM-L6-v2", "reviews", "finished", f"{store}/{report}"]
+    assert copied[NAME][4:] == ["finished; changed since, and not finished again", f"{tmp_path}/copy/{report}"]
+    assert copied[NAME][1] == listed[NAME][1], "a copy was finished when the study was"
+    assert copied["never"][4] == "not finished"
 
 
 def test_a_name_that_the_store_does_not_have_is_one_sentence(store: Path) -> None:
