@@ -99,7 +99,7 @@ def test_a_study_that_failed_is_listed_with_its_reason(tmp_path: Path) -> None:
     save_end(store, study.name, None)
     show_studies(store, printed)
     shown = printed.export_text()
-    assert "failed" not in shown
+    assert ": failed:" not in shown
     assert "and not finished: run 'papa run" in shown
 
 
