@@ -202,7 +202,7 @@ def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
     if lost["relative_drop"].notna().any():
         note = (
             "Against every head input-dependent: (original − score) / |original|, with the 95 % interval of "
-            "differences paired by seed."
+            "differences paired by seed and example."
         )
         options = {text: text for text in reversed(fraction_headings(lost).values())}
         choice = Choice("drop_fraction", "Input-dependent", options)

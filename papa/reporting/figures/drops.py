@@ -181,7 +181,7 @@ def encoders_chart(drops: Drops) -> Chart:
 
 
 def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
-    """The relative drop of every encoder on every task, with the interval of differences paired by seed.
+    """The relative drop of every encoder on every task, with the interval of differences paired by seed and example.
 
     Args:
         lines: rows of the study's summary: one line for each model and task, at fractions below 1.
