@@ -18,15 +18,15 @@ import torch
 
 from benchmarks.setting import encoder as embedded
 from benchmarks.setting import task_entry
-from flows.build import StudySteps
 from flows.check import check_study
-from flows.costs import SHARES, one_core
 from papa.encoders.reference import EMBEDDED
 from papa.progress import silent
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
-from tasks.step import Session
-from tasks.store import Store
+from papa.study.costs import SHARES, one_core
+from papa.study.step import Session
+from papa.study.steps import StudySteps
+from papa.study.store import Store
 
 STUDY: dict[str, Any] = {
     "encoders": [EMBEDDED],
@@ -36,7 +36,7 @@ STUDY: dict[str, Any] = {
     "ranking": {"epochs": 1, "seeds": [0]},
 }
 SETTINGS = (("cola", 400, 2), ("ud_pos", 240, 2), ("rte", 96, 2), ("cola", 1200, 6), ("ud_pos", 120, 8))
-"""Corpus, training rows, epochs: the shares of ``flows/costs.py`` were chosen on these."""
+"""Corpus, training rows, epochs: the shares of ``papa/study/costs.py`` were chosen on these."""
 HELD_BACK = (("wnut17", 240, 3), ("wnut17", 600, 5), ("cola", 700, 4), ("rte", 180, 5), ("ud_pos", 320, 3))
 """Likewise, of studies that had no part in the choice."""
 

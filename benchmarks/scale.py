@@ -22,8 +22,8 @@ from flows.plan import PlannedStep, bound
 from papa.encoders.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from tasks.step import Step
-from tasks.store import Store
+from papa.study.step import Step
+from papa.study.store import Store
 
 CELLS_OF_A_TASK = 100
 WHOLE = {

@@ -56,7 +56,7 @@ def studies(folder: Path) -> dict[str, Any]:
     """One study by itself, then eight at once: six of its seed, whose cells are there, and two of the same new seed."""
     from flows.environment import prepare_environment
     from flows.server import start_own_server
-    from tasks.store import Store
+    from papa.study.store import Store
 
     store = Store(folder / "store")
     store.make()

@@ -21,15 +21,15 @@ from safetensors.numpy import save_file
 
 from papa.progress import silent
 from papa.storage.artifacts import ArtifactReference, published
+from papa.study.average import SUMS, Average
+from papa.study.baseline import BASELINE, Baseline
+from papa.study.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
+from papa.study.rank import LAMBDA, Rank
+from papa.study.step import Step
+from papa.study.store import Store
 from papa.workers import WorkerPool, ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.worker import PROGRESS_BOARD, BoardReader, Epochs, ProgressBoard
-from tasks.average import SUMS, Average
-from tasks.baseline import BASELINE, Baseline
-from tasks.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
-from tasks.rank import LAMBDA, Rank
-from tasks.step import Step
-from tasks.store import Store
 
 Found = Mapping[Step, ArtifactReference]
 ROWS = 32

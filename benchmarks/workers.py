@@ -20,13 +20,13 @@ from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.progress import Progress, silent
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
+from papa.study.controls import Controls
+from papa.study.rank import Rank
+from papa.study.step import compute_step
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise
 from papa.timing import Comparison, Part, in_turn
 from papa.workers import WorkerPool
-from tasks.controls import Controls
-from tasks.rank import Rank
-from tasks.step import compute_step
-from tasks.store import Store
-from tasks.tokenise import Tokenise
 
 SHARDS, URGENCY = 8, 1
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 from safetensors import safe_open
 
-from flows.costs import Size, feature_bytes
-from flows.inputs import StudyInputs
 from papa.encoders.files import has_weights, weight_files
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
 from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
 from papa.spec import StudySpec, TaskSpec
+from papa.study.costs import Size, feature_bytes
+from papa.study.inputs import StudyInputs
 
 _PROCESS = 0.55e9
 """A worker with its libraries and its unused heap."""

@@ -15,18 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.build import StudySteps, study_steps
+from flows.build import tracked_steps
 from flows.capacity import check_disk, check_memory
 from flows.environment import check_file_size
-from flows.inputs import (
-    ResolvedInputs,
-    StudyInputs,
-    device_of,
-    laid_out_like,
-    named_texts,
-    resolve_inputs,
-    run_concurrently,
-)
 from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_of
@@ -41,9 +32,19 @@ from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
+from papa.study.inputs import (
+    ResolvedInputs,
+    StudyInputs,
+    device_of,
+    laid_out_like,
+    named_texts,
+    resolve_inputs,
+    run_concurrently,
+)
+from papa.study.steps import StudySteps
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise, corpus_part
 from tasks.mlflow_client import tracking_address
-from tasks.store import Store
-from tasks.tokenise import Tokenise, corpus_part
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def check_study(
     if problems:
         raise CheckError([*problems, *(capacity() if here else [])])
     inputs = resolved.inputs()
-    steps = study_steps(inputs, tracking_address(store))
+    steps = tracked_steps(inputs, tracking_address(store))
     to_run = not all(step.is_complete(store) for step in steps.steps)
     if here and to_run and (problems := capacity()):
         raise CheckError(problems)

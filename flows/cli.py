@@ -72,7 +72,7 @@ def run(
 
             spec = one_line_study(study, encoders or [], tasks or [], limit, overrides or [])
         from flows.run import run_study
-        from tasks.store import Store
+        from papa.study.store import Store
 
         run_study(
             spec,
@@ -100,7 +100,7 @@ def check(
 
         from flows.check import check_file
         from flows.show import show_checked
-        from tasks.store import Store
+        from papa.study.store import Store
 
         place = Store(store)
         place.check()
@@ -132,7 +132,7 @@ def plan(
 
         from flows.check import check_study
         from flows.plan import Cluster, show_plan
-        from tasks.store import Store
+        from papa.study.store import Store
 
         place = Store(store)
         place.check()
@@ -160,7 +160,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 
         from flows.environment import prepare_environment
         from flows.ui import show_pages
-        from tasks.store import Store
+        from papa.study.store import Store
 
         place = Store(store)
         prepare_environment(place, verbose=verbose)

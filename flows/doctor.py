@@ -56,7 +56,7 @@ def _groups(store: str, ray_address: str | None) -> Iterator[list[Finding]]:
     yield installed()
     from flows.machine import machine, torch_here
     from flows.services import services
-    from tasks.store import Store
+    from papa.study.store import Store
 
     place = Store(store)
     yield machine(place)

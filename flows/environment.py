@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from papa.errors import SpecError
-from tasks.store import Store
+from papa.study.store import Store
 
 _QUIET = {
     "DO_NOT_TRACK": "1",

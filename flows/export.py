@@ -15,10 +15,10 @@ from flows.stored import StoredStudy
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from tasks.baseline import Baseline
-from tasks.probe import Probe, read_scores
-from tasks.results import ScoredCell, results_table
-from tasks.store import Store
+from papa.study.baseline import Baseline
+from papa.study.probe import Probe, read_scores
+from papa.study.results import ScoredCell, results_table
+from papa.study.store import Store
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from papa.scores.intervals import Interval, Measured, paired_drop
 from papa.spec import StudySpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import ArtifactReference
-from tasks.baseline import Baseline, read_baseline
-from tasks.probe import read_examples, read_scores
-from tasks.rank import Rank, read_lambda
-from tasks.results import measured_of
-from tasks.store import Store
+from papa.study.baseline import Baseline, read_baseline
+from papa.study.probe import read_examples, read_scores
+from papa.study.rank import Rank, read_lambda
+from papa.study.results import measured_of
+from papa.study.store import Store
 
 Verdict = Literal["within", "undecided", "beyond"]
 

@@ -12,8 +12,8 @@ import psutil
 from flows.capacity import LEAST_BYTES
 from flows.findings import Finding
 from papa.storage.cache import cache_folder
+from papa.study.store import Store
 from papa.workers.ray_session import OBJECT_STORE_BYTES
-from tasks.store import Store
 
 _LEAST_DISK = 5e9
 _LEAST_FILES, _LEAST_PROCESSES = 4096, 2048

@@ -15,7 +15,7 @@ from papa.errors import PapaError
 if TYPE_CHECKING:
     from flows.interrupt import Interruption
     from papa.spec import StudySpec
-    from tasks.store import Store
+    from papa.study.store import Store
 
 DEFAULT_STORE = "papa-store"
 

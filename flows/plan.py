@@ -10,10 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.check import Checked
-from flows.costs import SUBMITTING, Device, expected_rates, feature_bytes, gpu, measured_rates, one_core, seconds_of
 from flows.progress import duration
-from tasks.step import Step
-from tasks.store import Store
+from papa.study.costs import (
+    SUBMITTING,
+    Device,
+    expected_rates,
+    feature_bytes,
+    gpu,
+    measured_rates,
+    one_core,
+    seconds_of,
+)
+from papa.study.step import Step
+from papa.study.store import Store
 
 _CLOSE = 1.1
 """A study that takes so many times its longest chain at most gains nothing by more workers."""

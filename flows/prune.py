@@ -12,9 +12,9 @@ from flows.progress import duration
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
-from tasks.locks import running, words_of
-from tasks.store import MARKER, Store, is_marked
-from tasks.unused import Unused, survey
+from papa.study.locks import running, words_of
+from papa.study.store import MARKER, Store, is_marked
+from papa.study.unused import Unused, survey
 
 
 def prune(store: Store, console: Console, *, really: bool) -> None:

@@ -12,9 +12,9 @@ from papa.errors import SpecError
 from papa.progress import silent
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
+from papa.study.step import Session
+from papa.study.store import Store
 from papa.workers import WorkerPool
-from tasks.step import Session
-from tasks.store import Store
 
 
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:

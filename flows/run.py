@@ -20,9 +20,9 @@ from papa.errors import TransientError
 from papa.imports import uncollected
 from papa.processes import Process
 from papa.spec import StudySpec
-from tasks.locks import no_longer_announced
+from papa.study.locks import no_longer_announced
+from papa.study.store import Store
 from tasks.mlflow_client import tracking_address, without_password
-from tasks.store import Store
 
 if TYPE_CHECKING:
     from prefect import Flow

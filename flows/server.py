@@ -22,8 +22,8 @@ from papa.processes import Process
 from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
 from papa.storage.template import keep_as_template, start_from_template
+from papa.study.store import Store
 from tasks.mlflow_client import without_password
-from tasks.store import Store
 
 _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"

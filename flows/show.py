@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flows.check import Checked
-from flows.inputs import StudyInputs, named_texts
 from papa.corpora.preview import Preview
 from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
+from papa.study.inputs import StudyInputs, named_texts
 
 _WIDE = 110
 """Columns from which on data sets are shown with their owners."""

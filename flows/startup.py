@@ -8,17 +8,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from flows.build import StudySteps
 from flows.check import Checked, cluster_address
 from flows.progress import StudyProgress
 from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
+from papa.study.steps import StudySteps
+from papa.study.store import Store
 from papa.workers import WorkerPool
 from tasks.mlflow_client import check_tracking, tracking_address
 from tasks.mlflow_live import LiveRuns
-from tasks.store import Store
-from tasks.track import live_link
+from tasks.track import Track, live_link
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,12 @@ def live_runs(study: StudySpec, steps: StudySteps, store: Store, progress: Study
         if link := live_link(address, experiment):
             progress.noted(f"MLflow: {link}")
 
+    *_, track = steps.steps
+    assert isinstance(track, Track)
+    shared = {
+        probed.parent: [step.name for step in (*part.rankings.values(), part.baseline)]
+        for probed, part in zip(track.parents, steps.parts, strict=True)
+    }
     probes: dict[str, list[tuple[Cell, int]]] = defaultdict(list)
     for cell, scoring in steps.cells.items():
         for step in scoring:
@@ -97,9 +103,9 @@ def live_runs(study: StudySpec, steps: StudySteps, store: Store, progress: Study
         address,
         store,
         study,
-        {parent: [step.name for step in shared] for parent, shared in steps.parents.items()},
+        shared,
         probes,
-        steps.steps[-1].name,
+        track.name,
         driver=Process.this(),
         opened=opened,
         failed=progress.noted,

@@ -13,8 +13,8 @@ from prefect.states import State
 from flows.startup import ReadyStudy
 from papa.errors import PapaError
 from papa.storage.artifacts import read_metadata
+from papa.study.step import Session, Step
 from tasks.perform import CACHED, reason, submit
-from tasks.step import Session, Step
 
 
 class StudyError(PapaError):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from flows.build import StudySteps, study_steps
-from flows.inputs import StudyInputs, check_inputs
+from flows.build import tracked_steps
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from papa.study.inputs import StudyInputs, check_inputs
+from papa.study.step import Step
+from papa.study.steps import StudySteps
+from papa.study.store import Store
 from tasks.mlflow_client import tracking_address
-from tasks.step import Step
-from tasks.store import Store
 
 
 class StoredStudy:
@@ -31,7 +32,7 @@ class StoredStudy:
 
     def __init__(self, study: StudySpec, store: Store) -> None:
         self.inputs: StudyInputs = check_inputs(study)
-        self.steps: StudySteps = study_steps(self.inputs, tracking_address(store))
+        self.steps: StudySteps = tracked_steps(self.inputs, tracking_address(store))
         self.store = store
 
     @cached_property

@@ -29,7 +29,7 @@ def heads(
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
         from flows.heads import parse_share, show_heads
-        from tasks.store import Store
+        from papa.study.store import Store
 
         share, place = parse_share(max_drop), Store(store)
         spec = load_stored(study, overrides, place)
@@ -65,7 +65,7 @@ def export(
         from rich.console import Console
 
         from flows.export import ExportRequest, export_cell
-        from tasks.store import Store
+        from papa.study.store import Store
 
         share = _max_drop(fraction, max_drop)
         place = Store(store)
@@ -103,7 +103,7 @@ def report(
         from rich.console import Console
 
         from flows.report import rebuild_report
-        from tasks.store import Store
+        from papa.study.store import Store
 
         place = Store(store)
         spec = load_stored(study, overrides, place)
@@ -117,7 +117,7 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
         from rich.console import Console
 
         from flows.studies import show_studies
-        from tasks.store import Store
+        from papa.study.store import Store
 
         place = Store(store)
         place.check()
@@ -140,8 +140,8 @@ def compare(
         from rich.console import Console
 
         from flows.show import compare_studies
+        from papa.study.store import Store
         from tasks.mlflow_client import tracking_address
-        from tasks.store import Store
 
         compare_studies(studies, tracking_address(Store(store)), to, Console())
 
@@ -156,6 +156,6 @@ def prune(
         from rich.console import Console
 
         from flows import prune as pruning
-        from tasks.store import Store
+        from papa.study.store import Store
 
         pruning.prune(Store(store), Console(), really=delete)

@@ -18,9 +18,9 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import inspect, is_complete
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from tasks.aggregate import SPECIFICATION, Aggregate, specification
-from tasks.locks import running
-from tasks.store import Store, is_marked
+from papa.study.aggregate import SPECIFICATION, Aggregate, specification
+from papa.study.locks import running
+from papa.study.store import Store, is_marked
 
 NOT_FINISHED = "not finished"
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")

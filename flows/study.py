@@ -22,7 +22,6 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
 from flows.check import check_study
-from flows.costs import measured_rates, seconds_of
 from flows.environment import quiet_engines
 from flows.processes import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
@@ -32,8 +31,9 @@ from flows.studies import save_end
 from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from tasks.locks import announced
-from tasks.store import Store
+from papa.study.costs import measured_rates, seconds_of
+from papa.study.locks import announced
+from papa.study.store import Store
 from tasks.track import logged_runs, page_link, run_links
 
 _THREADS = 512

@@ -19,9 +19,9 @@ from flows.served import HOST, Served
 from flows.server import found_by_runs, running_server, start_own_server
 from papa.errors import PapaError
 from papa.processes import Process
-from tasks.locks import running
+from papa.study.locks import running
+from papa.study.store import Store
 from tasks.mlflow_client import connect, database_of, tracking_address, tracking_errors, without_password
-from tasks.store import Store
 from tasks.track import curves_of, run_links
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000

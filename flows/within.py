@@ -14,7 +14,7 @@ from flows.stored import StoredStudy
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from tasks.store import Store
+from papa.study.store import Store
 
 
 def run_and_choose(

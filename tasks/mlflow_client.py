@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.storage.template import keep_as_template, start_from_template
-from tasks.store import Store
+from papa.study.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

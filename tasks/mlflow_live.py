@@ -21,11 +21,11 @@ from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from papa.study.probe import read_scores
+from papa.study.store import Store
 from tasks.mlflow_client import connect, impatient, tracking_errors
 from tasks.mlflow_parents import ParentRun, SeedRun
 from tasks.mlflow_runs import DRIVER, StudyRuns, progress_metric
-from tasks.probe import read_scores
-from tasks.store import Store
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run

@@ -11,9 +11,9 @@ from papa.encoders.reference import EncoderReference
 from papa.spec import StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import ArtifactReference, sha256_of_json
+from papa.study.results import ProbedCell, ScoredCell
+from papa.study.step import Step, identity
 from tasks.mlflow_texts import LoggedText
-from tasks.results import ProbedCell, ScoredCell
-from tasks.step import Step, identity
 
 
 @dataclass(frozen=True)

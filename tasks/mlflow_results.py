@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from papa.progress import Progress
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
+from papa.study.probe import ProbeScores, ScoredSeed, read_scores
+from papa.study.results import ScoredCell, Worth, in_threads, relative_drop, worth_of
+from papa.study.store import Store
 from tasks.mlflow_client import database_of
 from tasks.mlflow_parents import ScoredParent, SeedRun
 from tasks.mlflow_runs import (
@@ -22,9 +25,6 @@ from tasks.mlflow_runs import (
     progress_metric,
     step_of,
 )
-from tasks.probe import ProbeScores, ScoredSeed, read_scores
-from tasks.results import ScoredCell, Worth, in_threads, relative_drop, worth_of
-from tasks.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

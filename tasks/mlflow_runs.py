@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, sha256_of_json
+from papa.study.probe import ProbeScores, ScoredSeed
+from papa.study.store import Store
 from tasks.mlflow_client import settled, study_experiment
 from tasks.mlflow_parents import ParentRun, SeedRun
-from tasks.probe import ProbeScores, ScoredSeed
-from tasks.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -14,13 +14,13 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from papa.progress import Progress
 from papa.spec import StudySpec
 from papa.storage.artifacts import published, sha256_of_file, verify
+from papa.study.results import ProbedCell, cells_in_key, probes_of
+from papa.study.step import Session, Step
+from papa.study.store import Store
 from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
 from tasks.mlflow_parents import ProbedParent
 from tasks.mlflow_results import LOGGED, RESULTS, RESULTS_SHA256, RunLogger
 from tasks.mlflow_runs import PARENT, ROLE
-from tasks.results import ProbedCell, cells_in_key, probes_of
-from tasks.step import Session, Step
-from tasks.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -80,7 +80,7 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     """For ``papa run``: a Prefect server that runs already, where a test is not about the one that a study starts."""
     from flows.environment import quiet_engines
     from flows.server import start_own_server
-    from tasks.store import Store
+    from papa.study.store import Store
 
     folder = tmp_path_factory.mktemp("prefect")
     with patch.dict(os.environ, PREFECT_HOME=str(folder)):

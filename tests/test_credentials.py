@@ -15,9 +15,9 @@ from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecErr
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
 from papa.storage.cache import cache_folder
+from papa.study.provenance import command_line
+from papa.study.store import Store
 from tasks.mlflow_client import without_password
-from tasks.provenance import command_line
-from tasks.store import Store
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [

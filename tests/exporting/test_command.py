@@ -15,7 +15,7 @@ from flows.export import ExportRequest, export_cell
 from papa.errors import PapaError
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.conftest import SMALL, Finished, papa, words, write_study
 
 pytestmark = pytest.mark.server

@@ -10,10 +10,10 @@ from papa.attention.constants import control
 from papa.attention.controls import CONTROLS
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
-from tasks.controls import Controls
+from papa.study.controls import Controls
 from tests.attention.cases import HALF, Case, distance
-from tests.flows.test_build import steps_of
 from tests.plain import plainly
+from tests.study.test_steps import steps_of
 
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from papa.errors import SpecError
 from papa.ranking import HEAD_ORDERS, HeadOrder
 from papa.reporting.wording import order_label
-from tests.flows.test_build import steps_of
+from tests.study.test_steps import steps_of
 
 
 def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A stage is a file of its own in tasks/ with a ``Step``, which enters the study in flows/build.py."""
+"""A stage is a file of its own in tasks/ with a ``Step``, which enters the study in papa/study/steps.py."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.artifacts import published
+from papa.study.step import Session, Step
+from papa.study.store import Store
 from papa.workers import WorkerPool
 from tasks.perform import CACHED, perform
-from tasks.step import Session, Step
-from tasks.store import Store
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from rich.console import Console
 
 from flows.prune import prune
 from papa.storage.atomic import MARK
-from tasks.store import Store
-from tasks.unused import Findings, survey
+from papa.study.store import Store
+from papa.study.unused import Findings, survey
 from tests.faults.points import FOR_GOOD, NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from flows.environment import quiet_engines
 from flows.server import start_own_server
-from tasks.store import Store
+from papa.study.store import Store
 
 
 @dataclass(frozen=True)

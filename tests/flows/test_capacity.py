@@ -14,12 +14,12 @@ import pytest
 
 from benchmarks.setting import setting
 from flows.capacity import CapacityError, check_memory, mapped_bytes, weight_bytes, worker_bytes
-from flows.costs import Size
-from flows.inputs import check_inputs
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, StudySpec
 from papa.spec.file import load_study
+from papa.study.costs import Size
+from papa.study.inputs import check_inputs
 from tests.flows.conftest import SMALL, papa, write_study
 
 ROWS = 24

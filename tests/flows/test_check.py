@@ -23,7 +23,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.metadata import sha256_of_file
 from papa.storage.remembered import remember, status_of
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.conftest import SMALL, environment, papa, words, write_study
 
 pytestmark = pytest.mark.server
@@ -194,8 +194,8 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     import psutil
 
     from flows.capacity import CapacityError, check_disk
-    from flows.costs import Size
-    from flows.inputs import StudyInputs, check_inputs
+    from papa.study.costs import Size
+    from papa.study.inputs import StudyInputs, check_inputs
 
     spec = study(tmp_path, execution={"features_budget_gb": 1e12})
     inputs = check_inputs(spec)
@@ -271,11 +271,11 @@ def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
 
 
 def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.inputs import check_inputs
     from papa.progress import silent
     from papa.spec import ExecutionSpec
-    from tasks.step import compute_step
-    from tasks.tokenise import Tokenise
+    from papa.study.inputs import check_inputs
+    from papa.study.step import compute_step
+    from papa.study.tokenise import Tokenise
 
     spec, store = study(tmp_path), Store(tmp_path / "store")
     inputs = check_inputs(spec)

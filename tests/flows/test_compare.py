@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.conftest import papa, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, log_study, logged

@@ -8,7 +8,7 @@ import pytest
 
 from flows.server import mark_unmade, start_own_server
 from papa.errors import PapaError
-from tasks.store import Store
+from papa.study.store import Store
 
 
 def test_a_new_database_is_marked_until_it_is_made(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flows.installed import installed
 from flows.machine import _disk
 from papa.errors import TransientError
 from papa.storage.filesystem import within
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.conftest import papa
 from tests.hub.conftest import environment_of
 from tests.hub.server import TOKEN, Hub

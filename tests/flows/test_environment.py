@@ -14,7 +14,7 @@ def test_a_cut_line_to_prefect_leaves_no_traceback(tmp_path: Path) -> None:
     source = (
         "import logging, sys\n"
         "from flows.environment import prepare_environment\n"
-        "from tasks.store import Store\n"
+        "from papa.study.store import Store\n"
         f"prepare_environment(Store({str(tmp_path / 'store')!r}), verbose=sys.argv[1] == 'verbose')\n"
         "import prefect\n"
         "logging.getLogger('websockets.client').error('keepalive ping failed')\n"

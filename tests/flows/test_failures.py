@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tasks.store import mark
+from papa.study.store import mark
 from tests.encoders.lower import lower_layers
 from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs, logged, mlflow_states

@@ -13,7 +13,7 @@ from flows.studies import save_end, save_study, saved_study, show_studies, store
 from flows.within import needed_part
 from papa.errors import ArtifactError, SpecError
 from papa.spec.file import load_study
-from tasks.store import MARKER, Store
+from papa.study.store import MARKER, Store
 
 BERT, MINILM = "google-bert/bert-base-uncased", "embedded/all-MiniLM-L6-v2"
 

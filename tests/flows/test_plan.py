@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.build import study_steps
+from flows.build import tracked_steps
 from flows.cli import app
-from flows.costs import SUBMITTING, expected_rates
-from flows.inputs import check_inputs
 from flows.plan import PlannedStep, bound, planned_steps
 from papa.errors import CheckError
 from papa.spec.file import load_study
-from tasks.store import Store
+from papa.study.costs import SUBMITTING, expected_rates
+from papa.study.inputs import check_inputs
+from papa.study.store import Store
 from tests.flows.conftest import papa
-from tests.tasks.test_store import AVERAGE, CONSTANTS
+from tests.study.test_store import AVERAGE, CONSTANTS
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 
@@ -50,7 +50,7 @@ def test_a_plan_for_no_node_is_refused() -> None:
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
     study = load_study(WHOLE, ())
     inputs = check_inputs(study, shapes_suffice=True)
-    plan = planned_steps(study_steps(inputs, "sqlite://").steps, Store(tmp_path), expected_rates(1e14))
+    plan = planned_steps(tracked_steps(inputs, "sqlite://").steps, Store(tmp_path), expected_rates(1e14))
     found = bound(plan, alone=("rank",))
     one, some, many, all_ = map(found.seconds, (1, 4, 64, 10_000))
     assert one > some > many == all_ > 0

@@ -14,7 +14,7 @@ from rich.console import Console
 from flows.prune import prune
 from papa.errors import ArtifactError
 from papa.processes import Process
-from tasks.store import Store
+from papa.study.store import Store
 
 DAY = 24 * 3600
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from flows.export import ExportRequest, export_cell
 from papa.errors import SpecError
 from papa.spec.file import load_study
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, write_study
 
 pytestmark = pytest.mark.server

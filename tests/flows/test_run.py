@@ -26,7 +26,7 @@ AS_DEPLOYED = """
 import sys, yaml
 from flows.environment import prepare_environment
 from flows.server import start_own_server
-from tasks.store import Store
+from papa.study.store import Store
 
 study, store = sys.argv[1:]
 prepare_environment(Store(store))

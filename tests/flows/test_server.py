@@ -18,7 +18,7 @@ from flows.environment import quiet_engines
 from flows.server import running_server, start_own_server, use_server
 from papa.errors import PapaError
 from papa.processes import Process
-from tasks.store import Store
+from papa.study.store import Store
 from tests.faults.disks import fill, small_disk
 
 

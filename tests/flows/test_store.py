@@ -8,8 +8,8 @@ import pytest
 
 from papa.processes import Process
 from papa.storage.artifacts import published
-from tasks.locks import announced
-from tasks.store import Store
+from papa.study.locks import announced
+from papa.study.store import Store
 from tests.flows.conftest import SMALL, finish, papa, start, words, write_study
 
 pytestmark = pytest.mark.server

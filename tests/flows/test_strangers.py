@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 
 from flows.environment import quiet_engines
 from flows.server import start_own_server
-from tasks.store import Store
+from papa.study.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.flows.test_ui import pages, status
 

@@ -14,9 +14,9 @@ import pytest
 from flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.artifacts import verify
-from tasks.locks import claimed
-from tasks.store import Store
-from tasks.unused import Findings, survey
+from papa.study.locks import claimed
+from papa.study.store import Store
+from papa.study.unused import Findings, survey
 from tests.flows.conftest import SMALL, Finished, finish, start, write_study
 from tests.integration.s3 import S3Server
 

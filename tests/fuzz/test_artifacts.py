@@ -22,8 +22,8 @@ from papa.exporting import export_encoder
 from papa.exporting.loading import load_exported
 from papa.storage.artifacts import borrowed, inspect, published, read_metadata, reference, verify
 from papa.storage.metadata import METADATA, signed
-from tasks.probe import ProbeScores, ScoredSeed, read_scores
-from tasks.rank import LAMBDA, read_lambda
+from papa.study.probe import ProbeScores, ScoredSeed, read_scores
+from papa.study.rank import LAMBDA, read_lambda
 from tests.exporting.conftest import Case, folders, make_case, small  # noqa: F401
 from tests.fuzz.outcomes import one_sentence, times
 from tests.fuzz.test_corpora import BITS, damaged

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from flows.inputs import check_inputs
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
+from papa.study.inputs import check_inputs
 from papa.workers.machine import Machine
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub

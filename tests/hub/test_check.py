@@ -13,7 +13,7 @@ from papa.corpora import preview, repository
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from tasks.store import Store
+from papa.study.store import Store
 from tests.hub.datasets import POS, ROWS, publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub

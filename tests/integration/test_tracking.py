@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas
 import pytest
 
+from papa.study.store import Store
 from tasks.mlflow_client import check_tracking
-from tasks.store import Store
 from tasks.track import logged_results
 from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.reporting.studies import results

@@ -12,11 +12,11 @@ from safetensors.numpy import save_file
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published, reference, remove
+from papa.study.probe import SCORES, ProbeScores, ScoredSeed, read_scores
+from papa.study.rank import LAMBDA, read_lambda
 from tasks.mlflow_client import connect
 from tasks.mlflow_parents import ScoredParent
 from tasks.mlflow_results import RESULTS, log_files
-from tasks.probe import SCORES, ProbeScores, ScoredSeed, read_scores
-from tasks.rank import LAMBDA, read_lambda
 from tests.reporting.studies import results, study
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)

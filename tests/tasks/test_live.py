@@ -15,10 +15,10 @@ from papa.encoders.reference import EncoderReference
 from papa.processes import Process
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from papa.study.store import Store
 from tasks.mlflow_live import LiveRuns
 from tasks.mlflow_parents import ParentRun
 from tasks.mlflow_texts import texts_of
-from tasks.store import Store
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 from tests.reporting.studies import study
 from tests.tasks.tracked import MODELS, RESULTS, address_in, assert_whole, log_study, logged, scored_cells

@@ -22,8 +22,8 @@ import pandas
 import pytest
 
 from papa.errors import PapaError, TransientError
+from papa.study.store import MARKER, Store
 from tasks.mlflow_client import TrackingError, check_tracking, connect
-from tasks.store import MARKER, Store
 from tasks.track import logged_results
 from tests.integration.service import Service
 from tests.integration.services import mlflow_server

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from papa.reporting.summary import summarise
+from papa.study.store import Store
 from tasks.mlflow_client import connect
-from tasks.store import Store
 from tasks.track import page_link, run_links
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results

@@ -18,12 +18,12 @@ from papa.progress import silent
 from papa.reporting.summary import LINE, summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published, reference
+from papa.study.results import ScoredCell
+from papa.study.store import Store
 from tasks.mlflow_client import connect, tracking_errors
 from tasks.mlflow_parents import ScoredParent
 from tasks.mlflow_results import RunLogger
 from tasks.mlflow_texts import texts_of
-from tasks.results import ScoredCell
-from tasks.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 

@@ -17,9 +17,9 @@ import torch
 
 from papa.errors import ArtifactError, DamagedError
 from papa.processes import Process
+from papa.study.average import fold
 from papa.workers import WorkerPool
 from papa.workers.ray_session import ClusterError, remove_dead_sessions, session_folder
-from tasks.average import fold
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
 from tests.workers.parts import own_process
 

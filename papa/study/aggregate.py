@@ -1,0 +1,229 @@
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its average matrices
+(paper, Section 5.1, Figure 4).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import yaml
+
+from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.progress import Progress
+from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
+from papa.spec import Order, StudySpec, TaskSpec
+from papa.storage.artifacts import (
+    ArtifactReference,
+    fetched,
+    is_sound,
+    published,
+    read_metadata,
+    sha256_of_file,
+    verify,
+)
+from papa.storage.atomic import scratch_beside
+from papa.storage.metadata import METADATA
+from papa.study.locks import claimed
+from papa.study.provenance import Invocation, provenance
+from papa.study.rank import read_lambda
+from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
+from papa.study.step import Context, Session, Step, WorkerStep
+
+if TYPE_CHECKING:
+    from papa.ranking.seeds import TrainedLambda
+    from papa.reporting.heads import HeadsOfEncoder
+
+SPECIFICATION = "study.yaml"
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(WorkerStep):
+    """Write the results of a study.
+
+    Attributes:
+        study: the resolved specification.
+        cells: every cell.
+        baselines: by (encoder label, task).
+        corpora: the tokenised corpus of each task, by task name.
+        averages: the averages that heads were replaced by.
+        rankings: the rankings by λ, by (model, task) and ranking seed.
+        invocation: the run that writes them.
+    """
+
+    stage: ClassVar[str] = "aggregate"
+    version: ClassVar[int] = 5
+
+    study: StudySpec
+    cells: tuple[ProbedCell, ...]
+    baselines: Mapping[tuple[str, str], Step]
+    corpora: Mapping[str, Step]
+    averages: tuple[Averaged, ...]
+    rankings: Mapping[tuple[str, str], Mapping[int, Step]] = field(default_factory=dict)
+    invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "study": self.study.model_dump(mode="json", exclude={"execution"}),
+            "points": cells_in_key(self.cells),
+            "averages": [one.read() for one in self.averages],
+        }
+
+    def outside(self) -> dict[str, str]:
+        paper = self.study.reference
+        return {"paper": sha256_of_file(paper)} if paper else {}
+
+    def inputs(self) -> dict[str, Step]:
+        baselines = {f"baseline {' · '.join(key)}": one for key, one in self.baselines.items()}
+        corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
+        averages = {f"average {one.model} {one.task.name}": one.constants for one in self.averages}
+        rankings = {
+            f"ranking {model} {task} {seed}": one
+            for (model, task), by_seed in self.rankings.items()
+            for seed, one in by_seed.items()
+        }
+        return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings}
+
+    def is_complete(self, store: Any) -> bool:
+        folder = store.study(self.study.name)
+        return (
+            super().is_complete(store)
+            and is_sound(folder)
+            and read_metadata(folder)["digest"] == self.reference(store).digest
+        )
+
+    def run(self, session: Session, progress: Progress) -> None:
+        progress(0, 1)
+        folder = self.folder(session.store)
+        # The artifact may be sound while its copy among the studies is not.
+        if not is_sound(folder):
+            self.run_on_worker(session, progress, urgency=1, at_driver=True)
+        with claimed(session.store, f"study-{self.study.name}"):
+            verify(folder)
+            replace_folder(session.store.study(self.study.name), fetched(folder))
+        progress(1, 1)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        with published(self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}) as scratch:
+            self.write(scratch, context.found)
+
+    def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
+        """Write the results, the figures, both reports and the resolved specification, from finished artifacts.
+
+        Args:
+            folder: made if it does not exist.
+            found: the artifacts that the step reads.
+        """
+        from papa.reporting.paper import read_reference
+        from papa.reporting.report import Extras, write_report
+        from papa.reporting.summary import summarise
+
+        baselines = {place: found[one] for place, one in self.baselines.items()}
+        results = results_table([one.scored(found) for one in self.cells], baselines)
+        lambdas = {
+            place: read_lambda({seed: found[one] for seed, one in by_seed.items()})
+            for place, by_seed in self.rankings.items()
+        }
+        extras = Extras(
+            corpora={name: read_metadata(found[one].path) for name, one in self.corpora.items()},
+            paper=read_reference(self.study.reference) if self.study.reference else None,
+            lambdas=lambdas,
+            provenance=provenance(self.invocation, found, self.corpora, self.baselines),
+            **inspected(found, self.averages, lambdas, self.study.orders),
+        )
+        write_report(folder, self.study, results, summarise(results), extras=extras)
+        (folder / SPECIFICATION).write_text(specification(self.study))
+
+
+def specification(study: StudySpec) -> str:
+    """The resolved specification as YAML."""
+    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def replace_folder(target: Path, source: Path) -> None:
+    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
+    with scratch_beside(target) as fresh:
+        old = fresh.with_name(f"{fresh.name}.old")
+        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
+        shutil.copy2(source / METADATA, fresh / METADATA)
+        try:
+            if target.exists():
+                target.rename(old)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The average of one encoder over one task's training text.
+
+    Attributes:
+        model: the encoder's name in tables.
+        encoder: whose attention.
+        task: its text and layout.
+        constants: the step of stage ``average``.
+    """
+
+    model: str
+    encoder: EncoderReference
+    task: TaskSpec
+    constants: Step
+
+    def read(self) -> dict[str, Any]:
+        """The part of it, besides the artifact, that decides the report."""
+        task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
+        return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
+
+
+def inspected(
+    found: Mapping[Step, ArtifactReference],
+    averages: Sequence[Averaged],
+    lambdas: Mapping[tuple[str, str], TrainedLambda],
+    orders: Sequence[Order],
+) -> dict[str, Any]:
+    """The report's extras on matrices: every head, and the shares of patterned heads.
+
+    Args:
+        found: artifacts of the averages.
+        averages: of each encoder and task.
+        lambdas: λ by (model, task), where it was trained.
+        orders: the study's.
+    """
+    import pandas
+
+    heads = [_heads(one, found[one.constants], lambdas.get((one.model, one.task.name)), orders) for one in averages]
+    if not heads:
+        return {}
+    rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
+    return {"patterns": pandas.DataFrame(rows), "heads": heads}
+
+
+def _heads(
+    average: Averaged, found: ArtifactReference, lambdas: TrainedLambda | None, orders: Sequence[Order]
+) -> HeadsOfEncoder:
+    from papa.attention.constants import ConstantMatrices
+    from papa.attention.patterns import head_patterns, special_slots
+    from papa.corpora.tokens import special_tokens_of
+    from papa.reporting.heads import HeadsOfEncoder
+
+    encoder, task = average.encoder, average.task
+    constants = ConstantMatrices.load(found.folder, encoder=encoder, slots=task.slots)
+    double = task.kind == "pair" and special_tokens_of(load_tokenizer(encoder)).between == 2
+    special = special_slots(task.kind, task.slots, double_separator=double)
+    assert constants.counts is not None
+    patterns = head_patterns(constants.matrices, constants.counts, special)
+    layers, heads = constants.matrices.shape[:2]
+    places = {
+        name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
+        for name in orders
+        # A random order differs by seed, and one by λ needs it.
+        if not HEAD_ORDERS[name].differs_by_seed and (lambdas is not None or not needs_lambda(name))
+    }
+    return HeadsOfEncoder(
+        average.model, task.name, constants.matrices, constants.seen, special, patterns, lambdas, places
+    )

@@ -1,0 +1,262 @@
+"""Stage ``average``: the average attention over a corpus, shard by shard.
+
+Every shard's sums are an artifact of their own, so a killed study repeats no finished shard, and workers need share
+no disk. They are folded, in shard order, into running sums whenever enough of them are complete, which bounds the
+space they take. Behind a URI a run on another machine may work on the same shards, as locks are local to a machine:
+what it finished is used, and what it folded or removed meanwhile is no error.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError, TransientError
+from papa.progress import Progress
+from papa.storage.artifacts import (
+    ArtifactReference,
+    borrowed,
+    check_form,
+    complete_below,
+    published,
+    read_metadata,
+    reading,
+    remove,
+    sha256_of_json,
+)
+from papa.study.step import Session, Step, identity, worker_clock
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    from papa.attention.average import AttentionSums
+    from papa.encoders.encoder import Encoder
+
+SUMS = "sums.safetensors"
+_FOLDED_AT_ONCE = 16
+_URGENCY = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Average(Step):
+    """Average an encoder's attention over the training text of a corpus.
+
+    Attributes:
+        encoder: whose attention.
+        corpus: the tokenised corpus.
+        slots: S.
+    """
+
+    stage: ClassVar[str] = "average"
+    version: ClassVar[int] = 2
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    slots: int
+
+    def spec(self) -> dict[str, Any]:
+        return {"encoder": identity(self.encoder), "slots": self.slots}
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        started = time.monotonic()
+        shards = _Shards(self, session, progress)
+        shards.compute()
+        if not self.is_complete(session.store):
+            arguments = {
+                "sums": shards.address(f"first-{shards.count}"),
+                "store": session.store,
+                "metadata": {**self.metadata(shards.found), "seconds": time.monotonic() - started},
+            }
+            try:
+                session.pool.run(self.finish, arguments=arguments, urgency=_URGENCY)
+            except ArtifactError:
+                if not self.is_complete(session.store):
+                    raise
+        remove(shards.folder)
+
+    def shards(self, store: Store, corpus: ArtifactReference) -> str:
+        """The address of the folder of shards: of this very content, which another run may have cut otherwise."""
+        return store.folder("average-shards", sha256_of_json([self.key, corpus.digest]))
+
+    def compute_shard(
+        self, *, encoder: Encoder, index: int, store: Store, batch_tokens: int | None, progress: Progress
+    ) -> None:
+        """Publish the attention sums of one shard; runs on a worker."""
+        from papa.attention.average import average_split
+
+        corpus = self.corpus.reference(store)
+        shards = self.shards(store, corpus)
+        # While this call waited for a worker, a run on another machine may have made the rest superfluous.
+        if _is_done(index, complete_below(shards)) or self.is_complete(store):
+            return
+        shard = open_corpus(corpus).split("train").shard(index)
+        tokens = encoder.tokens_per_batch(batch_tokens)
+        device = encoder.device.type
+        started = worker_clock(device)
+        sums = average_split(encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress)
+        encoder.check_unchanged()
+        work = {"worker_seconds": worker_clock(device) - started, "device": device}
+        metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
+        with published(f"{shards}/shard-{index}", metadata) as folder:
+            sums.save(folder / SUMS)
+
+    def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
+        """Publish the constant matrices that the sums over all shards give; runs on a worker."""
+        work = _work_in([sums])
+        shape = (self.encoder.layers, self.encoder.heads, self.slots, self.slots)
+        _read_sums(sums, shape).average().save(self.folder(store), self.encoder, {**metadata, **work})
+
+
+class _Shards:
+    """The shards of one average: those done, those to do, and the sums folded so far."""
+
+    def __init__(self, step: Average, session: Session, progress: Progress) -> None:
+        self._step = step
+        self._session = session
+        self._progress = progress
+        self.found = step.found(session.store)
+        corpus = self.found[step.corpus]
+        self.folder = step.shards(session.store, corpus)
+        self._rows = [shard["rows"] for shard in read_metadata(corpus.path)["shards"]["train"]]
+        self.count = len(self._rows)
+        self._rows_done = [0] * self.count
+
+    def address(self, name: str) -> str:
+        """The address of a shard or of folded sums."""
+        return f"{self.folder}/{name}"
+
+    def compute(self) -> None:
+        """Finish every shard and fold all of them, unless another run finishes the average first."""
+        there = complete_below(self.folder)
+        todo = [index for index in range(self.count) if not _is_done(index, there)]
+        for index in set(range(self.count)) - set(todo):
+            self._rows_done[index] = self._rows[index]
+        with ThreadPoolExecutor(max_workers=self._session.pool.size) as executor:
+            pending: set[Future[None]] = {executor.submit(self._compute, index) for index in todo}
+            try:
+                while pending:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    self._fold(_FOLDED_AT_ONCE)
+            except BaseException:
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
+        while (folded := self._fold(1)) < self.count:
+            if self._step.is_complete(self._session.store):
+                return
+            if f"shard-{folded}" not in complete_below(self.folder) and self._folded() == folded:
+                raise TransientError(f"{self.address(f'shard-{folded}')} was removed while it was needed: run again")
+
+    def _compute(self, index: int) -> None:
+        store, execution = self._session.store, self._session.execution
+        self._session.pool.run(
+            self._step.compute_shard,
+            encoder=self._step.encoder,
+            arguments={"index": index, "store": store, "batch_tokens": execution.batch_tokens},
+            progress=partial(self._advance, index),
+            urgency=_URGENCY,
+        )
+        self._advance(index, 1, 1)
+
+    def _advance(self, index: int, done: int, total: int) -> None:
+        self._rows_done[index] = self._rows[index] * done // max(total, 1)
+        self._progress(sum(self._rows_done), sum(self._rows))
+
+    def _fold(self, at_least: int) -> int:
+        """Fold the complete shards that follow the last fold, if there are enough; returns how many are folded."""
+        there = complete_below(self.folder)
+        first = stop = _folded(there)
+        while f"shard-{stop}" in there:
+            stop += 1
+        if stop - first < at_least:
+            return first
+        parts = [self.address(f"shard-{index}") for index in range(first, stop)]
+        if first:
+            parts.insert(0, self.address(f"first-{first}"))
+        arguments = {
+            "parts": parts,
+            "folder": self.address(f"first-{stop}"),
+            "metadata": {"stage": "average-shards", "average": self._step.key, "shards": stop},
+        }
+        try:
+            self._session.pool.run(fold, arguments=arguments, urgency=_URGENCY)
+        except ArtifactError:
+            # Another run may have folded these parts, or finished, and removed them.
+            if self._folded() == first and not self._step.is_complete(self._session.store):
+                raise
+            return self._folded()
+        for part in parts:
+            remove(part)
+        return stop
+
+    def _folded(self) -> int:
+        return _folded(complete_below(self.folder))
+
+
+def _folded(there: Iterable[str]) -> int:
+    """How many shards the longest of the folded sums holds."""
+    return max((int(name[1]) for one in there if (name := re.fullmatch(r"first-(\d+)", one))), default=0)
+
+
+def _is_done(index: int, there: Sequence[str]) -> bool:
+    return f"shard-{index}" in there or index < _folded(there)
+
+
+def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], progress: Progress) -> None:
+    """Publish the sum of ``parts``, added in their order, at ``folder``; runs on a worker."""
+    first, *others = parts
+    total = _read_sums(first)
+    for number, part in enumerate(others, 1):
+        total.merge(_read_sums(part, tuple(total.sums.shape)))
+        progress(number, len(others))
+    with published(folder, {**metadata, **_work_in(parts)}) as scratch:
+        total.save(scratch / SUMS)
+
+
+def _work_in(parts: Iterable[str]) -> dict[str, Any]:
+    """The seconds of workers that parts of an average took, and the device."""
+    found = [read_metadata(part) for part in parts]
+    return {
+        "worker_seconds": sum(one.get("worker_seconds", 0.0) for one in found),
+        "device": found[-1].get("device"),
+    }
+
+
+def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionSums:
+    """The sums at ``address``, verified.
+
+    Args:
+        address: where they lie.
+        shape: [L, H, S, S]; None takes any.
+
+    Raises:
+        ArtifactError: they are damaged, or were removed.
+    """
+    import torch
+
+    from papa.attention.average import AttentionSums
+
+    try:
+        with borrowed(address, SUMS) as folder, reading(address):
+            found = AttentionSums.load(folder / SUMS)
+            shape = shape or (*found.sums.shape[:2], *found.counts.shape)
+            check_form(
+                sums=((tuple(found.sums.shape), found.sums.dtype), (shape, torch.float64)),
+                counts=((tuple(found.counts.shape), found.counts.dtype), (shape[2:], torch.float64)),
+            )
+            return found
+    except FileNotFoundError:
+        raise ArtifactError(f"{address} was removed while it was read: run again") from None

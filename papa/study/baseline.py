@@ -1,0 +1,118 @@
+"""Stage ``baseline``: what a task's scores are worth, without any attention of the encoder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import TypeAdapter
+
+from papa.encoders.reference import EncoderReference
+from papa.spec import FeaturesSpec, TaskSpec
+from papa.storage.artifacts import Address, check_form, fetched, reading, verify
+from papa.study.probe import EXAMPLES, ScoredSeed, ScoringStep
+from papa.study.step import Context
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from papa.encoders.encoder import Encoder
+    from papa.scores.baselines import ConstantAnswer
+
+BASELINE = "baseline.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline(ScoringStep):
+    """Score always giving one answer, and the task's probe on the encoder's word embeddings alone.
+
+    Attributes:
+        encoder: whose word embeddings.
+        corpus: the task's tokenised text.
+        task: its metric and probe.
+        seeds: one probe each, the same as every cell's.
+        features: in what precision features are kept.
+    """
+
+    stage: ClassVar[str] = "baseline"
+    version: ClassVar[int] = 2
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    task: TaskSpec
+    seeds: tuple[int, ...]
+    features: FeaturesSpec
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        from papa.probes.features import WordEmbeddings
+        from papa.scores.baselines import best_constant_answer
+
+        corpus = open_corpus(context.found[self.corpus])
+        constant = best_constant_answer(corpus, self.task, len(encoder.word_embeddings))
+        scores = self.scores(WordEmbeddings(encoder), corpus, context)
+        document = {
+            "always_one_answer": {"score": constant.score, "answer": constant.answer},
+            "word_embeddings": [asdict(one) for one in ScoredSeed.of(scores)],
+            "seconds": context.seconds,
+        }
+        examples = {
+            "always_one_answer": constant.examples,
+            "word_embeddings": np.stack([one.examples for one in scores]),
+        }
+        with context.published() as folder:
+            (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+            save_file(examples, folder / EXAMPLES)
+
+
+@dataclass(frozen=True)
+class BaselineScores:
+    """What the stage found: the files ``baseline.json`` and ``examples.safetensors``.
+
+    Attributes:
+        always_one_answer: the best score that one answer for every example gets.
+        word_embeddings: the probe's scores on word embeddings, one per seed.
+        word_examples: what each validation row adds to them (``papa.scores.examples``), float64 [seeds, rows, k].
+        seconds: that the step took.
+    """
+
+    always_one_answer: ConstantAnswer
+    word_embeddings: tuple[ScoredSeed, ...]
+    word_examples: np.ndarray
+    seconds: float
+
+
+def read_baseline(address: Address) -> BaselineScores:
+    """The scores of a finished baseline.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    from papa.scores.baselines import ConstantAnswer
+
+    folder = fetched(address)
+    verify(folder, BASELINE, EXAMPLES)
+    with reading(folder):
+        document = json.loads((folder / BASELINE).read_text())
+        examples = load_file(folder / EXAMPLES)
+        answer, words = document["always_one_answer"], examples["word_embeddings"]
+        of_answer = examples["always_one_answer"]
+        embeddings = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
+        expected = (float, (len(embeddings), *of_answer.shape))
+        check_form(examples=((words.dtype, words.shape), expected))
+        return BaselineScores(
+            always_one_answer=ConstantAnswer(
+                score=TypeAdapter(float).validate_python(answer["score"]),
+                examples=of_answer,
+                answer=TypeAdapter(str | None).validate_python(answer["answer"]),
+            ),
+            word_embeddings=embeddings,
+            word_examples=words,
+            seconds=float(document["seconds"]),
+        )

@@ -1,0 +1,269 @@
+"""About how much work each stage is: operations from shapes and sizes, seconds from measured rates.
+
+A stage reaches a share of the rate at which its device multiplies matrices, measured where the device is at hand, else
+from its data sheet. Once a store holds finished artifacts of a stage, their own seconds set the rate.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from papa.corpora.corpus import RowTokens
+from papa.corpora.sources import known_size
+from papa.encoders.reference import EncoderReference
+from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSpec, StudySpec, TaskSpec
+from papa.study.step import worker_clock
+from papa.study.store import Store
+
+CORE = 1e11
+"""Floating point operations per second of one core in a matrix product, where nothing was measured."""
+SHARES = {"average": 0.63, "rank": 0.6, "probe": 0.63, "baseline": 0.3}
+"""The share of a core's rate in a matrix product that a worker reached (``python -m benchmarks.plans``)."""
+_TOKENISING = 5e-6
+"""Seconds per token, on a core."""
+_AGGREGATING, _TRACKING = 0.005, 0.04
+"""Seconds of the driver for each row of the results: to read and show it, and to log it to MLflow (docs/performance.md,
+Scale).
+"""
+SUBMITTING = 0.05
+"""Seconds of the driver for each step."""
+_VALUE_BYTES = {"float32": 4, "bfloat16": 2}
+_PART_TOKENS = 256
+_STEP = 400
+"""Operations of a matrix product that take as long as an optimiser's step of one value, which waits for memory."""
+_VOCABULARY = 30_000
+_LABELLED = {"words": 0.7, "mlm": 0.15}
+"""The share of tokens that have a label, where they were not counted."""
+_HUB_ROWS = {"train": 10_000, "validation": 1_000}
+_BYTES_PER_ROW = {"parquet": 60, "conll": 200}
+
+
+@dataclass(frozen=True)
+class Size:
+    """About how much text a task has.
+
+    Attributes:
+        train, validation: rows of each split.
+        tokens: of a row.
+        labelled: tokens of a row that have a label of their own.
+    """
+
+    train: int
+    validation: int
+    tokens: float
+    labelled: float
+
+
+def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowTokens | None = None) -> Size:
+    """A task's size.
+
+    Args:
+        task: with its source; no row of it is parsed.
+        counted: the rows of each split, where they are known.
+        tokens: of a row, where they are known.
+    """
+    rows = counted or [
+        min(limit or most, most)
+        for limit, most in (
+            (task.train_rows, _rows(task, "train")),
+            (task.validation_rows, _rows(task, "validation")),
+        )
+    ]
+    known = known_size(task.source) if isinstance(task.source, HubSource) else None
+    if tokens:
+        mean = tokens.all
+    elif known:
+        mean = min(known["tokens"], task.slots)
+    else:
+        share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
+        mean = min(share * task.slots, most)
+    labelled = mean * _LABELLED.get(task.kind, 0.0)
+    if tokens and tokens.labelled is not None:
+        labelled = tokens.labelled
+    return Size(rows[0], rows[1], mean, labelled)
+
+
+def _rows(task: TaskSpec, split: str) -> int:
+    match task.source:
+        case FilesSource() as source:
+            path = source.train if split == "train" else source.validation
+            format = source.format or path.suffix.lstrip(".")
+            bytes_per_row = _BYTES_PER_ROW.get(format)
+            if bytes_per_row:
+                return max(1, path.stat().st_size // bytes_per_row)
+            with path.open("rb") as file:
+                return max(1, sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b"")))
+        case HubSource() as source:
+            return (known_size(source) or _HUB_ROWS)[split]
+        case _:
+            return {"train": 7_500, "validation": 1_000}[split]
+
+
+def tokenising_flops(size: Size) -> float:
+    """In operations of a core, so that every stage has the same unit."""
+    return (size.train + size.validation) * size.tokens * _TOKENISING * CORE
+
+
+def aggregating_flops(rows: int) -> float:
+    """In operations of a core. Args: rows of the results."""
+    return rows * _AGGREGATING * CORE
+
+
+def tracking_flops(rows: int) -> float:
+    """In operations of a core. Args: rows of the results."""
+    return rows * _TRACKING * CORE
+
+
+def training_parts(size: Size, task: TaskSpec) -> int:
+    """How many workers have a part of a minibatch of λ's training to do, on CPUs (``papa/study/rank.py``)."""
+    return max(1, round(task.probe.batch_size * size.tokens / _PART_TOKENS))
+
+
+def _forward_flops(encoder: EncoderReference, tokens: float) -> float:
+    return 24 * encoder.layers * encoder.width**2 * tokens
+
+
+def averaging_flops(encoder: EncoderReference, size: Size) -> float:
+    """One pass over the training text."""
+    return _forward_flops(encoder, size.train * size.tokens)
+
+
+def ranking_flops(encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec) -> float:
+    """Forward and backward passes over the training text, for each epoch; training may stop before the last."""
+    rows = min(ranking.rows or size.train, size.train)
+    epoch = 3 * _forward_flops(encoder, rows * size.tokens) + _optimiser_flops(encoder.layers + 1, encoder, rows, task)
+    return ranking.epochs_on(task) * epoch
+
+
+def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:
+    """What one cell's features take on the disk."""
+    values = (size.train + size.validation) * size.tokens * (encoder.layers + 1) * encoder.width
+    return values * _VALUE_BYTES[features.dtype]
+
+
+def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int) -> float:
+    """The passes for the features, one, or beyond the budget one per epoch, and every epoch of every seed's probe."""
+    epochs = task.probe.epochs
+    streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
+    passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
+    return passes + seeds * epochs * _training_flops(encoder.layers + 1, encoder, size, task)
+
+
+def baseline_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
+    """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to look up."""
+    return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder, size, task)
+
+
+def _training_flops(layers: int, encoder: EncoderReference, size: Size, task: TaskSpec) -> float:
+    """One epoch of one probe."""
+    width = encoder.width
+    inputs, probe = float(size.train), layers * width * (width + size.tokens)
+    match task.kind:
+        case "words":
+            inputs, probe = size.train * size.labelled, layers * width**2
+        case "mlm":
+            inputs, probe = size.train * size.labelled, width**2 + width * _VOCABULARY
+    # Features are frozen: forward, and backward to the weights alone.
+    return 4 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
+
+
+def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: TaskSpec) -> float:
+    """What the optimiser's steps of one epoch of one probe take the time of."""
+    return _STEP * layers * encoder.width**2 * math.ceil(rows / task.probe.batch_size)
+
+
+def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
+    """Operations per second of each stage on devices with this rate in a matrix product; other stages run on a core.
+
+    Args:
+        device, core: operations per second.
+    """
+    return {
+        **dict.fromkeys(("tokenise", "aggregate", "track"), core),
+        **{stage: share * device for stage, share in SHARES.items()},
+    }
+
+
+def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
+    """Operations per second that a worker reached in each stage, over the finished artifacts of a store.
+
+    Args:
+        store: steps that several workers shared count with the seconds of all of them.
+        device: the kind of device they were computed on, "cpu" or "cuda".
+    """
+    rates = {}
+    for stage in SHARES:
+        work = seconds = 0.0
+        for metadata in store.metadata(stage):
+            if metadata.get("device") == device and metadata.get("worker_seconds") and metadata.get("flops"):
+                work += metadata["flops"]
+                seconds += metadata["worker_seconds"]
+        if seconds:
+            rates[stage] = work / seconds
+    return rates
+
+
+def seconds_of(stage: str, flops: float, rates: Mapping[str, float]) -> float:
+    """About how long one worker needs; a core's rate where ``rates`` lacks the stage."""
+    return flops / rates.get(stage, CORE * SHARES.get(stage, 1.0))
+
+
+_TOKENS = {"cpu": 512, "cuda": 16_384}
+_SECONDS = 0.3
+_DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0}
+"""TFLOP/s of an NVIDIA A100 without TF32 and sparsity (data sheet, 2020)."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One worker's share of the machine.
+
+    Attributes:
+        name: what it is and where the rate comes from.
+        flops: floating point operations per second in a matrix product.
+    """
+
+    name: str
+    flops: float
+
+
+def one_core(width: int) -> Device:
+    """A core of this machine, measured now on products of an encoder of this width."""
+    return Device("one core, measured now", matrix_rate("cpu", "float32", width))
+
+
+def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
+    """A GPU: as stated, else this machine's, measured now, else an A100 by its data sheet."""
+    import torch
+
+    if teraflops:
+        return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
+    if torch.cuda.is_available():
+        return Device(f"{torch.cuda.get_device_name()}, measured now", matrix_rate("cuda", precision, width))
+    rate = _DATA_SHEET[precision]
+    return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12)
+
+
+def matrix_rate(device: str, precision: Precision, width: int) -> float:
+    """Operations per second in a matrix product of an encoder of this width, by one thread or GPU, measured now."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        # A layer's widest linear map on one micro-batch.
+        tokens = _TOKENS[device]
+        options: Any = {"device": device, "dtype": getattr(torch, precision)}
+        inputs, weights = torch.rand(tokens, width, **options), torch.rand(width, 4 * width, **options)
+        best, started = float("inf"), time.perf_counter()
+        while time.perf_counter() - started < _SECONDS:
+            begun = worker_clock(device)
+            float((inputs @ weights)[0, 0])
+            best = min(best, worker_clock(device) - begun)
+    finally:
+        torch.set_num_threads(threads)
+    return 2 * tokens * width * 4 * width / best

@@ -1,0 +1,281 @@
+"""What a study starts from: its encoders and the content of its sources, resolved concurrently before anything else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from papa.corpora.corpus import RowTokens
+from papa.encoders.files import has_weights, weight_patterns
+from papa.encoders.precision import chosen_precision
+from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError
+from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
+from papa.study.costs import Size, size_of
+
+_AT_ONCE = 16
+"""Requests over the network at the same time."""
+
+Of = TypeVar("Of")
+
+
+@dataclass(frozen=True)
+class StudyInputs:
+    """The encoders of a study and the content of its sources.
+
+    Attributes:
+        study: the study with every branch of the hub replaced by its commit.
+        encoders: in the study's order.
+        fingerprints: what each source holds, by source.
+        sizes: about how much text each task has, by source and rows asked for.
+        labels: each encoder's name in tables.
+    """
+
+    study: StudySpec
+    encoders: tuple[EncoderReference, ...]
+    fingerprints: Mapping[Source, str]
+    sizes: Mapping[TaskSpec, Size]
+    labels: Mapping[EncoderReference, str]
+
+    def encoder_label(self, encoder: EncoderReference) -> str:
+        return self.labels[encoder]
+
+    def fingerprint(self, task: TaskSpec) -> str:
+        return self.fingerprints[task.source]
+
+    def size(self, task: TaskSpec) -> Size:
+        return self.sizes[task]
+
+
+def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
+    """Resolve encoders and sources and check that they fit each other; no row is read.
+
+    Args:
+        study: the resolved specification.
+        shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does not give.
+
+    Raises:
+        CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions than a task has
+            slots; the message lists every problem.
+    """
+    resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
+    if resolved.problems:
+        raise CheckError(resolved.problems)
+    return resolved.inputs()
+
+
+@dataclass
+class ResolvedInputs:
+    """The inputs of a study as far as they could be resolved, and what is wrong with the others.
+
+    Attributes:
+        study: as it was asked for, but for ``precision: auto``, which is resolved.
+        encoders, sources: those that were resolved; a source's value is the source at its commit and its fingerprint.
+        rows: of each task or corpus, where they were counted: training and validation.
+        tokens: of a training row of each, where they were counted.
+        problems: what keeps the study from running.
+        unreachable: the hub's failures that published shapes and sizes make up for.
+        assumed: the sources that published sizes replace.
+    """
+
+    study: StudySpec
+    encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
+    sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
+    rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
+    tokens: dict[TaskSpec, RowTokens] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unreachable: list[HubUnreachableError] = field(default_factory=list)
+    assumed: set[Source] = field(default_factory=set)
+
+    def inputs(self) -> StudyInputs:
+        """The study's inputs; only where there is no problem."""
+        study, encoders = self.pinned(), tuple(self.encoders[spec] for spec in self.study.encoders)
+        sizes: dict[TaskSpec, Size] = {}
+        for task in self.study.tasks:
+            for text in texts_of(self.study, task):
+                seen = next((seen for seen in self.rows if laid_out_like(text, seen) == text), None)
+                counted = (self.rows[seen], self.tokens.get(seen)) if seen else ()
+                sizes[self.at_commit(text)] = size_of(text, *counted)
+        return StudyInputs(
+            study=study,
+            encoders=encoders,
+            fingerprints=dict(self.sources.values()),
+            sizes=sizes,
+            labels=labels_of(encoders),
+        )
+
+    def pinned(self) -> StudySpec:
+        """The study with every branch replaced by its commit."""
+        constants = tuple(
+            one if one.corpus is None else one.model_copy(update={"corpus": self.at_commit(one.corpus)})
+            for one in self.study.constants
+        )
+        encoders = tuple(
+            spec.model_copy(update={"revision": self.encoders[spec].revision}) for spec in self.study.encoders
+        )
+        tasks = tuple(self.at_commit(task) for task in self.study.tasks)
+        return self.study.model_copy(update={"tasks": tasks, "constants": constants, "encoders": encoders})
+
+    def at_commit(self, task: TaskSpec) -> TaskSpec:
+        """The task with its source pinned."""
+        return task.model_copy(update={"source": self.sources[task.source][0]})
+
+
+def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> ResolvedInputs:
+    """Resolve encoders and sources concurrently, and collect what is wrong with them.
+
+    Args:
+        study: the resolved specification.
+        shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
+        fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
+    """
+    precision = chosen_precision(study.precision, (spec.name for spec in study.encoders), device_of(study))
+    resolved = ResolvedInputs(study.model_copy(update={"precision": precision}))
+    encoders = {spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)}
+    sources = {text.source: where for text, where in reversed(named_texts(study).items())}
+    if any(isinstance(source, HubSource) for source in sources):
+        import datasets  # noqa: F401 — once and here instead of by several threads
+    if any(not spec.name.startswith(("/", "embedded/")) for spec in encoders):
+        from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
+
+    jobs: dict[Frozen, Callable[[], Any]] = {
+        **{spec: partial(describe_encoder, spec, precision) for spec in encoders},
+        **{source: partial(_source, source) for source in sources},
+    }
+    results = run_concurrently(jobs)
+    for spec, where in encoders.items():
+        known = known_shape(spec, precision) if shapes_suffice else None
+        result = results[spec]
+        if isinstance(result, EncoderReference):
+            # Weights are read one after another: several at once would need several times the memory.
+            result = _with_weights(spec, result, fetch=fetch_weights)
+        if isinstance(result, HubUnreachableError) and known is not None:
+            resolved.unreachable.append(result)
+            resolved.encoders[spec] = known
+        elif isinstance(result, PapaError):
+            resolved.problems.append(Problem(where, result))
+        else:
+            resolved.encoders[spec] = result
+    for source, where in reversed(sources.items()):
+        result = results[source]
+        if isinstance(result, HubUnreachableError) and shapes_suffice:
+            resolved.unreachable.append(result)
+            resolved.assumed.add(source)
+            resolved.sources[source] = source, f"unknown, of {source.model_dump_json()}"
+        elif isinstance(result, PapaError):
+            resolved.problems.append(Problem(where, result))
+        else:
+            resolved.sources[source] = result
+    resolved.problems += _positions(resolved) + _duplicates(resolved)
+    return resolved
+
+
+def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> EncoderReference | PapaError:
+    """The encoder with its weights checked; as it is where they are not here and shall not be fetched."""
+    try:
+        folder = Path(described.folder)
+        if not fetch and described.revision is not None and not has_weights(folder):
+            weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
+            return described
+        return resolve_encoder(spec, described.precision, read_again=False)
+    except PapaError as error:
+        return error
+
+
+def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
+    """What each job returns, or the error that a user can mend."""
+
+    def done(job: Callable[[], Any]) -> Any:
+        try:
+            return job()
+        except PapaError as error:
+            return error
+
+    # Progress bars share this lock. Made by one of the threads, it would be taken away while others hold it.
+    tqdm.get_lock()
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return dict(zip(jobs, threads.map(done, jobs.values()), strict=True))
+
+
+def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
+    """Every task and every corpus of constants, with its position in the study."""
+    names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
+    for index, constants in enumerate(study.constants):
+        if constants.corpus is not None:
+            names.setdefault(constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})")
+    return names
+
+
+def texts_of(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
+    """The task itself and, laid out like it, the corpora that constants are averaged over."""
+    others = [spec.corpus for spec in study.constants if spec.corpus is not None]
+    return [task, *(laid_out_like(task, other) for other in others)]
+
+
+def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
+    """Another task's text in the slots of ``task``, so that its average fits."""
+    return corpus.model_copy(update={"slots": task.slots})
+
+
+def _source(source: Source) -> tuple[Source, str]:
+    from papa.corpora import fingerprint, pinned
+
+    return pinned(source), fingerprint(source)
+
+
+def _positions(resolved: ResolvedInputs) -> list[Problem]:
+    return [
+        Problem(
+            f"tasks.{index} ({task.name})",
+            EncoderError(
+                f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
+                f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
+            ),
+        )
+        for index, task in enumerate(resolved.study.tasks)
+        for encoder in resolved.encoders.values()
+        if task.slots > encoder.positions
+    ]
+
+
+def _duplicates(resolved: ResolvedInputs) -> list[Problem]:
+    try:
+        labels_of(tuple(resolved.encoders.values()))
+    except SpecError as error:
+        return [Problem("encoders", error)]
+    return []
+
+
+def device_of(study: StudySpec) -> str:
+    """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to import."""
+    if study.execution.device != "auto" or study.precision == "float32":
+        return study.execution.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
+    """Short names, longer where short ones would clash.
+
+    Raises:
+        SpecError: two encoders are the same.
+    """
+    shorts = Counter(encoder.display for encoder in encoders)
+    names = Counter(encoder.name for encoder in encoders)
+    labels = {}
+    for encoder in encoders:
+        label = encoder.display if shorts[encoder.display] == 1 else encoder.name
+        if names[encoder.name] > 1:
+            label = f"{encoder.name}@{(encoder.revision or encoder.digest)[:12]}"
+        labels[encoder] = label
+    if len(set(labels.values())) < len(labels):
+        raise SpecError("the same encoder is listed twice under different names: keep one")
+    return labels

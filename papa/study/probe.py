@@ -1,0 +1,254 @@
+"""Stage ``probe``: the scores of one cell of a study, all seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import TypeAdapter
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.ranking import Head, head_order
+from papa.spec import FeaturesSpec, Order, TaskSpec
+from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
+from papa.study.average import Average
+from papa.study.controls import Controls
+from papa.study.rank import Rank, read_lambda
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.corpus import TokenisedCorpus
+    from papa.encoders.encoder import Encoder
+    from papa.probes.features import FeatureModel
+    from papa.probes.training import SeedScore
+
+SCORES = "scores.json"
+EXAMPLES = "examples.safetensors"
+
+
+class ScoringStep(WorkerStep):
+    """A step that trains and scores the task's probe for every seed: ``Probe`` and ``Baseline``."""
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    task: TaskSpec
+    seeds: tuple[int, ...]
+    features: FeaturesSpec
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": identity(self.encoder),
+            "task": self.task.model_dump(
+                mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
+            ),
+            "seeds": list(self.seeds),
+            "features": self.features.model_dump(mode="json"),
+        }
+
+    def run(self, session: Session, progress: Progress) -> None:
+        on_epoch = partial(session.on_epoch, self.name)
+        self.run_on_worker(session, progress, encoder=self.encoder, on_epoch=on_epoch)
+
+    def scores(self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context) -> list[SeedScore]:
+        """The scores of probes on the frozen ``encoder``, one for each seed."""
+        from papa.probes.evaluate import evaluate_cell
+
+        with context.scratch() as scratch:
+            return evaluate_cell(
+                encoder,
+                corpus,
+                self.task,
+                self.seeds,
+                features=self.features,
+                execution=context.execution,
+                scratch=scratch,
+                progress=context.progress,
+                on_epoch=context.on_epoch,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Probe(ScoringStep):
+    """Train and score the task's probe while the first heads of an order are constant.
+
+    Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has neither constants nor an
+    order, with every head constant no order.
+
+    Attributes:
+        encoder: whose features.
+        corpus: the task's tokenised text.
+        constants: the constant matrices; None where no head is constant.
+        task: its metric and probe.
+        order: which heads become constant first; None where it changes nothing.
+        count: how many heads are constant.
+        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
+        draw: what a random order is drawn from; empty for another.
+        trained: whether the constant matrices are trained with the probe, from ``constants`` on.
+        seeds: one probe each.
+        features: in what precision features are kept.
+    """
+
+    stage: ClassVar[str] = "probe"
+    version: ClassVar[int] = 5
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    constants: Average | Controls | None
+    task: TaskSpec
+    order: Order | None
+    count: int
+    rankings: Mapping[int, Rank]
+    draw: tuple[int, ...]
+    trained: bool
+    seeds: tuple[int, ...]
+    features: FeaturesSpec
+
+    def spec(self) -> dict[str, Any]:
+        heads = {"order": self.order, "count": self.count, "draw": list(self.draw), "trained": self.trained}
+        return {**super().spec(), **heads}
+
+    def inputs(self) -> dict[str, Step]:
+        constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
+        return {**super().inputs(), **constants, **{f"ranking {seed}": one for seed, one in self.rankings.items()}}
+
+    def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """The constant heads, as (layer, head): the first of the head order.
+
+        Args:
+            found: the artifacts that the step reads.
+
+        Raises:
+            ArtifactError: a ranking is damaged.
+        """
+        order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
+        rankings = {seed: found[one] for seed, one in self.rankings.items()}
+        lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
+        return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        from papa.probes.cell import score_cell
+
+        with context.scratch() as scratch:
+            cell = score_cell(
+                encoder,
+                self._matrices(context.found[self.constants]) if self.constants else None,
+                self.heads(context.found),
+                open_corpus(context.found[self.corpus]),
+                self.task,
+                self.seeds,
+                trained=self.trained,
+                features=self.features,
+                execution=context.execution,
+                scratch=scratch,
+                progress=context.progress,
+                on_epoch=context.on_epoch,
+            )
+        found = ProbeScores(
+            scores=ScoredSeed.of(cell.scores),
+            positive=cell.positive,
+            unseen_share=cell.unseen_share,
+            constant_heads=cell.constant_heads,
+            heads=cell.heads,
+            seconds=context.seconds,
+            device=str(encoder.device),
+        )
+        with context.published() as folder:
+            found.save(folder)
+            save_file({"examples": np.stack([one.examples for one in cell.scores])}, folder / EXAMPLES)
+
+    def _matrices(self, found: ArtifactReference) -> ConstantMatrices:
+        from papa.attention.constants import ConstantMatrices
+
+        return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
+
+
+@dataclass(frozen=True)
+class ScoredSeed:
+    """The score of one seed.
+
+    Attributes:
+        seed: of the probe.
+        score: on the validation split.
+        seconds: its share of training and scoring.
+    """
+
+    seed: int
+    score: float
+    seconds: float
+
+    @classmethod
+    def of(cls, scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
+        """Of every seed, without its examples."""
+        return tuple(cls(one.seed, one.score, one.seconds) for one in scores)
+
+
+@dataclass(frozen=True)
+class ProbeScores:
+    """What the stage found: the file ``scores.json``.
+
+    Attributes:
+        scores: one per seed.
+        positive: the class that F1 is of; None for other metrics.
+        unseen_share: of the entries of C that validation rows read, the share that the average never saw; None
+            without replacement, and where C was trained.
+        constant_heads: as (layer, head), sorted.
+        heads: the encoder's number of heads.
+        seconds: that the step took.
+        device: that it ran on.
+    """
+
+    scores: tuple[ScoredSeed, ...]
+    positive: str | None
+    unseen_share: float | None
+    constant_heads: tuple[tuple[int, int], ...]
+    heads: int
+    seconds: float
+    device: str
+
+    def save(self, folder: Path) -> None:
+        """Write it into an artifact."""
+        (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_scores(address: Address) -> ProbeScores:
+    """The scores of a finished probing.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    folder = fetched(address)
+    verify(folder, SCORES)
+    with reading(folder):
+        return TypeAdapter(ProbeScores).validate_python(json.loads((folder / SCORES).read_text()))
+
+
+def read_examples(address: Address) -> Any:
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]: ``papa.scores.examples``.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    folder = fetched(address)
+    verify(folder)
+    with reading(folder):
+        examples = load_file(folder / EXAMPLES)["examples"]
+        check_form(examples=((examples.ndim, examples.dtype), (3, float)))
+        return examples

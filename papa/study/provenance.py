@@ -1,0 +1,112 @@
+"""What a report says of the run that writes it."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from papa.credentials import without_credentials
+from papa.storage.artifacts import ArtifactReference, read_metadata
+
+if TYPE_CHECKING:
+    from papa.reporting.provenance import Provenance
+    from papa.study.step import Step
+
+_PROCESSORS = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The process that runs a study.
+
+    Attributes:
+        command: its command line.
+        started: when, in seconds since the epoch.
+    """
+
+    command: str
+    started: float
+
+    @classmethod
+    def of_this_process(cls) -> Invocation:
+        return cls(command_line(sys.argv), psutil.Process().create_time())
+
+
+def provenance(
+    invocation: Invocation,
+    found: Mapping[Step, ArtifactReference],
+    corpora: Mapping[str, Step],
+    baselines: Mapping[tuple[str, str], Step],
+) -> Provenance:
+    """When, by which command, on what machine, from which code, weights and texts; how long its steps computed.
+
+    Args:
+        invocation: the run that writes the report.
+        found: the artifacts that the report is read from.
+        corpora: the tokenised corpus of each task, by task name.
+        baselines: by encoder label and task; they name the weights.
+    """
+    from papa.reporting.provenance import Provenance
+
+    # What results were read from is on this machine by now; texts may be large and elsewhere.
+    documents = {one: read_metadata(artifact.folder) for one, artifact in found.items() if one not in corpora.values()}
+    texts = {one: read_metadata(found[one].path) for one in corpora.values()}
+    weights = {f"Weights of {model}": documents[one]["upstream"]["encoder"] for (model, _), one in baselines.items()}
+    sources = {f"Text of {task}": texts[one]["corpus_fingerprint"] for task, one in corpora.items()}
+    tokens = {f"Text of {task}, tokenised": found[one].digest for task, one in corpora.items()}
+    return Provenance(
+        written=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=invocation.command,
+        machine=machine(),
+        run_seconds=time.time() - invocation.started,
+        computing_seconds=sum(one.get("seconds", 0.0) for one in (*documents.values(), *texts.values())),
+        commit=commit(),
+        digests={**weights, **sources, **tokens},
+    )
+
+
+def command_line(arguments: list[str]) -> str:
+    """A command line as one would type it: the program by its name, and no password of an address."""
+    program, *others = arguments
+    return without_credentials(shlex.join([Path(program).name, *others]))
+
+
+def machine() -> str:
+    """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
+    import torch
+
+    memory = round(psutil.virtual_memory().total / 2**30)
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    system = f"{platform.system()} {platform.machine()}"
+    return ", ".join(filter(None, [system, _processor(), f"{psutil.cpu_count()} cores", f"{memory} GiB", *gpus]))
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    if not _PROCESSORS.is_file():
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def commit() -> str:
+    """The commit of this software's checkout, marked ``-dirty`` where files differ from it; "" for a package."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return ""
+    asked = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

@@ -1,0 +1,156 @@
+"""Stage ``rank``: λ of every head, trained with one seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.spec import Order, RankingSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
+from papa.study.average import Average
+from papa.study.controls import Controls
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise, open_corpus
+from papa.workers.group import Replicas, WorkerGroup
+
+if TYPE_CHECKING:
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.corpus import TokenisedCorpus
+    from papa.encoders.encoder import Encoder
+    from papa.probes.joint import JointGradients, PartGradient, Tensors
+    from papa.probes.minibatches import Part
+    from papa.ranking.seeds import TrainedLambda
+
+LAMBDA = "lambda.safetensors"
+_FEEDS_HELPERS = 1.25
+"""Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rank(WorkerStep):
+    """Train λ on a task's training text.
+
+    Attributes:
+        encoder: whose heads.
+        corpus: the task's tokenised text.
+        constants: the constant matrices that attention is mixed with.
+        task: its labels and probe.
+        ranking: how λ is trained, with which seeds in all.
+        seed: the one it is trained with here.
+        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once they stay: an order
+            by λ and how many of its first heads are constant.
+    """
+
+    stage: ClassVar[str] = "rank"
+    version: ClassVar[int] = 5
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    constants: Average | Controls
+    task: TaskSpec
+    ranking: RankingSpec
+    seed: int
+    sets: tuple[tuple[Order, int], ...] = ()
+
+    def spec(self) -> dict[str, Any]:
+        task, probe, ranking = self.task, self.task.probe, self.ranking
+        used = {"learning_rate": ranking.learning_rate or probe.learning_rate, "epochs": ranking.epochs_on(task)}
+        return {
+            "encoder": identity(self.encoder),
+            "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
+            "regression": task.regression,
+            "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
+            "ranking": {**ranking.model_dump(mode="json", exclude={"seeds"}), **used, "seed": self.seed},
+            "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
+        }
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus, "constants": self.constants}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        helpers = self.helpers(session.store, session.pool.on_gpu)
+        on_epoch = partial(session.on_epoch, self.name)
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch)
+
+    def helpers(self, store: Store, on_gpu: bool) -> int:
+        """How many workers beside its own have a part of a minibatch to do; others finish more with other steps."""
+        from papa.probes.minibatches import part_tokens
+
+        corpus = read_metadata(self.corpus.folder(store))
+        tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
+        parts = tokens / part_tokens(on_gpu)
+        return math.ceil(parts) - 1 if parts > _FEEDS_HELPERS else 0
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from safetensors.torch import save_file
+
+        from papa.ranking.learned import train_lambda
+
+        corpus, constants = self.opened(context.found)
+        with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {"store": context.store}) as replicas:
+            lambdas = train_lambda(
+                encoder,
+                constants,
+                corpus,
+                self.task,
+                self.ranking,
+                seed=self.seed,
+                sets=self.sets,
+                of_parts=partial(_gradients_by, replicas),
+                progress=context.progress,
+                on_epoch=context.on_epoch,
+            )
+        with context.published(epochs=len(lambdas)) as folder:
+            save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+
+    def gradients(self, *, encoder: Encoder, store: Store) -> JointGradients:
+        """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""
+        from papa.ranking.learned import lambda_gradients
+
+        corpus, constants = self.opened(self.found(store))
+        return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed)
+
+    def opened(self, found: Mapping[Step, ArtifactReference]) -> tuple[TokenisedCorpus, ConstantMatrices]:
+        """The text and the constant matrices that λ is trained on, verified."""
+        from papa.attention.constants import ConstantMatrices
+
+        constants = ConstantMatrices.load(found[self.constants].folder, encoder=self.encoder, slots=self.task.slots)
+        return open_corpus(found[self.corpus]), constants
+
+
+def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    return replicas.map("gradient", values, parts, [part.tokens for part in parts])
+
+
+def read_lambda(rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None) -> TrainedLambda:
+    """λ of every head from finished rankings.
+
+    Args:
+        rankings: by seed.
+        encoder: whose heads they must be of; None takes any.
+
+    Raises:
+        ArtifactError: an artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    from papa.ranking.seeds import TrainedLambda
+
+    by_seed = {}
+    for seed, one in rankings.items():
+        verify(one.folder, LAMBDA)
+        with reading(one.path):
+            found = load_file(one.folder / LAMBDA)["lambda_by_epoch"]
+            heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
+            check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
+            by_seed[seed] = found
+    return TrainedLambda(by_seed)

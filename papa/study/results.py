@@ -1,0 +1,192 @@
+"""The results of a study, a row for every cell and seed: ``papa.reporting.columns`` says what every column is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from papa.spec import Metric
+from papa.spec.cells import Cell
+from papa.storage.artifacts import Address, ArtifactReference, reading
+from papa.study.baseline import read_baseline
+from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
+from papa.study.step import Step
+
+if TYPE_CHECKING:
+    from papa.scores.intervals import Measured
+
+_FETCHED_AT_ONCE = 16
+_Document = TypeVar("_Document")
+_Of = TypeVar("_Of")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class ScoredCell:
+    """A cell and the finished probing that scores it.
+
+    Attributes:
+        cell: which.
+        metric: its task's.
+        scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
+    """
+
+    cell: Cell
+    metric: Metric
+    scores: tuple[ArtifactReference, ...]
+
+
+@dataclass(frozen=True)
+class ProbedCell:
+    """A cell and the steps that score it.
+
+    Attributes:
+        cell: which.
+        metric: its task's.
+        probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
+    """
+
+    cell: Cell
+    metric: Metric
+    probes: tuple[Probe, ...]
+
+    def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredCell:
+        """It, once its steps are finished.
+
+        Args:
+            found: their artifacts, among others.
+        """
+        return ScoredCell(self.cell, self.metric, tuple(found[step] for step in self.probes))
+
+
+def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
+    """What of cells enters a cache key beside their steps: an entry for every step of every cell."""
+    return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.probes]
+
+
+def probes_of(cells: Iterable[ProbedCell]) -> dict[str, Step]:
+    """The steps that score cells, by number."""
+    return {str(number): step for number, step in enumerate(step for one in cells for step in one.probes)}
+
+
+def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]) -> Any:
+    """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows of their own.
+
+    Args:
+        cells: every cell.
+        baselines: artifacts of stage ``baseline``, by encoder label and task.
+    """
+    import pandas
+
+    from papa.reporting.results import result_rows
+
+    documents = _read(read_scores, (found for one in cells for found in one.scores))
+    references = _read(read_baseline, baselines.values())
+    rows: list[dict[str, Any]] = []
+    for (encoder, task), found in baselines.items():
+        reference = references[found]
+        own = [one for one in cells if (one.cell.encoder, one.cell.task) == (encoder, task)]
+        measured = _measured(own, documents)
+        words = measured_of(own[0].metric, [(reference.word_embeddings, reference.word_examples)], found.path)
+        for scored in own:
+            for document in (documents[found] for found in scored.scores):
+                rows += result_rows(
+                    scored.cell,
+                    scored.metric,
+                    document,
+                    measured=measured[scored.scores],
+                    one_answer=reference.always_one_answer,
+                    word_embeddings=words,
+                )
+    return pandas.DataFrame(rows)
+
+
+def _measured(
+    cells: Sequence[ScoredCell], documents: Mapping[ArtifactReference, ProbeScores]
+) -> dict[tuple[ArtifactReference, ...], Measured]:
+    """The scores of one encoder's cells on one task, by the artifacts that hold them."""
+    distinct = list(dict.fromkeys(one.scores for one in cells))
+    examples = _read(read_examples, (found for scores in distinct for found in scores))
+    return {
+        scores: measured_of(cells[0].metric, [(documents[one].scores, examples[one]) for one in scores], scores[0].path)
+        for scores in distinct
+    }
+
+
+def measured_of(metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address) -> Measured:
+    """The scores of all seeds, from those of some seeds and what examples add to them.
+
+    Raises:
+        ArtifactError: of what lies at ``address``, one does not fit the other or the metric.
+    """
+    from papa.scores.intervals import Measured
+
+    with reading(address):
+        seeds = [seed for part in parts for seed in zip(*part, strict=True)]
+        scores = {one.seed: one.score for one, _ in seeds}
+        return Measured.of(metric, scores, [examples for _, examples in seeds])
+
+
+def _read(
+    read: Callable[[Path], _Document], references: Iterable[ArtifactReference]
+) -> dict[ArtifactReference, _Document]:
+    """What artifacts hold, each read once."""
+    distinct = list(dict.fromkeys(references))
+    return dict(zip(distinct, in_threads(lambda one: read(one.folder), distinct, _FETCHED_AT_ONCE), strict=True))
+
+
+def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int) -> Iterator[_Found]:
+    """``function`` of each value, in their order; after an error no further one is begun."""
+    executor = ThreadPoolExecutor(threads)
+    try:
+        yield from executor.map(function, values)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What the scores of one encoder on one task are worth.
+
+    Attributes:
+        verdict: whether the original beats its baselines: ``yes``, ``no``, or why nobody can tell.
+        baselines: score by name; those that were measured.
+        drops: the relative drop by constants, order and fraction; None where there is no ratio.
+    """
+
+    verdict: str
+    baselines: Mapping[str, float]
+    drops: Mapping[tuple[str, str, float], float | None]
+
+
+def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
+    """Read it from a study's results, by encoder label and task."""
+    from papa.reporting.summary import read_summary
+    from papa.reporting.verdicts import verdict
+
+    found = {}
+    for place, cells in read_summary(results.folder / "summary.csv").groupby(["model", "task"]):
+        rows = cells.to_dict("records")
+        found[place] = Worth(
+            verdict(rows[0]),
+            {name: rows[0][name] for name in ("always_one_answer", "word_embeddings") if not math.isnan(rows[0][name])},
+            {
+                (row["constants"], row["order"], row["fraction"]): None
+                if math.isnan(row["relative_drop"])
+                else row["relative_drop"]
+                for row in rows
+            },
+        )
+    return found
+
+
+def relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:
+    """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
+    if one.seed not in originals:
+        return None
+    size = abs(sum(originals.values()) / len(originals))
+    return (originals[one.seed] - one.score) / size if size else None

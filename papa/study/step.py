@@ -1,0 +1,294 @@
+"""A step: one stage on the results of other steps, with its key; and what it may use while it runs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from papa.encoders.reference import EncoderReference
+from papa.errors import DamagedError
+from papa.progress import OnEpoch, Progress, unheard
+from papa.spec import ExecutionSpec
+from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.cache import scratch_folder
+from papa.study.store import Store, cache_key
+from papa.workers import WorkerPool
+from papa.workers.group import WorkerGroup
+
+_ASKED_AT_ONCE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Step(ABC):
+    """One stage on the results of other steps. Its key is known before anything runs; steps with one key are equal.
+
+    Attributes:
+        name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
+        flops: the approximate number of floating point operations, for plans; never part of its key.
+        parts: how many workers can share it, for plans.
+    """
+
+    stage: ClassVar[str]
+    version: ClassVar[int]
+    """Raised by hand when the stage's code gives other results for the same inputs."""
+
+    name: str
+    flops: float
+    parts: int = field(default=1, kw_only=True)
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """The part of the specification that the result depends on, as JSON."""
+
+    def outside(self) -> dict[str, str]:
+        """The digests of what it reads that no step makes, such as weights, by name."""
+        return {}
+
+    def inputs(self) -> Mapping[str, Step]:
+        """The steps whose artifacts it reads, by name."""
+        return {}
+
+    @abstractmethod
+    def run(self, session: Session, progress: Progress) -> None:
+        """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it is not complete.
+
+        Raises:
+            PapaError: its inputs do not fit.
+        """
+
+    @cached_property
+    def key(self) -> str:
+        """The cache key."""
+        inputs = {name: step.key for name, step in self.inputs().items()}
+        return cache_key(self.stage, self.version, self.spec(), {**self.outside(), **inputs})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def needs(self) -> tuple[Step, ...]:
+        """Its inputs, each once."""
+        return tuple(dict.fromkeys(self.inputs().values()))
+
+    def folder(self, store: Store) -> str:
+        """The address of its artifact."""
+        return store.folder(self.stage, self.key)
+
+    def reference(self, store: Store) -> ArtifactReference:
+        """Its finished artifact; an ArtifactError where it is not complete."""
+        return store.reference(self.stage, self.key)
+
+    def found(self, store: Store) -> dict[Step, ArtifactReference]:
+        """The artifacts that it reads; an ArtifactError where one is not complete."""
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+            return dict(zip(self.needs, threads.map(lambda step: step.reference(store), self.needs), strict=True))
+
+    def is_complete(self, store: Store) -> bool:
+        """Whether there is nothing left to do."""
+        return store.holds(self.stage, self.key)
+
+    def clear(self, store: Store) -> DamagedError | None:
+        """Remove the step's artifact where it is damaged; returns what was wrong with it."""
+        damage = store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
+        if damage:
+            store.discard(self.stage, self.key)
+        return damage
+
+    def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
+        """The provenance that every artifact records.
+
+        Args:
+            found: the artifacts that it reads.
+        """
+        return {
+            "stage": self.stage,
+            "stage_version": self.version,
+            "name": self.name,
+            "key": self.key,
+            "spec": self.spec(),
+            "upstream": {**self.outside(), **{name: found[step].digest for name, step in self.inputs().items()}},
+            "inputs": [f"{step.stage}/{step.key}" for step in self.needs],
+            "flops": self.flops,
+        }
+
+
+class WorkerStep(Step):
+    """A step that one worker computes.
+
+    The step itself goes to the worker: it holds specifications and other steps, no data.
+    """
+
+    @abstractmethod
+    def compute(self, encoder: Any, context: Context) -> None:
+        """Open the inputs, compute, and publish the artifact; runs on the worker.
+
+        Args:
+            encoder: the loaded encoder; None where ``run`` asked for none.
+            context: what else it may use.
+        """
+
+    def run_on_worker(
+        self, session: Session, progress: Progress, *, encoder: EncoderReference | None = None, **options: Any
+    ) -> None:
+        """Have the next free worker call ``compute``; for ``options`` see ``WorkerPool.run``."""
+        arguments = {"step": self, "store": session.store, "execution": session.execution}
+        session.pool.run(compute_step, encoder=encoder, arguments=arguments, progress=progress, **options)
+
+
+def compute_step(
+    *,
+    step: WorkerStep,
+    store: Store,
+    execution: ExecutionSpec,
+    progress: Progress,
+    encoder: Any = None,
+    group: WorkerGroup | None = None,
+    on_epoch: OnEpoch = unheard,
+) -> None:
+    """Compute a step and publish its artifact; the function that workers are given."""
+    step.compute(encoder, Context(step, store, execution, progress, group, encoder, on_epoch))
+
+
+def worker_clock(device: str) -> float:
+    """A clock in seconds for a worker's work: on a CPU its own, which stands still while others have the processor; on
+    a GPU the wall's.
+    """
+    return time.process_time() if device == "cpu" else time.monotonic()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a step may use on the worker that computes it.
+
+    Attributes:
+        step: the step.
+        store: where its artifact goes.
+        execution: settings that change speed and never results.
+        progress: called with (done, total).
+        group: the workers that may help; None where none were asked for.
+        encoder: the loaded encoder; None where the step needs none.
+        on_epoch: called with the losses of each epoch.
+    """
+
+    step: Step
+    store: Store
+    execution: ExecutionSpec
+    progress: Progress
+    group: WorkerGroup | None = None
+    encoder: Any = None
+    on_epoch: OnEpoch = unheard
+    _started: float = field(default_factory=time.monotonic)
+    _worked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_worked", worker_clock(self.device))
+
+    @property
+    def device(self) -> str:
+        """What the encoder runs on."""
+        return "cpu" if self.encoder is None else str(self.encoder.device.type)
+
+    @cached_property
+    def found(self) -> dict[Step, ArtifactReference]:
+        """The artifacts that the step reads."""
+        return self.step.found(self.store)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Seconds from the start to the first use of this value, so that a result and its metadata agree."""
+        return time.monotonic() - self._started
+
+    @contextmanager
+    def published(self, **found: Any) -> Iterator[Path]:
+        """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found`` and the seconds.
+
+        Raises:
+            ArtifactError: the disk is full.
+            EncoderError: the encoder's files changed meanwhile.
+        """
+        # The parts of a group's work are of like size.
+        worked = (worker_clock(self.device) - self._worked) * (self.group.size if self.group else 1)
+        times = {"seconds": self.seconds, "worker_seconds": worked, "device": self.device}
+        metadata = {**self.step.metadata(self.found), **found, **times}
+        with published(self.step.folder(self.store), metadata) as folder:
+            yield folder
+            if self.encoder is not None:
+                self.encoder.check_unchanged()
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for features while the block runs: in the store, or in this machine's cache where that is remote."""
+        if self.store.is_remote:
+            with scratch_folder() as folder:
+                yield folder
+            return
+        folder = self.store.scratch / f"features-{self.step.key[:16]}"
+        # A killed call may have left its features there.
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def identity(encoder: EncoderReference) -> dict[str, Any]:
+    """The part of an encoder that enters a cache key: its weights, shape and precision, not its folder."""
+    return {
+        "digest": encoder.digest,
+        "model_type": encoder.model_type,
+        "layers": encoder.layers,
+        "heads": encoder.heads,
+        "width": encoder.width,
+        "precision": encoder.precision,
+    }
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Receives the state of steps."""
+
+    def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
+        """The step ``name`` runs while the block does; yields the callback for its progress."""
+
+    def waits(self, name: str) -> None:
+        """The step ``name`` waits for another run that computes it."""
+
+    def again(self, name: str, reason: str) -> None:
+        """The step ``name`` failed and will be tried again."""
+
+    def damaged(self, name: str, reason: str) -> None:
+        """What the step ``name`` had made is damaged; it is made again."""
+
+
+EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
+"""Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
+
+
+class Session:
+    """What the steps of a run share; no step reads another's data through it."""
+
+    def __init__(
+        self,
+        store: Store,
+        pool: WorkerPool,
+        execution: ExecutionSpec,
+        reporter: Reporter,
+        on_epoch: EpochOfStep = lambda *_: None,
+    ) -> None:
+        self.store = store
+        self.pool = pool
+        self.execution = execution
+        self.reporter = reporter
+        self.on_epoch = on_epoch
+        self.made_again: set[str] = set()

@@ -1,0 +1,212 @@
+"""From a study to its steps, in the order in which they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+from papa.encoders.reference import EncoderReference
+from papa.ranking import drawn_from, needs_lambda
+from papa.spec import ConstantsSpec, TaskSpec
+from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.study import costs
+from papa.study.aggregate import Aggregate, Averaged
+from papa.study.average import Average
+from papa.study.baseline import Baseline
+from papa.study.controls import Controls
+from papa.study.inputs import StudyInputs, laid_out_like
+from papa.study.probe import Probe
+from papa.study.rank import Rank
+from papa.study.results import ProbedCell
+from papa.study.step import Step
+from papa.study.tokenise import Tokenise
+
+_Of = TypeVar("_Of", bound=Step)
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """One encoder on one task, and its steps.
+
+    Attributes:
+        encoder_label: the encoder's name in tables.
+        encoder, task: which.
+        cells: its cells with the steps that score them.
+        constants: the steps that make constant matrices, by their label.
+        rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs it.
+        baseline: what its scores are worth.
+    """
+
+    encoder_label: str
+    encoder: EncoderReference
+    task: TaskSpec
+    cells: tuple[ProbedCell, ...]
+    constants: Mapping[str, Step]
+    rankings: Mapping[int, Rank]
+    baseline: Baseline
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The encoder's label and the task's name."""
+        return self.encoder_label, self.task.name
+
+    @property
+    def averaged(self) -> list[Averaged]:
+        """Its average, where a cell uses it."""
+        averages = [step for label, step in self.constants.items() if label == "average"]
+        return [Averaged(self.encoder_label, self.encoder, self.task, step) for step in averages]
+
+
+@dataclass(frozen=True)
+class StudySteps:
+    """A study's steps.
+
+    Attributes:
+        steps: each once and after those it reads.
+        parts: encoder by encoder, task by task.
+    """
+
+    steps: tuple[Step, ...]
+    parts: tuple[StudyPart, ...]
+
+    @property
+    def cells(self) -> dict[Cell, tuple[Probe, ...]]:
+        """What scores each cell: one step for all seeds, or one per seed where each has its own constant heads. Cells
+        that share a result share its steps.
+        """
+        return {one.cell: one.probes for part in self.parts for one in part.cells}
+
+
+def study_steps(inputs: StudyInputs) -> StudySteps:
+    """The steps of a study; the last is the aggregation.
+
+    Args:
+        inputs: the study, its encoders and the content of its sources.
+    """
+    return _Builder(inputs).build()
+
+
+class _Builder:
+    def __init__(self, inputs: StudyInputs) -> None:
+        self.study, self.inputs = inputs.study, inputs
+        self.steps: dict[Step, Step] = {}
+
+    def build(self) -> StudySteps:
+        study = self.study
+        parts = tuple(self._part(encoder, task) for encoder in self.inputs.encoders for task in study.tasks)
+        cells = tuple(cell for part in parts for cell in part.cells)
+        self._once(
+            Aggregate(
+                f"aggregate · {study.name}",
+                costs.aggregating_flops(len(cells) * len(study.seeds)),
+                study,
+                cells,
+                {part.place: part.baseline for part in parts},
+                {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks},
+                tuple(averaged for part in parts for averaged in part.averaged),
+                {part.place: part.rankings for part in parts if part.rankings},
+            )
+        )
+        return StudySteps(tuple(self.steps), parts)
+
+    def _once(self, step: _Of) -> _Of:
+        """The step, or its equal that was there before."""
+        return self.steps.setdefault(step, step)  # type: ignore[return-value]
+
+    def _name(self, encoder: EncoderReference, task: TaskSpec) -> str:
+        return f"{self.inputs.encoder_label(encoder)} · {task.name}"
+
+    def _part(self, encoder: EncoderReference, task: TaskSpec) -> StudyPart:
+        """Every combination of constants, orders and fractions of one encoder on one task."""
+        study, label = self.study, self.inputs.encoder_label(encoder)
+        cells: list[ProbedCell] = []
+        constants: dict[str, Step] = {}
+        rankings: Mapping[int, Rank] = {}
+        for spec, order, fraction in product(study.constants, study.orders, study.fractions):
+            cell = Cell(label, task.name, spec.label, order, fraction)
+            probes = self._probes(encoder, task, spec, cell)
+            cells.append(ProbedCell(cell, task.metric, probes))
+            if matrices := probes[0].constants:
+                constants[spec.label] = matrices
+            rankings = rankings or next((probe.rankings for probe in probes if probe.rankings), {})
+        return StudyPart(label, encoder, task, tuple(cells), constants, rankings, self._baseline(encoder, task))
+
+    def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Tokenise:
+        name, flops = f"tokenise · {self._name(encoder, task)}", costs.tokenising_flops(self.inputs.size(task))
+        return self._once(Tokenise(name, flops, encoder, task, self.study.layout, self.inputs.fingerprint(task)))
+
+    def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Average | Controls:
+        """The constant matrices of a cell, before any training of their own."""
+        kind = spec.start if spec.kind == "trained" else spec.kind
+        if kind != "average":
+            name = f"controls · {self.inputs.encoder_label(encoder)} · {kind} · S={task.slots}"
+            return self._once(Controls(name, 0.0, encoder, kind, task.slots))
+        text = laid_out_like(task, spec.corpus) if spec.corpus else task
+        size = self.inputs.size(text)
+        name, flops = f"average · {self._name(encoder, text)}", costs.averaging_flops(encoder, size)
+        shards = -(-size.train // self.study.execution.shard_rows)
+        return self._once(Average(name, flops, encoder, self._corpus(encoder, text), task.slots, parts=shards))
+
+    def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
+        """λ of each ranking seed against the task's own average: one order for every kind of constants, so kinds meet
+        on the same heads.
+        """
+        corpus, average = self._corpus(encoder, task), self._constants(encoder, task, ConstantsSpec(kind="average"))
+        study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)
+        counts = sorted(set(partial_counts(study.fractions, encoder.layers * encoder.heads).values()))
+        sets = tuple((order, count) for order in study.orders if needs_lambda(order) for count in counts)
+        flops, parts = costs.ranking_flops(encoder, size, task, ranking), costs.training_parts(size, task)
+        found = {}
+        for seed in ranking.seeds:
+            name = f"rank · {self._name(encoder, task)}" + (f" · seed {seed}" if len(ranking.seeds) > 1 else "")
+            step = Rank(name, flops, encoder, corpus, average, task, ranking, seed, sets, parts=parts)
+            found[seed] = self._once(step)
+        return found
+
+    def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Baseline:
+        """What the task's scores are worth."""
+        study, corpus = self.study, self._corpus(encoder, task)
+        name = f"baseline · {self._name(encoder, task)}"
+        flops = costs.baseline_flops(encoder, self.inputs.size(task), task, study)
+        return self._once(Baseline(name, flops, encoder, corpus, task, study.seeds, study.features))
+
+    def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Probe, ...]:
+        """What scores a cell: one step for all seeds, or one per seed where each has its own constant heads."""
+        study, heads = self.study, encoder.layers * encoder.heads
+        result = cell.result(heads)
+        corpus = self._corpus(encoder, task)
+        constants = self._constants(encoder, task, spec) if result.constants else None
+        rankings = self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
+        found = []
+        # Where the order changes nothing it is drawn from nothing.
+        for seeds, draw in drawn_from(result.order or "first_to_last", study.ranking.seeds[0], study.seeds).items():
+            alone = f" · seed {seeds[0]}" if draw else ""
+            probe = Probe(
+                f"probe · {self._name(encoder, task)} · {_condition(result, heads)}{alone}",
+                costs.probing_flops(encoder, self.inputs.size(task), task, study, len(seeds)),
+                encoder,
+                corpus,
+                constants,
+                task,
+                result.order,
+                constant_count(result.fraction, heads),
+                rankings,
+                draw,
+                constants is not None and spec.kind == "trained",
+                seeds,
+                study.features,
+            )
+            found.append(self._once(probe))
+        return tuple(found)
+
+
+def _condition(result: Result, heads_in_all: int) -> str:
+    """What is constant in the cells of a result."""
+    if result.constants is None:
+        return "no constant head"
+    if result.order is None:
+        return f"{result.constants} · every head constant"
+    count = constant_count(result.fraction, heads_in_all)
+    return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"

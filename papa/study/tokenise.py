@@ -1,0 +1,92 @@
+"""Stage ``tokenise``: a task's text laid out in S slots, as Arrow shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.corpora import TOKENISE_VERSION
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.spec import LayoutSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference
+from papa.study.step import Context, Session, WorkerStep
+
+if TYPE_CHECKING:
+    from papa.corpora.corpus import TokenisedCorpus
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenise(WorkerStep):
+    """Tokenise both splits of a task.
+
+    Attributes:
+        encoder: whose tokenizer.
+        task: whose text.
+        layout: the switches of the layout.
+        fingerprint: the digest of the source's content.
+    """
+
+    stage: ClassVar[str] = "tokenise"
+    version: ClassVar[int] = TOKENISE_VERSION
+
+    encoder: EncoderReference
+    task: TaskSpec
+    layout: LayoutSpec
+    fingerprint: str
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "task": corpus_part(self.task),
+            "layout": self.layout.model_dump(mode="json"),
+            "model_type": self.encoder.model_type,
+        }
+
+    def outside(self) -> dict[str, str]:
+        return {"source": self.fingerprint, "tokenizer": self.encoder.tokenizer_digest}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        # The source may lie on this machine alone.
+        self.run_on_worker(session, progress, urgency=3, at_driver=True)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        from papa.corpora.corpus import tokenise_corpus
+        from papa.encoders.reference import load_tokenizer
+
+        tokenise_corpus(
+            self.task,
+            self.layout,
+            load_tokenizer(self.encoder),
+            self.encoder,
+            self.folder(context.store),
+            content=self.fingerprint,
+            shard_rows=context.execution.shard_rows,
+            progress=context.progress,
+            provenance=self.metadata({}),
+        )
+
+
+def corpus_part(task: TaskSpec) -> dict[str, Any]:
+    """The part of a task that decides its tokenised text; its source enters the key by its fingerprint."""
+    part = {"kind", "columns", "labels", "slots", "train_rows", "validation_rows", "sample_seed"}
+    if task.kind == "mlm":
+        part = part | {"mask_seed"}
+    return {
+        **task.model_dump(mode="json", include=part),
+        "regression": task.regression,
+        "metric": task.metric,
+    }
+
+
+def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
+    """A tokenised corpus; a process verifies each content once."""
+    return _open(corpus.folder, corpus.digest)
+
+
+@lru_cache(maxsize=8)
+def _open(folder: Path, digest: str) -> TokenisedCorpus:
+    from papa.corpora.corpus import load_corpus
+
+    return load_corpus(folder)

@@ -1,0 +1,246 @@
+"""Inputs that are exchanged while a study runs: what was read of them is refused, and nothing is published."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from papa.corpora import fingerprint, rows
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.encoders.weights import as_safetensors
+from papa.errors import DataError, EncoderError
+from papa.progress import silent
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
+from papa.study.average import Average
+from papa.study.step import Context, compute_step
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise
+from tests.hub.encoders import write_encoder
+
+BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "store")
+    store.make()
+    return store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_encoder(BERT, tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@pytest.fixture
+def encoder(folder: Path, store: Store) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+def write_rows(path: Path, word: str) -> None:
+    path.write_text("".join(json.dumps({"text": f"{word} {row}", "label": row % 2}) + "\n" for row in range(8)))
+
+
+@pytest.fixture
+def step(encoder: EncoderReference, tmp_path: Path) -> Tokenise:
+    splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
+    for path in splits.values():
+        write_rows(path, "before")
+    task = TaskSpec.model_validate(
+        {
+            "name": "task",
+            "kind": "text",
+            "source": {"kind": "files", **{split: str(path) for split, path in splits.items()}},
+            "columns": {"text": "text", "label": "label"},
+            "metric": "accuracy",
+            "slots": 16,
+            "probe": {"learning_rate": 1e-3, "batch_size": 4, "epochs": 1},
+        }
+    )
+    return Tokenise("tokenise", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+
+
+def compute(step: Tokenise, store: Store) -> None:
+    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent)
+
+
+def in_place(path: Path) -> None:
+    """As ``cp`` does: the file keeps its inode."""
+    content = bytearray(path.read_bytes())
+    content[-64:] = bytes(64)
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+def renamed(path: Path) -> None:
+    """As ``mv`` does: another inode takes its place."""
+    shutil.copyfile(path, path.with_suffix(".new"))
+    in_place(path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+EXCHANGES = pytest.mark.parametrize("exchange", [in_place, renamed])
+
+
+def test_rows_that_are_what_the_key_says_are_tokenised(step: Tokenise, store: Store) -> None:
+    compute(step, store)
+    assert step.is_complete(store)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_rows_of_other_content_than_the_key_says(step: Tokenise, store: Store, tmp_path: Path, split: str) -> None:
+    write_rows(tmp_path / f"{split}.jsonl", "after")
+    with pytest.raises(DataError, match=r"^the source of task 'task' changed meanwhile \(expected digest .*run again"):
+        compute(step, store)
+    assert not step.is_complete(store)
+    write_rows(tmp_path / f"{split}.jsonl", "before")
+    compute(step, store)
+    assert step.is_complete(store)
+
+
+def test_rows_that_no_longer_fit_are_said_to_have_changed(step: Tokenise, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"other": 1')
+    with pytest.raises(DataError, match=r"^the source of task 'task' changed meanwhile"):
+        compute(step, store)
+
+
+def test_rows_exchanged_while_they_are_read_and_put_back(
+    step: Tokenise, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "train.jsonl", rows.read_source
+
+    def meanwhile(task: TaskSpec, split: str) -> object:
+        write_rows(path, "after")
+        found = read(task, split)  # type: ignore[arg-type]
+        write_rows(path, "before")
+        return found
+
+    monkeypatch.setattr(rows, "read_source", meanwhile)
+    with pytest.raises(DataError, match=r"train\.jsonl changed while it was read"):
+        compute(step, store)
+    assert not step.is_complete(store)
+
+
+def test_a_tokenizer_that_is_not_what_the_key_says(step: Tokenise, folder: Path, store: Store) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace("##a", "##z"))
+    with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile \(expected digest"):
+        compute(step, store)
+    assert not step.is_complete(store)
+
+
+def test_weights_that_no_longer_load_are_said_to_have_changed(encoder: EncoderReference, folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"half of them")
+    with pytest.raises(EncoderError, match="changed meanwhile"):
+        load_encoder(encoder)
+
+
+@EXCHANGES
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_weights_that_are_not_what_the_key_says(
+    encoder: EncoderReference, folder: Path, exchange: Callable[[Path], None], name: str
+) -> None:
+    load_encoder(encoder)
+    if name == WEIGHTS:
+        exchange(folder / name)
+    else:
+        document = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**document, "layer_norm_eps": 0.1}))
+    with pytest.raises(EncoderError, match=rf"^encoder '{folder}' in {folder} changed meanwhile \(expected digest"):
+        load_encoder(encoder)
+    assert resolve_encoder(EncoderSpec(name=str(folder))).digest != encoder.digest
+
+
+@EXCHANGES
+def test_weights_exchanged_after_they_were_loaded(
+    step: Tokenise, folder: Path, store: Store, exchange: Callable[[Path], None]
+) -> None:
+    """They are mapped: whoever writes to the file writes to the encoder's memory."""
+    loaded = load_encoder(step.encoder)
+    context = Context(step, store, ExecutionSpec(), silent, encoder=loaded)
+    with context.published():
+        pass
+    assert step.is_complete(store)
+    store.discard(step.stage, step.key)
+    exchange(folder / WEIGHTS)
+    with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"), context.published():
+        pass
+    assert not step.is_complete(store)
+
+
+def test_a_shard_of_an_average_with_exchanged_weights(step: Tokenise, folder: Path, store: Store) -> None:
+    compute(step, store)
+    average = Average("average", 0.0, step.encoder, step, step.task.slots)
+    loaded = load_encoder(step.encoder)
+    shard = {"index": 0, "store": store, "batch_tokens": None, "progress": silent}
+    in_place(folder / WEIGHTS)
+    with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"):
+        average.compute_shard(encoder=loaded, **shard)
+    assert not list(Path(store.artifacts).glob("average-shards/*/shard-0"))
+
+
+def test_converted_folders_that_were_exchanged(store: Store, tmp_path: Path) -> None:
+    """Each is whole and sound, and the other's."""
+    references, sums = [], []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        place = tmp_path / f"electra{seed}"
+        write_encoder(ELECTRA, place)
+        weights = torch.load(place / "pytorch_model.bin", weights_only=True)
+        torch.save({name: tensor + seed for name, tensor in weights.items()}, place / "pytorch_model.bin")
+        references.append(resolve_encoder(EncoderSpec(name=str(place))))
+        sums.append(float(load_encoder(references[-1]).word_embeddings.sum()))
+    assert sums[0] != sums[1]
+    first, second = (Path(one.folder) for one in references)
+    for source, target in ((first, tmp_path / "aside"), (second, first), (tmp_path / "aside", second)):
+        source.rename(target)
+    for reference in references:
+        with pytest.raises(EncoderError, match="changed meanwhile"):
+            load_encoder(reference)
+    for reference, expected in zip(references, sums, strict=True):
+        assert resolve_encoder(EncoderSpec(name=reference.name)) == reference
+        assert float(load_encoder(reference).word_embeddings.sum()) == expected
+
+
+def test_a_pickle_exchanged_before_it_was_converted(store: Store, tmp_path: Path) -> None:
+    write_encoder(ELECTRA, tmp_path / "electra")
+    with pytest.raises(EncoderError, match="changed meanwhile"):
+        as_safetensors(tmp_path / "electra", "0" * 64, "encoder 'electra'")
+    assert not [path for path in (Path(os.environ["PAPA_CACHE"]) / "encoders").iterdir() if path.is_dir()]
+
+
+def test_what_a_check_found_of_other_weights_is_not_remembered(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the digest lack a tensor; while they are looked at, others lie there."""
+    import papa.encoders.weights as module
+
+    whole = (folder / WEIGHTS).read_bytes()
+    tensors = load_file(folder / WEIGHTS)
+    del tensors[max(name for name in tensors if "query" in name)]
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    lacking, load = (folder / WEIGHTS).read_bytes(), module.load_model
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        (folder / WEIGHTS).write_bytes(whole)
+        return load(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "load_model", meanwhile)
+    with pytest.raises(EncoderError, match="changed while"):
+        resolve_encoder(EncoderSpec(name=str(folder)))
+    monkeypatch.undo()
+    monkeypatch.setenv("PAPA_CACHE", str(store.root.parent / "cache"))
+    (folder / WEIGHTS).write_bytes(lacking)
+    with pytest.raises(EncoderError, match="lacks"):
+        resolve_encoder(EncoderSpec(name=str(folder)))

@@ -1,0 +1,65 @@
+"""What is refused before anything is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from papa.encoders.precision import check_precision
+from papa.encoders.reference import EMBEDDED
+from papa.errors import SpecError
+from papa.spec import EncoderSpec, StudySpec
+from papa.spec.file import resolve_study
+from papa.study.inputs import check_inputs, device_of
+from tests.encoders.lower import lower_layers
+
+
+def study(precision: str, device: str) -> StudySpec:
+    document = {
+        "name": "s",
+        "encoders": [EMBEDDED],
+        "tasks": ["reviews"],
+        "precision": precision,
+        "execution": {"device": device},
+    }
+    return resolve_study(document, folder=Path(), origin="test")
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_half_precision_needs_a_device_that_has_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device == "auto" and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, which 'auto' takes")
+    taken = device_of(study("bfloat16", device))
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cpu, "get_capabilities", dict)
+        with pytest.raises(SpecError, match="bfloat16 needs a GPU, or a CPU with AMX"):
+            check_precision("bfloat16", taken)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
+    check_precision("bfloat16", taken)
+    check_precision("float32", taken)
+    check_precision("bfloat16", device_of(study("bfloat16", "cuda")))
+
+
+@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_what_auto_takes_is_what_study_and_encoder_say(
+    has: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So keys, metadata, the stored specification and the report name a precision that computed."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": has})
+    found = check_inputs(study("auto", "cpu"))
+    assert (found.study.precision, found.encoders[0].precision) == (expected, expected)
+
+
+def test_auto_takes_one_precision_for_all_encoders_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    other = EncoderSpec(name=lower_layers(2, tmp_path / "other").folder)
+    both = study("auto", "cpu")
+    found = check_inputs(both.model_copy(update={"encoders": (*both.encoders, other)}))
+    assert (found.study.precision, *(one.precision for one in found.encoders)) == ("float32",) * 3
+
+
+def test_precision_goes_with_the_encoder() -> None:
+    (encoder,) = check_inputs(study("bfloat16", "cuda")).encoders
+    assert encoder.precision == "bfloat16"

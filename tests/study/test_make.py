@@ -1,0 +1,113 @@
+"""What a step reads and finds damaged is made again, once, under its own key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from papa.errors import DamagedError
+from papa.progress import Progress, silent
+from papa.spec import ExecutionSpec
+from papa.storage.artifacts import published, verify
+from papa.study.step import Session, Step
+from papa.study.store import Store
+from papa.workers import WorkerPool
+from tasks.perform import make
+
+
+@dataclass
+class Told:
+    """A reporter that keeps what it is told."""
+
+    ran: list[str] = field(default_factory=list)
+    damages: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Iterator[Progress]:
+        self.ran.append(name)
+        yield silent
+
+    def waits(self, name: str) -> None:
+        raise AssertionError
+
+    def again(self, name: str, reason: str) -> None:
+        raise AssertionError
+
+    def damaged(self, name: str, reason: str) -> None:
+        self.damages.append(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Reads(Step):
+    """Reads what another step wrote, which is damaged meanwhile so many times, and writes a file of its own."""
+
+    stage: ClassVar[str] = "reads"
+    version: ClassVar[int] = 1
+
+    read: Step | None
+    damages: list[None]
+
+    def spec(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"read": self.read} if self.read else {}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        found = self.found(session.store)
+        for one in found.values():
+            if self.damages:
+                self.damages.pop()
+                (one.folder / "data").write_text("damaged")
+            verify(one.folder)
+        with published(self.folder(session.store), self.metadata(found)) as folder:
+            (folder / "data").write_text(self.name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    store.make()
+    return store
+
+
+def session(store: Store, told: Told) -> Session:
+    return Session(store, WorkerPool(1), ExecutionSpec(), told)
+
+
+def test_its_reader_is_repeated(store: Store) -> None:
+    first, told = Reads("first", 0.0, None, []), Told()
+    second = Reads("second", 0.0, first, [])
+    third, one = Reads("third", 0.0, second, [None]), session(store, told)
+    for step in (first, second, third):
+        make(step, one)
+    assert told.damages == ["second"]
+    assert told.ran == ["first", "second", "third", "second", "third"]
+    assert all(step.is_complete(store) for step in (first, second, third))
+
+
+def test_so_is_what_it_was_made_from(store: Store) -> None:
+    first, told = Reads("first", 0.0, None, []), Told()
+    damages: list[None] = []
+    second = Reads("second", 0.0, first, damages)
+    third, one = Reads("third", 0.0, second, [None]), session(store, told)
+    make(first, one)
+    make(second, one)
+    damages.append(None)
+    make(third, one)
+    assert told.damages == ["second", "first"]
+    assert all(step.is_complete(store) for step in (first, second, third))
+
+
+def test_what_is_damaged_again_ends_it(store: Store) -> None:
+    first, told = Reads("first", 0.0, None, []), Told()
+    one = session(store, told)
+    make(first, one)
+    with pytest.raises(DamagedError, match="data is damaged"):
+        make(Reads("second", 0.0, first, [None, None]), one)
+    assert told.damages == ["first"]

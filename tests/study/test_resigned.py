@@ -1,0 +1,188 @@
+"""Artifacts that somebody changed and signed again: their digests fit, what they hold does not, and one sentence says
+which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from papa.attention.average import AttentionSums
+from papa.attention.constants import FILE, ConstantMatrices
+from papa.corpora import load_corpus, tokenise_corpus
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError
+from papa.spec import LayoutSpec
+from papa.storage.artifacts import published, reference
+from papa.storage.metadata import METADATA, describe, metadata_bytes
+from papa.study.average import SUMS, _read_sums, fold
+from papa.study.baseline import BASELINE, read_baseline
+from papa.study.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
+from papa.study.rank import LAMBDA, read_lambda
+from papa.study.results import measured_of
+from tests.corpora.conftest import bert, make_task  # noqa: F401
+
+ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
+SHAPE = (2, 3, 4, 4)
+Change = Callable[[Any], Any]
+
+
+def signed_again(folder: Path) -> None:
+    metadata = json.loads((folder / METADATA).read_text())
+    (folder / METADATA).unlink()
+    (folder / METADATA).write_bytes(metadata_bytes(describe(folder, metadata)))
+
+
+def refused(folder: Path, read: Callable[[], object]) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        read()
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{folder} holds what no step of this PAPA makes (")
+    assert sentence.endswith("): delete it and run again")
+    assert len(sentence.splitlines()) == 1
+
+
+TENSORS: list[Change] = [
+    lambda found: {name: tensor.flatten(0, 1) for name, tensor in found.items()},
+    lambda found: {name: tensor[..., :2, :2].contiguous() for name, tensor in found.items()},
+    lambda found: {name: tensor[:1].contiguous() for name, tensor in found.items()},
+    lambda found: {name: tensor.to(torch.int32) for name, tensor in found.items()},
+    lambda found: {f"other {name}": tensor for name, tensor in found.items()},
+]
+
+
+@pytest.mark.parametrize("change", TENSORS)
+def test_constant_matrices(tmp_path: Path, change: Change) -> None:
+    folder = tmp_path / "constants"
+    matrices = ConstantMatrices(torch.rand(*SHAPE), torch.ones(4, 4, dtype=torch.bool), "average", torch.ones(4, 4))
+    matrices.save(folder, ENCODER, {"stage": "average"})
+    signed_again(folder)
+    assert torch.equal(ConstantMatrices.load(folder, encoder=ENCODER, slots=4).matrices, matrices.matrices)
+    save_file(change(load_file(folder / FILE)), folder / FILE)
+    signed_again(folder)
+    refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
+
+
+@pytest.mark.parametrize("change", TENSORS)
+def test_sums_of_an_average(tmp_path: Path, change: Change) -> None:
+    parts = [tmp_path / name for name in ("first", "second")]
+    for part in parts:
+        with published(part, {"stage": "average-shards"}) as scratch:
+            sums = AttentionSums(torch.rand(*SHAPE, dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64))
+            sums.save(scratch / SUMS)
+    assert _read_sums(str(parts[1]), SHAPE).sums.shape == SHAPE
+    save_file(change(load_file(parts[1] / SUMS)), parts[1] / SUMS)
+    signed_again(parts[1])
+    refused(parts[1], lambda: _read_sums(str(parts[1]), SHAPE))
+    folded = {"parts": [*map(str, parts)], "folder": str(tmp_path / "sum"), "metadata": {}, "progress": lambda *_: None}
+    refused(parts[1], lambda: fold(**folded))
+    assert not (tmp_path / "sum").exists()
+
+
+def columns(**changed: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """Change the values of some columns of a shard."""
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, to in changed.items():
+            column = batch.column(name)
+            if pa.types.is_list(column.type):
+                values = pa.array(to(column.values.to_numpy()), column.type.value_type)
+                column = pa.ListArray.from_arrays(column.offsets, values)
+            else:
+                column = pa.array(to(column.to_numpy()), column.type)
+            batch = batch.set_column(batch.schema.names.index(name), name, column)
+        return batch
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        columns(slots=lambda found: found + 16),
+        columns(slots=lambda found: found - 1),
+        columns(input_ids=lambda found: found * 0 - 1),
+        columns(label=lambda found: found + 2),
+        columns(n_first=lambda found: found + 100),
+        columns(token_type_ids=lambda found: found + 2),
+        lambda batch: batch.slice(1).take(pa.array([0])),
+        lambda batch: batch.drop_columns(["slots"]),
+        lambda batch: batch.set_column(0, "input_ids", pa.array(["a"] * batch.num_rows)),
+    ],
+)
+def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> None:  # noqa: F811
+    task = make_task([{"text": f"row number {row}", "label": row % 2} for row in range(6)], slots=16)
+    folder = tmp_path / "corpus"
+    tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
+    signed_again(folder)
+    assert len(load_corpus(folder).split("train")) == 6
+    shard = folder / "train-00000.arrow"
+    with pa.ipc.open_file(pa.OSFile(str(shard))) as file:
+        batch = change(file.get_batch(0))
+    with pa.OSFile(str(shard), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    signed_again(folder)
+    refused(folder, lambda: load_corpus(folder))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}'])
+def test_documents(tmp_path: Path, content: str) -> None:
+    readers = {SCORES: read_scores, BASELINE: read_baseline}
+    for name, read in readers.items():
+        folder = tmp_path / name
+        with published(folder, {}) as scratch:
+            (scratch / name).write_text(content)
+            save_file({"always_one_answer": torch.rand(3, 2)}, scratch / EXAMPLES)
+        refused(folder, lambda read=read, folder=folder: read(folder))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"scores": [{"seed": 0}]}, {"scores": 1}, {"heads": "many"}, {"constant_heads": [1]}]
+)
+def test_scores(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = tmp_path / "probe"
+    found = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+    with published(folder, {}) as scratch:
+        found.save(scratch)
+        save_file({"examples": torch.rand(2, 3)}, scratch / EXAMPLES)
+    assert read_scores(folder) == found
+    (folder / SCORES).write_text(json.dumps(json.loads((folder / SCORES).read_text()) | changes))
+    signed_again(folder)
+    refused(folder, lambda: read_scores(folder))
+    refused(folder, lambda: read_examples(folder))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1)])
+def test_what_examples_add_to_baselines(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    word_embeddings = [{"seed": 0, "score": 0.6, "seconds": 1.0}]
+    document = {"always_one_answer": {"score": 0.5, "answer": None}, "word_embeddings": word_embeddings, "seconds": 1}
+    for name, found in (("sound", (1, 3, 2)), ("other", shape)):
+        both = {"always_one_answer": torch.rand(3, 2).double(), "word_embeddings": torch.rand(*found).double()}
+        with published(tmp_path / name, {}) as scratch:
+            (scratch / BASELINE).write_text(json.dumps(document))
+            save_file(both, scratch / EXAMPLES)
+    assert read_baseline(tmp_path / "sound").word_examples.shape == (1, 3, 2)
+    refused(tmp_path / "other", lambda: read_baseline(tmp_path / "other"))
+
+
+def test_examples_of_other_seeds_than_the_scores(tmp_path: Path) -> None:
+    examples, scores = torch.rand(2, 3, 2).double().numpy(), [ScoredSeed(0, 0.6, 1.0)]
+    refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples)], tmp_path))
+    refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples[:1, :, :1])], tmp_path))
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (4, 3, 2), (4, 2, 3, 1)])
+def test_lambdas(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    for name, values in (("sound", torch.rand(4, 2, 3)), ("other", torch.rand(*shape))):
+        with published(tmp_path / name, {}) as scratch:
+            save_file({"lambda_by_epoch": values}, scratch / LAMBDA)
+    assert read_lambda({0: reference(tmp_path / "sound")}, ENCODER).mean.shape == (2, 3)
+    refused(tmp_path / "other", lambda: read_lambda({0: reference(tmp_path / "other")}, ENCODER))

@@ -1,0 +1,109 @@
+"""The results table from finished cells and baselines."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+from safetensors.numpy import save_file
+
+from papa.reporting.summary import summarise
+from papa.scores.examples import influence
+from papa.spec import Order
+from papa.spec.cells import Cell
+from papa.storage.artifacts import ArtifactReference, published, reference
+from papa.study.results import ScoredCell, results_table
+
+ROWS = 80
+
+
+def cell(
+    folder: Path, seeds: tuple[int, ...], right: float, constant_heads: int
+) -> tuple[ArtifactReference, np.ndarray]:
+    """A finished cell: about the share ``right`` of its examples is answered correctly."""
+    correct = np.random.default_rng((constant_heads, *seeds)).random((len(seeds), ROWS)) < right
+    examples = np.stack([correct.astype(float), np.ones(correct.shape)], axis=-1)
+    document = {
+        "scores": [
+            {"seed": seed, "score": float(own.mean()), "seconds": 1.0} for seed, own in zip(seeds, correct, strict=True)
+        ],
+        "positive": None,
+        "unseen_share": None,
+        "constant_heads": [[0, head] for head in range(constant_heads)],
+        "heads": 72,
+        "seconds": 2.0,
+        "device": "cpu",
+    }
+    with published(folder, {}) as scratch:
+        (scratch / "scores.json").write_text(json.dumps(document))
+        save_file({"examples": examples}, scratch / "examples.safetensors")
+    return reference(folder), examples
+
+
+def baseline(folder: Path, document: dict[str, Any]) -> None:
+    examples = np.stack([np.arange(ROWS) % 2.0, np.ones(ROWS)], axis=-1)
+    with published(folder, {}) as scratch:
+        (scratch / "baseline.json").write_text(json.dumps(document))
+        both = {"always_one_answer": examples, "word_embeddings": np.stack([examples, examples[::-1]])}
+        save_file(both, scratch / "examples.safetensors")
+
+
+def scored(order: Order, fraction: float, *scores: ArtifactReference) -> ScoredCell:
+    return ScoredCell(Cell("model", "task", "average", order, fraction), "accuracy", scores)
+
+
+def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: Path) -> None:
+    full, full_examples = cell(tmp_path / "full", (0, 1), 0.9, 0)
+    # One artifact serves both seeds, or each seed has one of its own.
+    half, half_examples = cell(tmp_path / "half", (0, 1), 0.7, 36)
+    alone = [cell(tmp_path / f"alone-{seed}", (seed,), 0.8, 68) for seed in (0, 1)]
+    document = {
+        "always_one_answer": {"score": 0.55, "answer": "negative"},
+        "word_embeddings": [{"seed": seed, "score": 0.6 + seed / 10, "seconds": 1.0} for seed in (1, 0)],
+        "seconds": 2.0,
+    }
+    baseline(tmp_path / "baseline", document)
+    cells = [
+        scored("lambda", 1.0, full),
+        scored("random", 1.0, full),
+        scored("lambda", 0.5, half),
+        scored("random", 0.0625, *(one for one, _ in alone)),
+    ]
+    frame = results_table(cells, {("model", "task"): reference(tmp_path / "baseline")})
+    assert len(frame) == 2 + 2 + 2 + 2
+    shared = frame[frame["fraction"] == 1].drop(columns="order")
+    assert len(shared) == 4, "cells that share a result have rows of their own"
+    assert len(shared.drop(columns=[name for name in shared if "influence" in name]).drop_duplicates()) == 2
+    assert set(frame["heads"]) == {72}
+    assert set(frame["one_answer"]) == {"negative"}
+    assert frame.groupby("seed")["word_embeddings"].unique().map(list).to_dict() == {0: [0.6], 1: [0.7]}
+    together = np.concatenate([examples for _, examples in alone])
+    for fraction, examples in ((1.0, full_examples), (0.5, half_examples), (0.0625, together)):
+        for row in frame[frame["fraction"] == fraction].to_dict("records"):
+            np.testing.assert_allclose(row["influence"], influence("accuracy", examples[row["seed"]]), atol=1e-6)
+    summary = summarise(frame).set_index(["order", "fraction"])
+    assert summary["low"].lt(summary["mean"]).all()
+    assert summary.loc[("lambda", 1.0), "reason"] == "does not beat word embeddings alone", "two seeds of 80 rows"
+    frame.to_parquet(tmp_path / "results.parquet", index=False)
+    read = summarise(pandas.read_parquet(tmp_path / "results.parquet")).set_index(["order", "fraction"])
+    pandas.testing.assert_frame_equal(read, summary, check_exact=True)
+
+
+def test_without_the_original_there_is_no_drop(tmp_path: Path) -> None:
+    found, _ = cell(tmp_path / "cell", (0, 1), 0.8, 72)
+    document = {
+        "always_one_answer": {"score": 0.0, "answer": None},
+        "word_embeddings": [{"seed": seed, "score": 0.6, "seconds": 1.0} for seed in (0, 1)],
+        "seconds": 2.0,
+    }
+    baseline(tmp_path / "baseline", document)
+    frame = results_table([scored("lambda", 0.0, found)], {("model", "task"): reference(tmp_path / "baseline")})
+    (row,) = summarise(frame).to_dict("records")
+    assert math.isnan(row["difference"])
+    assert row["low"] < row["mean"] < row["high"]
+    assert row["reason"] == "the study has no fraction 1"
+    assert row["one_answer"] == ""

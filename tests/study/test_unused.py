@@ -1,0 +1,275 @@
+"""What results reach stays; what nothing refers to, and what killed runs left, is found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from papa.processes import Process
+from papa.storage.artifacts import complete_below, published, read_metadata, remove, sha256_of_json
+from papa.storage.filesystem import filesystem
+from papa.study.locks import announced, running
+from papa.study.store import Store
+from papa.study.unused import Unused, survey
+
+USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
+
+
+def make(store: Store, stage: str, key: str, upstream: Iterable[str] = (), origins: Iterable[str] = ()) -> str:
+    """Publish an artifact that was built from others; its digest."""
+    address = store.folder(stage, key)
+    metadata = {
+        "stage": stage,
+        "name": f"{stage} · {key}",
+        "upstream": {str(number): digest for number, digest in enumerate(upstream)},
+        "origins": list(origins),
+    }
+    with published(address, metadata) as scratch:
+        (scratch / "data").write_text(f"{stage} {key}")
+    return str(read_metadata(address)["digest"])
+
+
+def fill(store: Store) -> None:
+    """A finished study, an unfinished one, and what a killed run left."""
+    corpus = make(store, "tokenise", USED, ["the source's fingerprint"])
+    average = make(store, "average", USED, [corpus])
+    ranking = make(store, "rank", USED, [corpus, average])
+    scores = make(store, "probe", USED, [corpus, average], origins=[ranking])
+    results = make(store, "aggregate", USED, [scores, corpus])
+    make(store, "track", USED, [results])
+    lost = make(store, "tokenise", UNUSED, ["another fingerprint"])
+    make(store, "probe", UNUSED, [lost, average])
+    for shard in ("shard-0", "first-7"):
+        make(store, "average-shards", f"{KILLED}/{shard}")
+
+
+def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
+    """Under the key that others name, whatever its digest is by now; older artifacts name digests alone."""
+    store = Store(tmp_path / "store")
+    for stage, inputs in (("average", []), ("aggregate", [f"average/{USED}"])):
+        metadata = {"stage": stage, "key": USED, "upstream": {}, "inputs": inputs}
+        with published(store.folder(stage, USED), metadata) as scratch:
+            (scratch / "data").write_text(stage)
+    assert unused(store) == []
+    remove(store.folder("average", USED))
+    for key in (USED, UNUSED):
+        with published(store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}) as scratch:
+            (scratch / "data").write_text(f"another digest of {key}")
+    assert [one.address for one in unused(store)] == [store.folder("average", UNUSED)]
+
+
+def unused(store: Store) -> list[Unused]:
+    return survey(store).unused
+
+
+KEPT = {f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")}
+
+
+def complete(store: Store) -> set[str]:
+    stages = ("tokenise", "average", "rank", "probe", "aggregate", "track", f"average-shards/{KILLED}")
+    return {f"{stage}/{key}" for stage in stages for key in complete_below(f"{store.artifacts}/{stage}")}
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place"))
+
+
+def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
+    begun = time.time()
+    fill(store)
+    found = {one.address.removeprefix(f"{store.artifacts}/"): one for one in unused(store)}
+    assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average-shards/{KILLED}"}
+    assert found[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
+    assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
+    assert found[f"average-shards/{KILLED}"].reason == "an average that was not finished"
+    assert all(one.size > 100 for one in found.values())
+    # A store may keep whole seconds.
+    assert all(begun - 1 <= one.modified <= time.time() + 1 for one in found.values())
+    for one in found.values():
+        remove(one.address)
+    assert complete(store) == KEPT
+    assert unused(store) == []
+
+
+def test_without_results_nothing_is_used(store: Store) -> None:
+    """The control: the same artifacts are unused once the results that reach them are gone."""
+    fill(store)
+    for one in unused(store):
+        remove(one.address)
+    for stage in ("aggregate", "track"):
+        remove(store.folder(stage, USED))
+    assert len(unused(store)) == len(KEPT) - 2
+
+
+@pytest.mark.server
+def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
+    store = Store(s3_place)
+    fill(store)
+    files, root = filesystem(store.artifacts)
+    files.pipe_file(f"{root}/probe/{USED}/{'0' * 64}/data", b"of a second writer")
+    files.pipe_file(f"{root}/probe/{KILLED}/{'1' * 64}/data", b"without metadata")
+    found = {one.address.removeprefix(f"{store.artifacts}/"): one.reason for one in unused(store)}
+    left = "left by a run that was killed"
+    assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
+    for one in unused(store):
+        remove(one.address)
+    assert complete(store) == KEPT
+    assert read_metadata(store.folder("probe", USED))
+
+
+def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    fill(store)
+    places = [
+        Path(store.artifacts) / "probe" / f".{KILLED}.123.0123abcd" / "data",
+        store.root / "studies" / ".demo.123.0123abcd.old" / "report.md",
+        store.scratch / "features-0123456789abcdef" / "features",
+    ]
+    for place in places:
+        place.parent.mkdir(parents=True)
+        place.write_text("left")
+    (store.root / "studies" / "demo").mkdir()
+    before = len(KEPT)
+    for one in unused(store):
+        remove(one.address)
+    assert not any(place.parent.exists() for place in places)
+    assert (store.root / "studies" / "demo").is_dir()
+    assert len(complete(store)) == before
+
+
+OWN = [
+    "artifacts/photos/2020/a.jpg",
+    "artifacts/photos/b.jpg",
+    "artifacts/readme.txt",
+    "artifacts/probe/notes.txt",
+    "artifacts/probe/drafts/chapter.txt",
+    "artifacts/probe/.cache.1.0123abcd/file",
+    "artifacts/probe/" + "A" * 64 + "/data",
+    "scratch/thesis/chapter.txt",
+    "scratch/features-of-mine/x",
+    "locks/poetry.lock",
+    "locks/study.lock",
+    "locks/key.pem",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    store.make()
+    fill(store)
+    return store
+
+
+def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
+    for name in OWN:
+        place = folder.root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("mine")
+    findings = survey(folder)
+    named = {Path(address).relative_to(folder.root).as_posix() for address in findings.foreign}
+    assert all(any(name.startswith(one) for one in named) for name in OWN)
+    for one in findings.unused:
+        remove(one.address)
+    assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
+    assert complete(folder) == KEPT
+
+
+@pytest.mark.server
+def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
+    store = Store(s3_place)
+    fill(store)
+    files, root = filesystem(store.artifacts)
+    own = ["photos/a.jpg", "probe/notes.txt", "probe/drafts/chapter.txt", f"probe/{USED}/notes.txt"]
+    for name in own:
+        files.pipe_file(f"{root}/{name}", b"mine")
+    for one in unused(store):
+        remove(one.address)
+    assert [files.cat_file(f"{root}/{name}") for name in own] == [b"mine"] * len(own)
+    assert complete(store) == KEPT
+
+
+def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    names = [f"artifacts/probe/{KILLED}", f"artifacts/probe/.{KILLED}.1.0123abcd", "artifacts/linked"]
+    names += ["scratch/features-0123456789abcdef", f"locks/probe-{KILLED}.lock", "studies/.demo.1.0123abcd"]
+    (folder.root / "studies").mkdir()
+    folder.locks.mkdir()
+    for number, name in enumerate(names):
+        target = other / str(number) / KILLED
+        target.mkdir(parents=True)
+        (target / "data").write_text("mine")
+        (folder.root / name).symlink_to(target.parent)
+    for one in unused(folder):
+        remove(one.address)
+    assert all((folder.root / name).is_symlink() for name in names)
+    assert [path.read_text() for path in other.rglob("data")] == ["mine"] * len(names)
+
+
+def test_artifacts_behind_a_link_are_left(folder: Store, tmp_path: Path) -> None:
+    Path(folder.artifacts).rename(tmp_path / "elsewhere")
+    Path(folder.artifacts).symlink_to(tmp_path / "elsewhere")
+    assert unused(folder) == []
+
+
+def test_locks_go_with_what_they_were_for(folder: Store) -> None:
+    folder.locks.mkdir()
+    (folder.root / "studies" / "demo").mkdir(parents=True)
+    stay = [f"probe-{USED}", "study-demo", "prefect-server"]
+    go = [f"probe-{UNUSED}", f"average-{KILLED}", "study-gone"]
+    for name in (*stay, *go):
+        (folder.locks / f"{name}.lock").touch()
+    for one in unused(folder):
+        remove(one.address)
+    assert sorted(path.stem for path in folder.locks.iterdir()) == sorted(stay)
+
+
+def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) -> None:
+    for name in (f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef", "scratch/.papa-ray-7.2.4567cdef"):
+        (folder.root / name).mkdir()
+        (folder.root / name / "data").touch()
+    addresses = {one.address for one in unused(folder)}
+    assert {Path(one).name[:3] for one in addresses} >= {f"..{KILLED[0]}", ".pa"}
+
+
+def test_a_folder_that_a_killed_writer_never_filled_is_found(folder: Store) -> None:
+    empty = Path(folder.artifacts) / "probe" / f".{KILLED}.1.0123abcd"
+    theirs = Path(folder.artifacts) / "probe" / ".mine"
+    before = {one.address for one in unused(folder)}
+    for place in (empty, theirs):
+        place.mkdir()
+    (found,) = [one for one in unused(folder) if one.address not in before]
+    assert (found.address, found.reason) == (str(empty), "left by a run that was killed")
+    remove(found.address)
+    assert not empty.exists()
+    assert theirs.exists()
+
+
+def test_who_runs_says_so(store: Store) -> None:
+    assert running(store) == {}
+    begun = time.time()
+    with announced(store, "host:1:2") as again:
+        again()
+        assert 0 <= running(store)["host:1:2"] <= time.time() - begun + 1
+    assert running(store) == {}
+
+
+def test_who_is_silent_for_a_day_is_taken_for_killed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with announced(store, "host:1:2"):
+        long_ago = time.time() - 25 * 3600
+        os.utime(Path(store.runs) / "host:1:2", (long_ago, long_ago))
+        assert running(store) == {}
+
+
+def test_who_is_known_to_run_uses_the_store_whatever_the_clock_says(tmp_path: Path) -> None:
+    store, this = Store(tmp_path / "store"), str(Process.this())
+    with announced(store, this):
+        for moment in (time.time() - 25 * 3600, time.time() + 25 * 3600):
+            os.utime(Path(store.runs) / this, (moment, moment))
+            assert running(store)[this] >= 0
