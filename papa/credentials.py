@@ -35,14 +35,14 @@ def holds_credentials(text: str) -> bool:
     return without_credentials(text) != text
 
 
-def places_with_credentials(value: Any, place: str = "") -> Iterator[str]:
-    """Where a document's texts or keys hold credentials: its keys, such as ``tasks.0.source.train``."""
-    if isinstance(value, str) and holds_credentials(value):
-        yield place
+def texts_in(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a document, its keys among them, after the keys that lead to it, such as ``tasks.0.source``."""
+    if isinstance(value, str):
+        yield place, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from places_with_credentials(str(key), place)
-            yield from places_with_credentials(inner, f"{place}.{key}".removeprefix("."))
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            yield place, str(key)
+            yield from texts_in(inner, f"{place}.{key}".removeprefix("."))
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for number, inner in enumerate(value):
-            yield from places_with_credentials(inner, f"{place}.{number}".removeprefix("."))
+            yield from texts_in(inner, f"{place}.{number}".removeprefix("."))

@@ -52,6 +52,12 @@ BERT = Family(
 
 ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
+
+def _refuse_unpadded(config: PreTrainedConfig) -> str | None:
+    named = isinstance(config.pad_token_id, int)
+    return None if named else "its config.json names no pad_token_id, after which its positions count: add it"
+
+
 ROBERTA = Family(
     name="RoBERTa",
     model_types=("roberta", "xlm-roberta", "camembert"),
@@ -60,6 +66,7 @@ ROBERTA = Family(
     model_inputs=_inputs_by_count,
     route=route_interface,
     positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,
+    refuse=_refuse_unpadded,
     note="absolute positions count real tokens, as with padding",
 )
 

@@ -90,6 +90,10 @@ def read_document(folder: Path) -> ExportDocument:
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
         if not all(isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")):
             raise TypeError
+        if not all(isinstance(fields[name], dict | None) for name in ("score", "speed", "fidelity")):
+            raise TypeError
+        if not isinstance(fields["constants"], str):
+            raise TypeError
         if not all(isinstance(size, int) for size in fields["size"].values()):
             raise TypeError
         if not all(is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()):

@@ -16,8 +16,7 @@ from papa.errors import SpecError, in_one_line, shortened
 _MOST_CHARACTERS = 1_000_000
 _MOST_VALUES = 50_000
 _MOST_DEPTH = 20
-
-
+_TEXT = "tag:yaml.org,2002:str"
 _PATIENCE_SECONDS = 10.0
 
 
@@ -49,7 +48,8 @@ def read_yaml(text: str, origin: str) -> Any:
         origin: where it is from, for messages.
 
     Raises:
-        SpecError: it is not YAML, a key is given twice, or it is too large or too deep, its aliases written out.
+        SpecError: it is not YAML, a key is no text or given twice, or it is too large or too deep, its aliases written
+            out.
     """
     if len(text) > _MOST_CHARACTERS:
         raise SpecError(
@@ -89,11 +89,12 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int], above: tuple[int
     elif isinstance(node, yaml.MappingNode):
         keys: set[Hashable] = set()
         for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in keys:
-                    where = f"{origin}: line {key.start_mark.line + 1}"
-                    raise SpecError(f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them")
-                keys.add(key.value)
+            where = f"{origin}: line {key.start_mark.line + 1}"
+            if key.tag != _TEXT:
+                raise SpecError(f"{where} has a key that is no text: write a name there, or put it in quotes")
+            if key.value in keys:
+                raise SpecError(f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them")
+            keys.add(key.value)
             size += _check(key, origin, sizes, inside) + _check(value, origin, sizes, inside)
     if size > _MOST_VALUES:
         raise SpecError(

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from papa.credentials import WHERE_INSTEAD, places_with_credentials
+from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml, text_of
@@ -84,6 +84,7 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
         MalformedError: keys are unknown or values impossible; the message names ``origin`` and all of them.
     """
     refuse_credentials(document, origin)
+    _refuse_half_characters(document, origin)
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
@@ -118,9 +119,16 @@ def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
     Raises:
         SpecError: names the key and not what it holds.
     """
-    place = next(places_with_credentials(document), None)
+    place = next((place for place, text in texts_in(document) if holds_credentials(text)), None)
     if place is not None:
         raise SpecError(f"{origin}: '{place}' holds a user, password, key or token: {WHERE_INSTEAD}")
+
+
+def _refuse_half_characters(document: Mapping[str, Any], origin: str) -> None:
+    """Refuse what JSON and YAML can escape and no file can hold: one half of a surrogate pair."""
+    for place, text in texts_in(document):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise SpecError(f"{origin}: '{shortened(place)}' holds {shown(text)}, half a character: correct it")
 
 
 def _absolute(path: str, folder: Path, where: str) -> Path:

@@ -172,6 +172,13 @@ def test_rewritten_documents_of_exports(sound: Path, place: Path, data: st.DataO
     assert refused(lambda: load_exported(place)) or sign
 
 
+@pytest.mark.parametrize("name", ["constants", "score", "speed", "fidelity"])
+def test_documents_of_exports_signed_by_another_program(sound: Path, place: Path, name: str) -> None:
+    path = copied(sound, "export", place) / "papa.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | {name: []})))
+    assert refused(lambda: load_exported(place))
+
+
 @times(2)
 @given(st.sampled_from(ARTIFACTS), st.sampled_from(ARTIFACTS))
 def test_artifacts_in_the_place_of_others(sound: Path, place: Path, kind: str, other: str) -> None:

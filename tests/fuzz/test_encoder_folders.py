@@ -84,6 +84,7 @@ NEAR = st.one_of(ODD_SCALARS, st.sampled_from([0, 1, 2, 3, 5, 31, 33, 64, 10**6,
 @example("bert", {"num_attention_heads": True})
 @example("bert", {"id2label": 7})
 @example("modernbert", {"layer_types": ["x"]})
+@example("roberta", {"pad_token_id": None})
 def test_changed_configurations(sound: Path, folder: Path, family: str, changes: dict[str, Any]) -> None:
     path = copied(sound, family, folder) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -74,6 +74,7 @@ def check_is_right(study: StudySpec | None) -> None:
 @example({**STUDY, "tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]})
 @example({**STUDY, "tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]})
 @example({**STUDY, "a\nb\x1b[31m": 1})
+@example({**STUDY, "tasks": [{**OWN_TASK, "labels": ["no", "\ud800"]}]})
 def test_changed_values(document: Any) -> None:
     if isinstance(document, dict):
         check_is_right(result_or_sentence(lambda: resolved(document)))
@@ -95,6 +96,7 @@ def test_changed_values(document: Any) -> None:
         ),
         ({"tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]}, "expected the path of a file"),
         ({"name": "a" * 100_000}, "aaa…"),
+        ({"tasks": [{**OWN_TASK, "labels": ["\ud800"]}]}, "'tasks.0.labels.0' holds '\\ud800', half a character"),
     ],
 )
 def test_what_was_raw_or_endless_is_one_sentence(change: dict[str, Any], expected: str) -> None:
@@ -140,6 +142,7 @@ YAML_PIECES = st.one_of(
 @example("a: !!timestamp x\n")
 @example("a: !!int ''\n")
 @example("a: !!bool x\n")
+@example("~: ~")
 def test_yaml_of_pieces(text: str) -> None:
     value = result_or_sentence(lambda: read_yaml(text, "study.yaml"))
     if isinstance(value, dict):

@@ -27,7 +27,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !!python/object/apply:os.system [true]", "is not YAML"),
         ("a: !nosuch 1", "is not YAML"),
         ("a: \0", "is not YAML"),
-        ("? [a]\n: 1", "is not YAML"),
+        ("? [a]\n: 1", "has a key that is no text"),
         ("a: *nosuch", "is not YAML"),
         ("a: [", "is not YAML"),
         ("--- 1\n--- 2", "is not YAML"),
