@@ -22,11 +22,10 @@ from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import check_precision
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
-from papa.ranking import Head
 from papa.ranking.learned import train_lambda
-from papa.ranking.orders import head_order
 from papa.scores.intervals import Measured, interval, paired_drop
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, Precision, RankingSpec
+from papa.spec.orders import Head, head_order
 
 SEEDS = (0, 1, 2)
 ROWS = {"cola": (3000, 400), "rte": (300, 200), "ud": (150, 150), "wnut": (300, 300)}

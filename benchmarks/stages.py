@@ -20,9 +20,9 @@ from papa.errors import SpecError
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
 from papa.ranking.learned import train_lambda
-from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 from papa.spec.cells import constant_heads
+from papa.spec.orders import head_order
 from papa.timing import Comparison, Part, in_turn
 
 SEEDS = (0, 1, 2)

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from flows.stored import StoredStudy
 from papa.errors import SpecError
-from papa.ranking import Head, needs_lambda
 from papa.scores.intervals import Interval, Measured, paired_drop
 from papa.spec import StudySpec
 from papa.spec.cells import Cell, constant_count
+from papa.spec.orders import Head, needs_lambda
 from papa.storage.artifacts import ArtifactReference
 from papa.study.baseline import Baseline, read_baseline
 from papa.study.probe import read_examples, read_scores

@@ -17,8 +17,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from papa.attention.controls import CONTROLS
-from papa.ranking.orders import HEAD_ORDERS
 from papa.reporting.columns import RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import (
@@ -38,7 +36,9 @@ from papa.spec import (
     StudySpec,
     TaskSpec,
 )
+from papa.spec.controls import CONTROLS
 from papa.spec.messages import AS_THE_AUTHORS_RAN
+from papa.spec.orders import HEAD_ORDERS
 from papa.spec.study import METRICS_OF_KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")

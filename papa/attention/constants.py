@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from papa.attention.controls import CONTROLS
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
+from papa.spec.controls import CONTROLS
 from papa.storage.artifacts import Address, check_form, published, reading, verify
 
 FILE = "constants.safetensors"
@@ -111,7 +111,7 @@ class ConstantMatrices:
 
 
 def control(kind: ConstantsKind, layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """A control of ``papa.attention.controls``, the same matrix for every head."""
+    """A control of ``papa.spec.controls``, the same matrix for every head."""
     matrix = torch.from_numpy(CONTROLS[kind](slots)).float()
     return ConstantMatrices(
         matrices=matrix.repeat(layers, heads, 1, 1),

@@ -19,7 +19,7 @@ from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
-from papa.ranking import Head
+from papa.spec.orders import Head
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,6 @@ from papa.storage.artifacts import Address, published, reading, verify
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from papa.encoders.reference import EncoderReference
-
 TOKENISE_VERSION = 3
 """Raised whenever the same rows would give other tokens, slots or labels."""
 STAGE = "tokenise"
@@ -36,6 +34,18 @@ STAGE = "tokenise"
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
 corpus, covers all that they read of it; the metadata repeats it for readers who need no token."""
+
+
+@runtime_checkable
+class TokenizerOwner(Protocol):
+    """What a corpus keeps of the encoder that it is laid out for (``papa.encoders.reference``)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def positions(self) -> int: ...
+    @property
+    def tokenizer_digest(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ def tokenise_corpus(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: PreTrainedTokenizerBase,
-    encoder: EncoderReference,
+    encoder: TokenizerOwner,
     folder: Address,
     *,
     shard_rows: int,

@@ -21,7 +21,7 @@ from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.exporting.placement import InputLayout
-from papa.ranking import Head
+from papa.spec.orders import Head
 
 
 @dataclass(frozen=True)

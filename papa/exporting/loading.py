@@ -20,7 +20,7 @@ from papa.exporting.document import CONFIGURATION, CONSTANTS, DOCUMENT, WEIGHTS,
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.trimming import with_all_rows
-from papa.ranking import Head
+from papa.spec.orders import Head
 
 
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> ExportedEncoder:

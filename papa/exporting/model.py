@@ -19,7 +19,7 @@ from papa.encoders.encoder import Encoder
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
-from papa.ranking import Head
+from papa.spec.orders import Head
 
 
 class ExportedEncoder(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, EncoderError
-from papa.ranking import Head
+from papa.spec.orders import Head
 
 
 def needed_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ from papa.exporting.placement import InputLayout
 from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, silent
-from papa.ranking import Head
+from papa.spec.orders import Head
 from papa.storage.atomic import scratch_beside
 
 TOLERANCE = 1e-4

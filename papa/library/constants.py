@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices, control
-from papa.attention.controls import CONTROLS
 from papa.encoders.finite import sums_up
 from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder
+from papa.spec.controls import CONTROLS
 
 Matrices: TypeAlias = Any
 """A tensor or an array [layers, heads, slots, slots] of floating point."""

@@ -20,7 +20,6 @@ from papa.probes.cell import CellScores, score_cell
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import WordEmbeddings
 from papa.probes.training import SeedScore
-from papa.ranking import Head, drawn_from, head_order, needs_lambda
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
@@ -32,6 +31,7 @@ from papa.scores.baselines import best_constant_answer
 from papa.scores.intervals import Measured
 from papa.spec import ConstantsKind, ConstantsSpec, Metric, Order, StudySpec
 from papa.spec.cells import Cell, Result, constant_heads, partial_counts
+from papa.spec.orders import Head, drawn_from, head_order, needs_lambda
 
 if TYPE_CHECKING:
     from papa.reporting.figures.chart import Chart

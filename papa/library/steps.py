@@ -24,10 +24,11 @@ from papa.library.inputs import Texts, laid_out
 from papa.library.tasks import LabelledData, PreparedStudy, Task, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
-from papa.ranking import Head, head_order, learned
+from papa.ranking import learned
 from papa.ranking.seeds import TrainedLambda
 from papa.spec import Order
 from papa.spec.cells import constant_heads as first_heads
+from papa.spec.orders import Head, head_order
 
 Lambdas: TypeAlias = Any
 """What ``train_lambda`` gives; or λ of every head as a tensor, an array, lists or a data frame [layers, heads]."""

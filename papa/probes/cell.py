@@ -14,9 +14,9 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
 from papa.probes.training import SeedScore
 from papa.progress import OnEpoch, Progress, silent, unheard
-from papa.ranking import Head
 from papa.scores.metrics import positive_name
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.spec.orders import Head
 
 _COUNTED_TOKENS = 4096
 """Tokens of rows whose entries are counted at a time."""

@@ -30,9 +30,9 @@ from papa.probes.packed import live_features
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import OnEpoch, Progress, silent, unheard
-from papa.ranking import Head
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.spec.orders import Head
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others have none."""

@@ -1,5 +1,1 @@
-"""Head orders: which heads become constant first."""
-
-from papa.ranking.orders import HEAD_ORDERS, Head, HeadOrder, drawn_from, head_order, needs_lambda
-
-__all__ = ["HEAD_ORDERS", "Head", "HeadOrder", "drawn_from", "head_order", "needs_lambda"]
+"""λ of every head: trained with the probe, its certainty over seeds, and when its order stands still."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from jaxtyping import Float
 
-from papa.ranking.orders import head_order
 from papa.spec import Order
 from papa.spec.cells import partial_counts
+from papa.spec.orders import head_order
 
 
 @dataclass(frozen=True)

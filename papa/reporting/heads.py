@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns
-from papa.ranking import Head
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.wording import NOTHING, fraction_label, order_label
 from papa.spec.cells import constant_count
+from papa.spec.orders import Head
 
 COUNTED = "Layers and heads are counted from 0, as in head orders, exports and the library."
 NO_PATTERN = "none"

@@ -12,7 +12,6 @@ import jinja2
 import pandas
 import yaml
 
-from papa.ranking import needs_lambda
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import agreement_rows, certainty, stability_rows
@@ -36,6 +35,7 @@ from papa.reporting.tables import TEXT_COLUMNS, contrast_table, markdown_table, 
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
 from papa.spec import StudySpec
+from papa.spec.orders import needs_lambda
 from papa.storage.atomic import write_atomically
 
 _SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas
 
-from papa.ranking import HEAD_ORDERS
 from papa.spec.cells import order_matters
+from papa.spec.orders import HEAD_ORDERS
 
 METRICS = {
     "accuracy": "accuracy",

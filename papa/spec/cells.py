@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from papa.ranking import Head
+from papa.spec.orders import Head
 from papa.spec.study import Order
 
 
@@ -88,7 +88,7 @@ def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
     """The constant heads at an input-dependent fraction: the first of the head order.
 
     Args:
-        order: all heads, the first to become constant first (``papa.ranking.head_order``).
+        order: all heads, the first to become constant first (``papa.spec.orders.head_order``).
         fraction: 0..1.
     """
     return tuple(order[: constant_count(fraction, len(order))])

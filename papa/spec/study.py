@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from papa.attention.controls import CONTROLS
 from papa.errors import joined, shown
-from papa.ranking.orders import HEAD_ORDERS
+from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
 from papa.spec.frozen import Frozen
+from papa.spec.orders import HEAD_ORDERS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]

@@ -15,8 +15,8 @@ import yaml
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
-from papa.ranking import HEAD_ORDERS, head_order, needs_lambda
 from papa.spec import Order, StudySpec, TaskSpec
+from papa.spec.orders import HEAD_ORDERS, head_order, needs_lambda
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,

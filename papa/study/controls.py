@@ -13,7 +13,7 @@ from papa.study.step import Context, Session, WorkerStep, identity
 
 @dataclass(frozen=True, eq=False)
 class Controls(WorkerStep):
-    """One of ``papa.attention.controls``, for every head of an encoder.
+    """One of ``papa.spec.controls``, for every head of an encoder.
 
     Attributes:
         encoder: whose heads.

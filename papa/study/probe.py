@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking import Head, head_order
 from papa.spec import FeaturesSpec, Order, TaskSpec
+from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
 from papa.study.average import Average
 from papa.study.controls import Controls

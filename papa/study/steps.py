@@ -8,9 +8,9 @@ from itertools import product
 from typing import TypeVar
 
 from papa.encoders.reference import EncoderReference
-from papa.ranking import drawn_from, needs_lambda
 from papa.spec import ConstantsSpec, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.spec.orders import drawn_from, needs_lambda
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average

@@ -12,14 +12,14 @@ from transformers import AutoModel
 
 from papa.attention.average import averaging
 from papa.attention.constants import ConstantMatrices, control
-from papa.attention.controls import CONTROLS
 from papa.attention.replacement import replaced
 from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.ranking import HEAD_ORDERS, head_order
 from papa.spec import EncoderSpec
 from papa.spec.cells import constant_heads
+from papa.spec.controls import CONTROLS
+from papa.spec.orders import HEAD_ORDERS, head_order
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants
 

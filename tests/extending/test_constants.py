@@ -1,4 +1,4 @@
-"""A kind of constant matrices is one entry of papa/attention/controls.py."""
+"""A kind of constant matrices is one entry of papa/spec/controls.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from papa.attention.constants import control
-from papa.attention.controls import CONTROLS
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
+from papa.spec.controls import CONTROLS
 from papa.study.controls import Controls
 from tests.attention.cases import HALF, Case, distance
 from tests.plain import plainly

@@ -1,12 +1,12 @@
-"""A head order is one entry of papa/ranking/orders.py."""
+"""A head order is one entry of papa/spec/orders.py."""
 
 from __future__ import annotations
 
 import pytest
 
 from papa.errors import SpecError
-from papa.ranking import HEAD_ORDERS, HeadOrder
 from papa.reporting.wording import order_label
+from papa.spec.orders import HEAD_ORDERS, HeadOrder
 from tests.study.test_steps import steps_of
 
 

@@ -20,10 +20,10 @@ from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_c
 from papa.corpora.ragged import PackedTokens, Ragged, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
 from papa.corpora.tokens import Framing
-from papa.ranking.orders import HEAD_ORDERS
 from papa.scores.intervals import Measured, interval, paired_drop, relative_drop
 from papa.spec import LayoutSpec
 from papa.spec.cells import constant_count, constant_heads, partial_counts
+from papa.spec.orders import HEAD_ORDERS
 from tests.fuzz.outcomes import times
 
 IDS = st.integers(10, 999)

@@ -18,9 +18,9 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.probes.cell import CellScores, score_cell
-from papa.ranking import Head, head_order
 from papa.ranking.learned import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.spec.orders import Head, head_order
 
 CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
 ELSEWHERE = {

@@ -13,9 +13,9 @@ from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.probes.cell import CellScores, score_cell
-from papa.ranking import head_order
 from papa.ranking.learned import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec, TaskSpec
+from papa.spec.orders import head_order
 
 EXECUTION = ExecutionSpec(batch_tokens=512)
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from papa.attention.patterns import head_patterns
-from papa.ranking import head_order
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.heads import HeadsOfEncoder
+from papa.spec.orders import head_order
 
 
 def heads_of(

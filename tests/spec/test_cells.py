@@ -10,9 +10,9 @@ from itertools import pairwise, product
 import pytest
 import torch
 
-from papa.ranking import head_order
 from papa.spec import Order
 from papa.spec.cells import Cell, Result, constant_count, constant_heads, order_matters, partial_counts
+from papa.spec.orders import head_order
 
 HALF = Cell("encoder", "task", "average", "lambda", 0.5)
 
@@ -73,5 +73,5 @@ def test_a_cell_is_read_from_the_columns_it_writes() -> None:
 
 @pytest.mark.server
 def test_cells_need_no_torch() -> None:
-    code = "import sys, papa.spec.cells, papa.ranking; sys.exit('torch' in sys.modules)"
+    code = "import sys, papa.spec.cells, papa.spec.orders; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

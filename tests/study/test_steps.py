@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from papa.ranking import Head, head_order
 from papa.spec.file import resolve_study
+from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import published, reference
 from papa.study.inputs import check_inputs
 from papa.study.probe import Probe

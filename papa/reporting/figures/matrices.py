@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 import pandas
 
-from papa.ranking import Head
 from papa.reporting.figures.chart import SCHEMA, Chart
 from papa.reporting.figures.heatmaps import UNSEEN, HeatMaps, heat_maps, level_image
 from papa.reporting.heads import HeadsOfEncoder
+from papa.spec.orders import Head
 
 _SIDE = 210
 _NEAR = 0.07

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from papa.ranking import drawn_from, head_order
+from papa.spec.orders import drawn_from, head_order
 
 LAMBDAS = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
 
