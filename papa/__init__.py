@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from papa.library.tasks import Task
     from papa.probes.training import SeedScore
     from papa.ranking.seeds import TrainedLambda
+    from papa.spec.head_scores import load_scores
 
 _PLACES = {
     "papa.attention.constants": ("ConstantMatrices",),
@@ -36,6 +37,7 @@ _PLACES = {
     "papa.library.tasks": ("Task",),
     "papa.probes.training": ("SeedScore",),
     "papa.ranking.seeds": ("TrainedLambda",),
+    "papa.spec.head_scores": ("load_scores",),
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -59,6 +61,7 @@ __all__ = [
     "fit_probe",
     "load_encoder",
     "load_exported",
+    "load_scores",
     "measure",
     "replaced",
     "train_lambda",

@@ -60,6 +60,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.encoder",
         "papa.library.steps",
         "papa.library.measuring",
+        "papa.spec.head_scores",
     ],
 )
 def test_the_examples_in_docstrings_run(module: str) -> None:
