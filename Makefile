@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The many processes that tests start find each other's bytecode, also where the environment says not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-integration test-faults test-fuzz test-compatibility lint bench docs audit setup clean
+.PHONY: demo check test test-slow test-integration test-faults test-fuzz test-compatibility lint bench docs audit setup clean
 
 # What fuzz tests draw from, in print so that a run can be repeated: make test-fuzz SEED=…
 SEED ?= $(shell date +%s)
@@ -33,10 +33,13 @@ lint: setup
 	$(BIN)/shellcheck .ci/run infra/services/*.sh tests/compatibility/run.sh
 
 check: lint
-	$(PYTEST) -m 'not integration and not faults and not server'
+	$(PYTEST) -m 'not integration and not faults and not server and not slow'
 
 test: lint
 	$(PYTEST)
+
+test-slow: setup
+	$(PYTEST) -m slow
 
 test-fuzz: setup
 	$(PYTEST) -m 'not integration' --hypothesis-profile=long --hypothesis-seed=$(SEED) -o faulthandler_timeout=600 tests/fuzz

