@@ -20,7 +20,7 @@ from benchmarks.setting import encoder as embedded
 from benchmarks.setting import task_entry
 from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.study.costs import SHARES, one_core
@@ -51,7 +51,7 @@ class ThisProcess:
     ) -> Any:
         """As of ``WorkerPool``."""
         loaded = {"encoder": embedded()} if encoder else {}
-        return function(**loaded, **arguments, progress=silent)
+        return function(**loaded, **arguments, progress=ignore_progress)
 
 
 class Silent:
@@ -59,7 +59,7 @@ class Silent:
 
     @contextmanager
     def running(self, name: str, flops: float) -> Any:
-        yield silent
+        yield ignore_progress
 
     def waits(self, name: str) -> None:
         """Nothing."""
@@ -83,7 +83,7 @@ def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[st
     session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
     rate = one_core(384).flops
     for step in planned(corpus, rows, epochs, store).steps[:-2]:
-        step.run(session, silent)
+        step.run(session, ignore_progress)
         after = one_core(384).flops
         if step.stage in SHARES:
             metadata = store.metadata(step.stage)

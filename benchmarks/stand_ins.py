@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.storage.artifacts import ArtifactReference, published
 from papa.study.average import SUMS, Average
 from papa.study.baseline import BASELINE, Baseline
@@ -108,7 +108,7 @@ class StandInPool(WorkerPool):
 
 def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call it in this process."""
-    return function(**arguments, progress=silent)
+    return function(**arguments, progress=ignore_progress)
 
 
 def write_shard(step: Average, store: Store, index: int) -> None:

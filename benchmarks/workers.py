@@ -18,7 +18,7 @@ from papa.attention.average import average_split
 from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
 from papa.study.controls import Controls
 from papa.study.rank import Rank
@@ -64,7 +64,7 @@ def ranking(folder: Path) -> Comparison:
     def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")
         for need in (corpus, constants):
-            compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
+            compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
         pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=int(with_helpers))
 

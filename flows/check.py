@@ -23,9 +23,9 @@ from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
-from papa.encoders.known import known
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
+from papa.encoders.remembered_checks import remembered
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
@@ -228,7 +228,7 @@ def _counted(encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows
     def count() -> dict[str, Any]:
         return asdict(tokens_per_row(task, layout, load_tokenizer(encoder), rows))
 
-    return RowTokens(**known("tokens of each row", content, count))
+    return RowTokens(**remembered("tokens of each row", content, count))
 
 
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
@@ -257,7 +257,7 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
     folder = Path(encoder.folder)
     configuration = sha256_of_file(folder / CONFIGURATION)
     content = {"tokenizer": encoder.tokenizer_digest, "configuration": configuration, "masks": masks}
-    known("tokenizer writes the layout", content, writes_the_layout)
+    remembered("tokenizer writes the layout", content, writes_the_layout)
 
 
 def _weights_as_known(inputs: StudyInputs) -> list[Problem]:

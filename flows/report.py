@@ -9,7 +9,7 @@ from rich.console import Console
 from flows.progress import StudyProgress
 from flows.stored import StoredStudy
 from papa.errors import SpecError
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
 from papa.study.step import Session
@@ -32,7 +32,7 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     store.make()
     remove(step.folder(store))
     with WorkerPool(1) as pool, StudyProgress(lambda _: None) as progress:
-        step.run(Session(store, pool, study.execution, progress), silent)
+        step.run(Session(store, pool, study.execution, progress), ignore_progress)
     folder = store.study(study.name)
     console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
     return folder

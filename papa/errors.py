@@ -202,16 +202,16 @@ def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:
     return [problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)]
 
 
-def missing_from(silent: Sequence[HubUnreachableError]) -> str:
+def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
     """What the hub was asked for in vain, and why."""
-    wanted = ", ".join(dict.fromkeys(error.what for error in silent))
-    return f"the hub cannot be reached ({silent[0].reason}), and this machine does not have: {wanted}"
+    wanted = ", ".join(dict.fromkeys(error.what for error in unreached))
+    return f"the hub cannot be reached ({unreached[0].reason}), and this machine does not have: {wanted}"
 
 
 def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
     """The sentences; a hub that does not answer is one problem, whatever it was asked for."""
-    silent = unreachable(problems)
-    others = [str(problem) for problem in problems if problem.error not in silent]
-    if len(silent) < 2:
+    unreached = unreachable(problems)
+    others = [str(problem) for problem in problems if problem.error not in unreached]
+    if len(unreached) < 2:
         return tuple(map(str, problems))
-    return (*others, f"hub: {missing_from(silent)}: check the network, or give local files and folders")
+    return (*others, f"hub: {missing_from(unreached)}: check the network, or give local files and folders")

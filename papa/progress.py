@@ -9,9 +9,9 @@ OnEpoch = Callable[[int, Mapping[int, float]], None]
 """Called after each epoch of a training with its number, from 1, and the mean training loss of each seed in it."""
 
 
-def silent(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Report to nobody."""
 
 
-def unheard(epoch: int, losses: Mapping[int, float]) -> None:
+def ignore_epoch(epoch: int, losses: Mapping[int, float]) -> None:
     """Tell nobody of losses."""

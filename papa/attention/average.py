@@ -24,9 +24,9 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.dispatch import InputDependentAttention, StopForward
 from papa.encoders.encoder import Encoder
-from papa.encoders.finite import numbers_of, sums_up
+from papa.encoders.finite import numbers_of, sum_is_finite
 from papa.errors import NumbersError
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 
 GRID = 2.0**32
 
@@ -139,7 +139,7 @@ def average_split(
     *,
     slots: int,
     batch_tokens: int,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> AttentionSums:
     """One pass over a split (or a shard of one); memory does not grow with the number of rows.
 
@@ -177,7 +177,7 @@ def check_sums(
     Raises:
         NumbersError: names layer, row and batch.
     """
-    if sums_up(sums):
+    if sum_is_finite(sums):
         return
     for number, batch in enumerate(batches, 1):
         with numbers_of(f"batch {number} of {text}"):

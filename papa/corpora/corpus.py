@@ -20,7 +20,7 @@ from papa.corpora.sources import SPLITS, Split, fingerprint
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import IGNORED, SpecialTokens, masked, special_tokens_of, tokens_of_texts, tokens_of_words
 from papa.errors import ArtifactError, EncoderError
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import Address, published, reading, verify
 
@@ -127,7 +127,7 @@ def tokenise_corpus(
     shard_rows: int,
     rows: TaskRows | None = None,
     content: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.

@@ -13,7 +13,7 @@ from papa.corpora.batches import MicroBatch
 from papa.errors import NumbersError
 
 
-def sums_up(numbers: Float[Tensor, "..."]) -> bool:
+def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
     """Whether the sum of the numbers is finite; it is not where any of them is NaN or infinite."""
     # Half precision could not hold the sum of what it holds.
     return bool(numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite())
@@ -30,7 +30,7 @@ def check_states(model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"
     Raises:
         NumbersError: names the first such layer and row.
     """
-    if sums_up(layers[-1]):
+    if sum_is_finite(layers[-1]):
         return
     for number, states in enumerate(layers):
         odd = (~states.detach().isfinite()).any(dim=1)

@@ -24,7 +24,7 @@ from papa.encoders.files import (
     tokenizer_files,
     weight_files,
 )
-from papa.encoders.known import known
+from papa.encoders.remembered_checks import remembered
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, verify
@@ -107,7 +107,7 @@ def resolve_encoder(
             as_safetensors(folder, both, what)
         folder = converted_folder(both)
     else:
-        known("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what, digest))
+        remembered("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what, digest))
     return replace(described, folder=str(folder), digest=digest)
 
 
@@ -171,7 +171,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     folder, revision = _locate(spec)
     read_configuration_file(folder, what)
     digest = sha256_of_file(folder / CONFIGURATION)
-    shape = known("supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest))
+    shape = remembered("supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest))
     tokenizer = [path.name for path in tokenizer_files(folder)]
     if not tokenizer:
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")

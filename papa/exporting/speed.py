@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from papa.corpora.split import TokenisedSplit
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.timing import LEAST, Part, in_turn, of_pairs
 
 BATCHES = (1, 16, 64)
@@ -34,7 +34,7 @@ Call = Callable[[dict[str, Tensor]], object]
 
 @torch.inference_mode()
 def measure_speed(
-    original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit, progress: Progress = silent
+    original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Seconds per batch of the original and the exported encoder on the same inputs, device and threads.
 
@@ -56,7 +56,7 @@ def measure_speed(
 
 
 def timings(
-    exported: Call, original: Call, split: TokenisedSplit, layout: InputLayout, progress: Progress = silent
+    exported: Call, original: Call, split: TokenisedSplit, layout: InputLayout, progress: Progress = ignore_progress
 ) -> dict[str, Any]:
     """Time both on batches of every size and length, the small ones first (``papa.timing``).
 

@@ -34,7 +34,7 @@ from papa.exporting.onnx import ONNX, check_onnx, check_onnx_same, measure_onnx,
 from papa.exporting.placement import InputLayout
 from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
 from papa.exporting.trimming import needed_weights, without_constant_heads
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec.orders import Head
 from papa.storage.atomic import scratch_beside
 
@@ -55,7 +55,7 @@ def export_encoder(
     score: Mapping[str, Any] | None = None,
     device: str = "cpu",
     onnx: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> ExportDocument:
     """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a model card.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices, control
-from papa.encoders.finite import sums_up
+from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder
 from papa.spec.controls import CONTROLS
@@ -96,7 +96,7 @@ def _check(encoder: TextEncoder, matrices: Tensor) -> None:
             f"the constant matrices have the shape {shape}, expected {expected} for {encoder.reference.display}: give "
             "a matrix for every head"
         )
-    if not sums_up(matrices):
+    if not sum_is_finite(matrices):
         for place in (~matrices.isfinite()).nonzero()[:1].tolist():
             raise ArtifactError(
                 f"the constant matrices hold {matrices[tuple(place)].item()} at {place} (layer, head, from slot, to "

@@ -13,7 +13,7 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
 from papa.probes.training import SeedScore
-from papa.progress import OnEpoch, Progress, silent, unheard
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import positive_name
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
@@ -54,8 +54,8 @@ def score_cell(
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
-    progress: Progress = silent,
-    on_epoch: OnEpoch = unheard,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> CellScores:
     """Train and score the task's probe for every seed while ``heads`` are constant.
 

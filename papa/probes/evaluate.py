@@ -29,7 +29,7 @@ from papa.probes.masked import MaskedProbe
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
-from papa.progress import OnEpoch, Progress, silent, unheard
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
@@ -47,8 +47,8 @@ def evaluate_cell(
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
-    progress: Progress = silent,
-    on_epoch: OnEpoch = unheard,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
     """Train the task's probe on the encoder's features and score it, once for each seed.
 
@@ -155,8 +155,8 @@ def evaluate_trained_cell(
     seeds: Sequence[int],
     *,
     execution: ExecutionSpec,
-    progress: Progress = silent,
-    on_epoch: OnEpoch = unheard,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
     """Train constant matrices and probe together, once for each seed, and score them.
 

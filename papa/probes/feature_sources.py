@@ -16,7 +16,7 @@ from torch import nn
 from papa.corpora.split import TokenisedSplit
 from papa.probes.features import FeatureModel, compute_features, count_tokens, extract_features
 from papa.probes.packed import PackedFeatures
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
 
 
@@ -113,7 +113,7 @@ def stored(
     *,
     batch_tokens: int,
     dtype: Precision,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Iterator[StoredFeatures]:
     """Features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:

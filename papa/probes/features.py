@@ -21,7 +21,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.finite import check_states, numbers_of
 from papa.errors import DataError, PapaError
 from papa.probes.packed import PackedFeatures, pack_features, pack_states, probed_tokens
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
 
 
@@ -73,7 +73,7 @@ def extract_features(
     *,
     batch_tokens: int,
     dtype: Precision,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
 
@@ -119,7 +119,7 @@ def compute_features(
     *,
     batch_tokens: int,
     dtype: Precision,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> PackedFeatures:
     """The features of some rows, in the memory of the encoder's device.
 

@@ -29,7 +29,7 @@ from papa.probes.minibatches import Part, minibatches, part_tokens, parts_of, se
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import adamw, clip_gradients
-from papa.progress import OnEpoch, Progress, unheard
+from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ProbeSpec
 
 
@@ -123,7 +123,7 @@ def train_jointly(
     token_values: int,
     on_gpu: bool,
     progress: Progress,
-    on_epoch: OnEpoch = unheard,
+    on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train on rows of the training split with the optimiser of ``papa.probes.training``.

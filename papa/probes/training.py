@@ -23,7 +23,7 @@ from papa.probes.features import count_tokens
 from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
-from papa.progress import OnEpoch, Progress, silent, unheard
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import scored
 from papa.spec import Metric, ProbeSpec
 
@@ -59,8 +59,8 @@ def train_probes(
     label_names: Sequence[str] | None = None,
     positive: int = 1,
     token_values: int,
-    progress: Progress = silent,
-    on_epoch: OnEpoch = unheard,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
     """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last epoch.
 

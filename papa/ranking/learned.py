@@ -17,8 +17,8 @@ from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, PartGradients, train_jointly
-from papa.progress import OnEpoch, Progress, silent, unheard
-from papa.ranking.stability import settled
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.stability import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
 
@@ -56,8 +56,8 @@ def train_lambda(
     seed: int = 0,
     sets: Sequence[tuple[Order, int]] = (),
     of_parts: PartGradients | None = None,
-    progress: Progress = silent,
-    on_epoch: OnEpoch = unheard,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
 
@@ -83,7 +83,7 @@ def train_lambda(
 
     def after_epoch() -> bool:
         lambdas.append(theta.detach().sigmoid().cpu())
-        return ranking.until_stable and settled(lambdas, sets)
+        return ranking.until_stable and is_stable(lambdas, sets)
 
     train_jointly(
         of_parts or here.of_parts,

@@ -53,7 +53,7 @@ MOVED = 0.01
 """The standard deviation over heads that λ must have before its order counts: below, every λ is still about .5."""
 
 
-def settled(lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]) -> bool:
+def is_stable(lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]) -> bool:
     """Whether λ has moved, and the last epoch left every set of constant heads as it was.
 
     Args:

@@ -21,7 +21,7 @@ from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
 from papa.storage.metadata import is_signed, sha256_of_file, sha256_of_json, signed
 
-_SETTLED_NS = 2_000_000_000
+_OLD_ENOUGH_NS = 2_000_000_000
 """How old a file's last change must be. File systems count time in ticks: a file could change twice in one."""
 
 
@@ -53,8 +53,8 @@ def digest_by_status(path: Path) -> str:
     if isinstance(known, str):
         return known
     digest = sha256_of_file(path)
-    settled = time.time_ns() - max(key["modified_ns"], key["changed_ns"]) > _SETTLED_NS
-    if settled and status_of(path) == key:
+    old_enough = time.time_ns() - max(key["modified_ns"], key["changed_ns"]) > _OLD_ENOUGH_NS
+    if old_enough and status_of(path) == key:
         remember(key, digest)
     return digest
 

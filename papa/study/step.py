@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.progress import OnEpoch, Progress, unheard
+from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.cache import scratch_folder
@@ -154,7 +154,7 @@ def compute_step(
     progress: Progress,
     encoder: Any = None,
     group: WorkerGroup | None = None,
-    on_epoch: OnEpoch = unheard,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
     step.compute(encoder, Context(step, store, execution, progress, group, encoder, on_epoch))
@@ -187,7 +187,7 @@ class Context:
     progress: Progress
     group: WorkerGroup | None = None
     encoder: Any = None
-    on_epoch: OnEpoch = unheard
+    on_epoch: OnEpoch = ignore_epoch
     _started: float = field(default_factory=time.monotonic)
     _worked: float = field(init=False)
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
-from papa.progress import OnEpoch, Progress, silent
+from papa.progress import OnEpoch, Progress, ignore_progress
 from papa.workers import ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
 from papa.workers.machine import Machine
@@ -129,7 +129,7 @@ class WorkerPool:
         *,
         encoder: EncoderReference | None = None,
         arguments: dict[str, Any],
-        progress: Progress = silent,
+        progress: Progress = ignore_progress,
         urgency: int = 0,
         helpers: int = 0,
         at_driver: bool = False,

@@ -271,7 +271,7 @@ def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
 
 
 def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from papa.progress import silent
+    from papa.progress import ignore_progress
     from papa.spec import ExecutionSpec
     from papa.study.inputs import check_inputs
     from papa.study.step import compute_step
@@ -286,7 +286,7 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("papa.corpora.preview.read_source", lambda *of: read.append(of[1]) or real(*of))
     before = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
-    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent)
+    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress)
     after = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     assert after.previews == before.previews

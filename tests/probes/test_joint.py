@@ -17,7 +17,7 @@ from papa.encoders.reference import EncoderReference
 from papa.probes.joint import JointGradients, Tensors, joint_step, train_jointly
 from papa.probes.minibatches import Part, parts_of
 from papa.probes.training import adamw
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.ranking.learned import lambda_gradients
 from papa.spec import TaskSpec
 
@@ -124,7 +124,7 @@ def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskS
         seed=0,
         token_values=7 * 384,
         on_gpu=False,
-        progress=lambda done, of: told.append((done, of)) or silent(done, of),
+        progress=lambda done, of: told.append((done, of)) or ignore_progress(done, of),
     )
     assert told == [(8, 16), (16, 16)]
     moved = [float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)]

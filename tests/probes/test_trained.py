@@ -16,7 +16,7 @@ from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.probes import joint, training
 from papa.probes.evaluate import build_probe, evaluate_cell, evaluate_trained_cell
 from papa.probes.joint import JointGradients, train_jointly
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 from tests.probes.conftest import LAYERS
@@ -65,7 +65,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
             seed=0,
             token_values=7 * 384,
             on_gpu=False,
-            progress=silent,
+            progress=ignore_progress,
         )
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from papa.ranking.stability import Stability, settled, stability
+from papa.ranking.stability import Stability, is_stable, stability
 
 FIRST = torch.tensor([[0.1, 0.2], [0.3, 0.4]])
 SWAPPED = torch.tensor([[0.1, 0.3], [0.2, 0.4]])
@@ -37,15 +37,15 @@ def test_reversed_orders_are_as_unlike_as_can_be() -> None:
 
 
 def test_training_has_settled_when_every_set_stays() -> None:
-    assert settled([FIRST, SWAPPED], [("lambda", 1), ("lambda", 3), ("lambda_reversed", 1)])
-    assert not settled([FIRST, SWAPPED], [("lambda", 1), ("lambda", 2)])
-    assert not settled([FIRST, SWAPPED], [("lambda_reversed", 2)])
-    assert not settled([FIRST], [("lambda", 1)])
+    assert is_stable([FIRST, SWAPPED], [("lambda", 1), ("lambda", 3), ("lambda_reversed", 1)])
+    assert not is_stable([FIRST, SWAPPED], [("lambda", 1), ("lambda", 2)])
+    assert not is_stable([FIRST, SWAPPED], [("lambda_reversed", 2)])
+    assert not is_stable([FIRST], [("lambda", 1)])
 
 
 def test_an_order_that_has_not_moved_is_not_stable() -> None:
     start = torch.full((2, 2), 0.5)
     near = start + 1e-3 * FIRST
     for lambdas in ([start, start], [near, near]):
-        assert not settled(lambdas, [("lambda", 2)])
-    assert settled([start + 0.1 * FIRST] * 2, [("lambda", 2)])
+        assert not is_stable(lambdas, [("lambda", 2)])
+    assert is_stable([start + 0.1 * FIRST] * 2, [("lambda", 2)])

@@ -17,7 +17,7 @@ from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
 from papa.ranking.learned import lambda_gradients, train_lambda
-from papa.ranking.stability import MOVED, settled
+from papa.ranking.stability import MOVED, is_stable
 from papa.spec import LayoutSpec, Order, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from tests.encoders.lower import lower_layers
@@ -102,7 +102,7 @@ def test_lambda_is_trained_for_the_tasks_own_epochs(
     assert torch.equal(asked[0], every[:1])
     assert torch.equal(asked[1], every)
 
-    # At the task's own rate every λ is .5: an order that has not moved is not settled, whatever its sets do.
+    # At the task's own rate every λ is .5: an order that has not moved is not stable, whatever its sets do.
     sets: list[tuple[Order, int]] = [("lambda", 1)]
     stable = ranking.model_copy(update={"until_stable": True})
     assert every.std(dim=(1, 2)).max() < MOVED
@@ -116,7 +116,7 @@ def test_training_ends_once_lambda_has_moved_and_its_sets_stay(
     every = train_lambda(encoder, average, corpus, task, ranking)
 
     def first_settled(sets: list[tuple[Order, int]]) -> int:
-        return next((epochs for epochs in range(2, 4) if settled([*every[:epochs]], sets)), 4)
+        return next((epochs for epochs in range(2, 4) if is_stable([*every[:epochs]], sets)), 4)
 
     counts = {first_settled([("lambda", count)]): count for count in range(1, LAYERS * 12)}
     assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"

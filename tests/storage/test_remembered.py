@@ -33,9 +33,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files count as settled at once."""
-    monkeypatch.setattr(remembered, "_SETTLED_NS", -(10**18))
+def old_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as old enough at once."""
+    monkeypatch.setattr(remembered, "_OLD_ENOUGH_NS", -(10**18))
 
 
 def test_what_is_remembered_is_found_by_its_whole_key() -> None:
@@ -66,19 +66,19 @@ def test_a_cache_that_cannot_be_written_remembers_nothing(cache: Path) -> None:
     assert recall({"of": 1}) is None
 
 
-def test_a_file_is_read_once(tmp_path: Path, reads: list[Path], settled: None) -> None:
+def test_a_file_is_read_once(tmp_path: Path, reads: list[Path], old_enough: None) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"first")
     assert {digest_by_status(file) for _ in range(3)} == {sha256_of_file(file)}
     assert reads == [file]
 
 
-def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path, reads: list[Path], settled: None) -> None:
+def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path, reads: list[Path], old_enough: None) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"first")
     before = file.stat()
     first = digest_by_status(file)
-    # The kernel's clock ticks between the two contents, as it does between any two of a settled file's.
+    # The kernel's clock ticks between the two contents, as it does between any two of an old file's.
     while file.stat().st_ctime_ns == before.st_ctime_ns:
         file.write_bytes(b"other")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

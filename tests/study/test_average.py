@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
 from papa.spec.file import resolve_study
 from papa.study.average import Average
@@ -37,7 +37,7 @@ class Quiet:
 
     @contextmanager
     def running(self, name: str, flops: float) -> Iterator[Progress]:
-        yield silent
+        yield ignore_progress
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,9 @@ def with_corpus(step: Average, folder: Path, shard_rows: int = ROWS) -> Store:
     """A store that holds the text in shards of so many rows."""
     store = Store(folder)
     store.make()
-    compute_step(step=step.corpus, store=store, execution=ExecutionSpec(shard_rows=shard_rows), progress=silent)
+    compute_step(
+        step=step.corpus, store=store, execution=ExecutionSpec(shard_rows=shard_rows), progress=ignore_progress
+    )
     return store
 
 
@@ -71,8 +73,8 @@ def with_corpus(step: Average, folder: Path, shard_rows: int = ROWS) -> Store:
 def averaged(step: Average, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Average in a new store, once all workers are up, and return the matrices."""
 
-    def average(workers: int, progress: Progress = silent) -> dict[str, torch.Tensor]:
-        store = with_corpus(step, tmp_path / f"store-{workers}-{progress is not silent}")
+    def average(workers: int, progress: Progress = ignore_progress) -> dict[str, torch.Tensor]:
+        store = with_corpus(step, tmp_path / f"store-{workers}-{progress is not ignore_progress}")
         with WorkerPool(workers, "cpu", store.scratch) as pool:
             if workers == 2:
                 both_ready(pool)
@@ -124,7 +126,7 @@ def test_finished_shards_are_not_repeated(step: Average, encoder: EncoderReferen
             sums = torch.full((layers, heads, 32, 32), float(index), dtype=torch.float64)
             save_file({"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS)
     with WorkerPool(1, "cpu", store.scratch) as pool:
-        step.run(Session(store, pool, ExecutionSpec(), Quiet()), silent)
+        step.run(Session(store, pool, ExecutionSpec(), Quiet()), ignore_progress)
     matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
     assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
 

@@ -12,7 +12,7 @@ from flows.check import check_study
 from flows.progress import Remaining, StudyProgress
 from papa.corpora.corpus import tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import published, read_metadata
@@ -52,7 +52,7 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     assert before.labelled == 3
     assert before.tokens > 8
     step = check_study(spec, store, workers=1).steps.steps[0]
-    step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), silent)
+    step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), ignore_progress)
     (after,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert after == before
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))

@@ -17,7 +17,7 @@ from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.encoders.weights import as_safetensors
 from papa.errors import DataError, EncoderError
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.study.average import Average
 from papa.study.step import Context, compute_step
@@ -72,7 +72,7 @@ def step(encoder: EncoderReference, tmp_path: Path) -> Tokenise:
 
 
 def compute(step: Tokenise, store: Store) -> None:
-    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent)
+    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress)
 
 
 def in_place(path: Path) -> None:
@@ -168,7 +168,7 @@ def test_weights_exchanged_after_they_were_loaded(
 ) -> None:
     """They are mapped: whoever writes to the file writes to the encoder's memory."""
     loaded = load_encoder(step.encoder)
-    context = Context(step, store, ExecutionSpec(), silent, encoder=loaded)
+    context = Context(step, store, ExecutionSpec(), ignore_progress, encoder=loaded)
     with context.published():
         pass
     assert step.is_complete(store)
@@ -183,7 +183,7 @@ def test_a_shard_of_an_average_with_exchanged_weights(step: Tokenise, folder: Pa
     compute(step, store)
     average = Average("average", 0.0, step.encoder, step, step.task.slots)
     loaded = load_encoder(step.encoder)
-    shard = {"index": 0, "store": store, "batch_tokens": None, "progress": silent}
+    shard = {"index": 0, "store": store, "batch_tokens": None, "progress": ignore_progress}
     in_place(folder / WEIGHTS)
     with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"):
         average.compute_shard(encoder=loaded, **shard)

@@ -13,7 +13,7 @@ from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.probes.evaluate import evaluate_trained_cell
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.scores.examples import score_of_examples
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec
 from papa.spec.file import resolve_study
@@ -51,8 +51,8 @@ def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
     """The address of the step's artifact, computed as on a worker."""
     store.make()
     for need in step.needs:
-        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
-    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=silent, encoder=encoder)
+        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
+    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress, encoder=encoder)
     assert step.is_complete(store)
     assert not list(store.scratch.iterdir()), "features are removed"
     return step.folder(store)

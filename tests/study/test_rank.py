@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.progress import Progress, silent
+from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference
@@ -35,7 +35,7 @@ class Quiet:
 
     @contextmanager
     def running(self, name: str, flops: float) -> Iterator[Progress]:
-        yield silent
+        yield ignore_progress
 
     def again(self, name: str, reason: str) -> None:
         pass
@@ -65,7 +65,7 @@ def with_inputs(step: Rank, folder: Path) -> Store:
     store = Store(folder)
     store.make()
     for need in step.needs:
-        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=silent)
+        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
     return store
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas
 
 from papa.encoders.reference import EncoderReference
-from papa.progress import silent
+from papa.progress import ignore_progress
 from papa.reporting.summary import LINE, summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published, reference
@@ -68,7 +68,7 @@ def log_study(
     with tracking_errors(address):
         client: Any = connect(address)
         logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder))
-        return logger.log(parents, silent)
+        return logger.log(parents, ignore_progress)
 
 
 def scored_cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[ScoredCell, ...]:

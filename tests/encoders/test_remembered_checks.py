@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from papa.encoders import known as module
-from papa.encoders.known import known
+from papa.encoders import remembered_checks as module
+from papa.encoders.remembered_checks import remembered
 from papa.errors import EncoderError
 
 
@@ -23,10 +23,10 @@ def test_a_check_that_passed_is_not_made_again() -> None:
         made.append(1)
         return {"layers": 6}
 
-    assert [known("shape", {"configuration": "a"}, check) for _ in range(2)] == [{"layers": 6}] * 2
+    assert [remembered("shape", {"configuration": "a"}, check) for _ in range(2)] == [{"layers": 6}] * 2
     assert len(made) == 1
-    known("shape", {"configuration": "b"}, check)
-    known("weights", {"configuration": "a"}, check)
+    remembered("shape", {"configuration": "b"}, check)
+    remembered("weights", {"configuration": "a"}, check)
     assert len(made) == 3
 
 
@@ -36,14 +36,14 @@ def test_a_check_that_failed_is_made_again() -> None:
 
     for _ in range(2):
         with pytest.raises(EncoderError, match="does not fit"):
-            known("weights", {"encoder": "a"}, fails)
-    assert known("weights", {"encoder": "a"}, lambda: True)
+            remembered("weights", {"encoder": "a"}, fails)
+    assert remembered("weights", {"encoder": "a"}, lambda: True)
 
 
 def test_other_code_checks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert known("weights", {"encoder": "a"}, lambda: 1) == 1
+    assert remembered("weights", {"encoder": "a"}, lambda: 1) == 1
     makers = module._makers()
     assert set(makers) == {"torch", "transformers", "tokenizers", "code"}
     for name in makers:
         monkeypatch.setattr(module, "_makers", lambda name=name: {**makers, name: "another"})
-        assert known("weights", {"encoder": "a"}, lambda: 2) == 2
+        assert remembered("weights", {"encoder": "a"}, lambda: 2) == 2

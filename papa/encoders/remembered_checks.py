@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()
 """Checks import large libraries: imports in two threads at once find each other's modules half made."""
 
 
-def known(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
+def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
     """What ``check`` found for this content before, else what it finds now.
 
     Args:
