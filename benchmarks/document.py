@@ -1,4 +1,4 @@
-"""What was measured: ``benchmarks/latest.json``, and tables between markers in docs/performance.md."""
+"""What was measured: ``benchmarks/latest.json``, and tables between markers in ``measured.md``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.rows import Measured
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
-RECORD = Path(__file__).parent / "latest.json"
+PAGE = Path(__file__).with_name("measured.md")
+RECORD = PAGE.with_name("latest.json")
 TITLES = ("work", "ours", "plain", "ratio", "95 % interval", "target", "", "pairs", "peak, GFLOP/s", "measured")
 
 

@@ -50,7 +50,7 @@ def rows(folder: Path) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """Measure, print, and put the table into docs/performance.md."""
+    """Measure, print, and put the table into ``measured.md``."""
     torch.set_num_threads(THREADS)
     with tempfile.TemporaryDirectory() as folder:
         text = table(TITLES, rows(Path(folder)))

@@ -135,7 +135,7 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """Measure, print, and put the table into docs/performance.md."""
+    """Measure, print, and put the table into ``measured.md``."""
     check_precision(HALF, "cpu")
     torch.set_num_threads(1)
     remarks: list[str] = []
