@@ -42,7 +42,8 @@ def load_scores(
 
     Args:
         path: of the file.
-        layers, heads: what it must hold; a list of heads needs both, as it names only some.
+        layers: how many it must hold; a list of heads needs this, as it names only some.
+        heads: the same for each layer.
 
     Raises:
         DataError: the file is something else, a head has no score or one that is no number, or the shape is another.
