@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from papa.ablation.substitutes import Streaming
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from papa.spec.head_scores import load_scores
 
 _PLACES = {
+    "papa.ablation.substitutes": ("Streaming",),
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
@@ -49,6 +51,7 @@ __all__ = [
     "PapaError",
     "SeedScore",
     "SentenceModule",
+    "Streaming",
     "Task",
     "TextEncoder",
     "TrainedLambda",

@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,8 @@ from papa.encoders.supported import family_of
 from papa.errors import EncoderError
 
 _NAME = "papa_ablated"
+_ENTRIES = 2**22
+"""Of A, held at once."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class LayerAttention:
         softcap: scores are bounded by it (Gemma 2); None where they are not.
         dropout: probability with which entries of A are dropped.
         query_slots, key_slots: the position of each in its text, from 0; one row where all inputs have the same.
+        first: where among the keys the first query's own key is.
     """
 
     query: Float[Tensor, "batch heads queries width"]
@@ -51,6 +54,24 @@ class LayerAttention:
     dropout: float
     query_slots: Int[Tensor, "#batch queries"]
     key_slots: Int[Tensor, "#batch keys"]
+    first: int
+
+    def parts(self) -> Iterator[LayerAttention]:
+        """The same call, some queries at a time: A of a part is small, however long a text is."""
+        batch, heads, queries, _ = self.query.shape
+        rows = max(1, _ENTRIES // (batch * heads * self.key.shape[-2]))
+        if rows >= queries:
+            yield self
+            return
+        for start in range(0, queries, rows):
+            some, bias = slice(start, start + rows), self.bias
+            yield replace(
+                self,
+                query=self.query[:, :, some],
+                bias=bias if bias is None or bias.shape[-2] == 1 else bias[:, :, some],
+                query_slots=self.query_slots[:, some],
+                first=self.first + start,
+            )
 
     @cached_property
     def allowed(self) -> Bool[Tensor, "#batch #heads queries keys"]:
@@ -65,24 +86,29 @@ class LayerAttention:
     def real_queries(self) -> Bool[Tensor, "batch queries"]:
         """Which queries are tokens and no padding: those that may look at themselves."""
         allowed = self.allowed[:, 0]
-        own = allowed.diagonal(offset=allowed.shape[-1] - allowed.shape[-2], dim1=-2, dim2=-1)
+        own = allowed.diagonal(offset=self.first, dim1=-2, dim2=-1)
         return own.expand(self.query.shape[0], -1)
 
-    def probabilities(self, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "batch chosen queries keys"]:
-        """A of some heads, float32 at least."""
+    def probabilities(
+        self, heads: Int[Tensor, " chosen"], seen: Bool[Tensor, "#batch 1 queries keys"] | None = None
+    ) -> Float[Tensor, "batch chosen queries keys"]:
+        """A of some heads, float32 at least; restricted to the pairs that are ``seen``."""
         query, key = self.query[:, heads], self.key[:, heads]
         scores = torch.matmul(query, key.transpose(-1, -2)) * self.scaling
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
         if self.bias is not None:
             scores = scores + (self.bias if self.bias.shape[1] == 1 else self.bias[:, heads])
+        if seen is not None:
+            scores = scores.masked_fill(~seen, -torch.inf)
         return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
     def output(self, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "batch chosen queries value_width"]:
         """What some heads put out by themselves: A·V."""
-        probabilities = self.probabilities(heads).to(self.value.dtype)
-        dropped = nn.functional.dropout(probabilities, self.dropout, training=self.dropout > 0)
-        return torch.matmul(dropped, self.value[:, heads])
+        value = self.value[:, heads]
+        weights = (part.probabilities(heads).to(value.dtype) for part in self.parts())
+        dropped = (nn.functional.dropout(one, self.dropout, training=self.dropout > 0) for one in weights)
+        return torch.cat([torch.matmul(one, value) for one in dropped], dim=2)
 
     def every_head(self) -> Int[Tensor, " heads"]:
         return torch.arange(self.query.shape[1], device=self.query.device)
@@ -262,6 +288,7 @@ def _attention(
         softcap,
         dropout,
         *slots,
+        first=key.shape[-2] - query.shape[-2],
     )
     rule = place.next_rule() if place else None
     output = layer.output(layer.every_head()) if rule is None else rule(layer)

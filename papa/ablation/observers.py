@@ -5,17 +5,23 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention
-from papa.ablation.substitutes import ByDistance, ByPosition, MeanOutput, Resampled
+from papa.ablation.substitutes import ByPosition, MeanOutput, Resampled, Substitute
 
-_REACH = 512
-_FIRST = 1
-"""Of a relative constant: distances apart, and first tokens with a column of their own."""
+
+@runtime_checkable
+class Observer(Protocol):
+    """What sees every layer of some passes, and makes a substitute of it."""
+
+    def see(self, attention: LayerAttention, layer: int) -> None: ...
+
+    def result(self) -> Substitute: ...
 
 
 @dataclass
@@ -26,63 +32,23 @@ class AverageByPosition:
     counts: dict[int, Float[Tensor, "slots slots"]] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> None:
-        weights, pairs = _weights_of_pairs(attention)
-        slots = max(int(attention.key_slots.max()) + 1, self.counts[layer].shape[-1] if layer in self.counts else 0)
-        heads = weights.shape[1]
-        sums, counts = weights.new_zeros(heads, slots, slots), weights.new_zeros(slots, slots)
-        if layer in self.counts:
-            known = self.counts[layer].shape[-1]
+        known = self.counts[layer].shape[-1] if layer in self.counts else 0
+        heads, slots = attention.query.shape[1], max(known, int(attention.key_slots.max()) + 1)
+        sums = attention.query.new_zeros(heads, slots, slots, dtype=torch.float64)
+        counts = attention.query.new_zeros(slots, slots, dtype=torch.float64)
+        if known:
             sums[:, :known, :known], counts[:known, :known] = self.sums[layer], self.counts[layer]
-        places = _flat_places(attention, slots, weights.shape[0])
-        sums.view(heads, -1).index_add_(1, places, weights.transpose(0, 1).reshape(heads, -1))
-        counts.view(-1).index_add_(0, places, pairs.double().flatten())
+        for part in attention.parts():
+            weights, pairs = weights_of_pairs(part)
+            places = part.query_slots[:, :, None] * slots + part.key_slots[:, None, :]
+            at = places.expand(pairs.shape).flatten()
+            sums.view(heads, -1).index_add_(1, at, weights.transpose(0, 1).flatten(1))
+            counts.view(-1).index_add_(0, at, pairs.double().flatten())
         self.sums[layer], self.counts[layer] = sums, counts
 
     def result(self) -> ByPosition:
         layers = [self.sums[layer] / self.counts[layer].clamp(min=1) for layer in sorted(self.sums)]
         return ByPosition(torch.stack(layers).float())
-
-
-@dataclass
-class AverageByDistance:
-    """Means of A along diagonals; the columns of the first tokens, on which heads rest, are kept apart."""
-
-    sums: dict[int, Float[Tensor, "heads distances"]] = field(default_factory=dict)
-    counts: dict[int, Float[Tensor, " distances"]] = field(default_factory=dict)
-    first_sums: dict[int, Float[Tensor, "heads first"]] = field(default_factory=dict)
-    first_counts: dict[int, Float[Tensor, " first"]] = field(default_factory=dict)
-
-    def see(self, attention: LayerAttention, layer: int) -> None:
-        weights, pairs = _weights_of_pairs(attention)
-        heads = weights.shape[1]
-        if layer not in self.sums:
-            self.sums[layer], self.counts[layer] = (
-                weights.new_zeros(heads, 2 * _REACH + 1),
-                weights.new_zeros(2 * _REACH + 1),
-            )
-            self.first_sums[layer], self.first_counts[layer] = (
-                weights.new_zeros(heads, _FIRST),
-                weights.new_zeros(_FIRST),
-            )
-        queries, keys = attention.query_slots[:, :, None], attention.key_slots[:, None, :]
-        shape = (weights.shape[0], *weights.shape[-2:])
-        distances = ((queries - keys).clamp(-_REACH, _REACH) + _REACH).expand(shape)
-        columns = keys.expand(shape)
-        flat = weights.transpose(0, 1)
-        for first, places, sums, counts in (
-            (False, distances, self.sums[layer], self.counts[layer]),
-            (True, columns.clamp(max=_FIRST - 1), self.first_sums[layer], self.first_counts[layer]),
-        ):
-            chosen = (pairs & ((columns < _FIRST) == first)).flatten()
-            at = places.flatten()[chosen]
-            sums.index_add_(1, at, flat.reshape(heads, -1)[:, chosen])
-            counts.index_add_(0, at, torch.ones_like(at, dtype=torch.float64))
-
-    def result(self) -> ByDistance:
-        def means(sums: dict[int, Tensor], counts: dict[int, Tensor]) -> Tensor:
-            return torch.stack([sums[layer] / counts[layer].clamp(min=1) for layer in sorted(sums)]).float()
-
-        return ByDistance(means(self.sums, self.counts), means(self.first_sums, self.first_counts))
 
 
 @dataclass
@@ -131,17 +97,9 @@ class DrawnOutputs:
         return Resampled(self.kept)
 
 
-Observer = AverageByPosition | AverageByDistance | MeanOfOutputs | DrawnOutputs
-
-
-def _weights_of_pairs(
+def weights_of_pairs(
     attention: LayerAttention,
 ) -> tuple[Float[Tensor, "batch heads queries keys"], Bool[Tensor, "batch queries keys"]]:
     """A in float64, zero outside of real pairs, and which pairs are real."""
     pairs = attention.allowed[:, 0] & attention.real_queries[:, :, None]
     return attention.probabilities(attention.every_head()).double() * pairs[:, None], pairs
-
-
-def _flat_places(attention: LayerAttention, slots: int, batch: int) -> Int[Tensor, " pairs"]:
-    places = attention.query_slots[:, :, None] * slots + attention.key_slots[:, None, :]
-    return places.expand(batch, -1, -1).flatten()

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention
-from papa.errors import DataError
+from papa.errors import DataError, SpecError
 
 
 @runtime_checkable
@@ -55,34 +55,44 @@ class ByPosition:
                 f"a text has {longest} tokens and the constant matrices have {slots} slots: cut the text, or take "
                 'matrices for more slots or by="relative", which has no limit'
             )
-        own = self.matrices[layer].to(attention.value.device)[heads]
-        queries, keys = attention.query_slots, attention.key_slots
-        return mixed(own[:, queries[:, :, None], keys[:, None, :]].transpose(0, 1), attention, heads)
+        return mixed(self.matrices[layer].to(attention.value.device)[heads], attention, heads)
 
 
 @dataclass(frozen=True)
-class ByDistance:
-    """A constant for each distance between two tokens, with columns of its own for the first tokens; for any length.
+class Streaming:
+    """A restricted to the first tokens and the last (StreamingLLM, Xiao et al., 2024; DuoAttention, Xiao et al., 2025).
+
+    Not constant: its queries and keys are still computed. It is for comparison, and needs no text.
+
+    Examples:
+        >>> import papa, torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
+        >>> with papa.ablated(model, [(0, 1)], by=papa.Streaming(sinks=1, recent=2)):
+        ...     logits = model(input_ids=torch.tensor([[3, 5, 7, 5]])).logits
 
     Attributes:
-        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle entry is d = 0, the
-            first and the last hold for everything beyond.
-        first: weights of the first tokens, as far as they are kept apart.
+        sinks: first tokens that every token sees.
+        recent: tokens before it that it sees, itself among them; in an encoder those after it, likewise.
     """
 
-    weights: Float[Tensor, "layers heads distances"]
-    first: Float[Tensor, "layers heads first"]
+    sinks: int = 4
+    recent: int = 64
+
+    def __post_init__(self) -> None:
+        if self.sinks < 0 or self.recent < 1:
+            raise SpecError(
+                f"sinks is {self.sinks} and recent is {self.recent}, expected 0 or more and 1 or more: a token always "
+                "sees itself"
+            )
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
-        device = attention.value.device
-        weights, first = self.weights[layer].to(device)[heads], self.first[layer].to(device)[heads]
-        queries, keys = attention.query_slots[:, :, None], attention.key_slots[:, None, :]
-        reach = weights.shape[-1] // 2
-        matrices = weights[:, (queries - keys).clamp(-reach, reach) + reach]
-        if count := first.shape[-1]:
-            apart = first[:, keys.clamp(max=count - 1)].expand_as(matrices)
-            matrices = torch.where(keys < count, apart, matrices)
-        return mixed(matrices.transpose(0, 1), attention, heads)
+        def rows(part: LayerAttention) -> Tensor:
+            keys = part.key_slots[:, None, :]
+            near = (part.query_slots[:, :, None] - keys).abs() < self.recent
+            return part.probabilities(heads, seen=(near | (keys < self.sinks))[:, None])
+
+        return weighted(rows, attention, heads)
 
 
 @dataclass(frozen=True)
@@ -122,14 +132,29 @@ class Resampled:
 
 
 def mixed(
-    matrices: Float[Tensor, "#batch chosen queries keys"], attention: LayerAttention, heads: Int[Tensor, " chosen"]
+    matrices: Float[Tensor, "chosen slots slots"], attention: LayerAttention, heads: Int[Tensor, " chosen"]
 ) -> Float[Tensor, "batch chosen queries width"]:
-    """Constant rows on what the model's mask allows, divided by their sums, times V."""
-    value = attention.value[:, heads]
-    allowed = attention.allowed if attention.allowed.shape[1] == 1 else attention.allowed[:, heads]
-    rows = matrices.to(torch.promote_types(value.dtype, torch.float32)) * allowed
-    sums = rows.abs().sum(dim=-1, keepdim=True)
-    return torch.matmul(rows / torch.where(sums == 0, 1.0, sums), value.to(rows.dtype)).to(value.dtype)
+    """Constant matrices, read at the positions of a text."""
+
+    def rows(part: LayerAttention) -> Tensor:
+        return matrices[:, part.query_slots[:, :, None], part.key_slots[:, None, :]].transpose(0, 1)
+
+    return weighted(rows, attention, heads)
+
+
+def weighted(
+    rows: Callable[[LayerAttention], Float[Tensor, "#batch chosen queries keys"]],
+    attention: LayerAttention,
+    heads: Int[Tensor, " chosen"],
+) -> Float[Tensor, "batch chosen queries width"]:
+    """Rows of each part of a call, on what the model's mask allows, divided by their sums, times V."""
+    value, found = attention.value[:, heads], []
+    for part in attention.parts():
+        allowed = part.allowed if part.allowed.shape[1] == 1 else part.allowed[:, heads]
+        some = rows(part).to(torch.promote_types(value.dtype, torch.float32)) * allowed
+        sums = some.abs().sum(dim=-1, keepdim=True)
+        found.append(torch.matmul(some / torch.where(sums == 0, 1.0, sums), value.to(some.dtype)))
+    return torch.cat(found, dim=2).to(value.dtype)
 
 
 MatrixFunction = Callable[[int, int, int], Float[Tensor, "slots slots"]]
@@ -151,6 +176,4 @@ class OfFunction:
                     f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, expected "
                     f"({slots}, {slots}): a row and a column for each slot"
                 )
-        matrices = torch.stack(own).to(attention.value.device)
-        queries, keys = attention.query_slots, attention.key_slots
-        return mixed(matrices[:, queries[:, :, None], keys[:, None, :]].transpose(0, 1), attention, heads)
+        return mixed(torch.stack(own).to(attention.value.device), attention, heads)

@@ -14,19 +14,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, head_count, routed
-from papa.ablation.observers import (
-    AverageByDistance,
-    AverageByPosition,
-    DrawnOutputs,
-    MeanOfOutputs,
-    Observer,
-)
+from papa.ablation.observers import AverageByPosition, DrawnOutputs, MeanOfOutputs, Observer
+from papa.ablation.relative import AverageByDistance
 from papa.ablation.substitutes import ByPosition, MatrixFunction, OfFunction, Substitute, Zeros
 from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-By = str | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
+By = str | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
 
 _OBSERVERS: dict[str, Callable[[int], Observer]] = {
     "mean": lambda seed: MeanOfOutputs(),
@@ -67,7 +62,9 @@ def ablated(
             replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
         by: "zeros"; "mean" or "resample", a head's mean output or its output in another text; "average" or
             "relative", its mean attention by position or by distance; constant matrices, or an array
-            [layers, heads, slots, slots]; or a function of (layer, head, slots) that gives [slots, slots].
+            [layers, heads, slots, slots]; or a function of (layer, head, slots) that gives [slots, slots]; or
+            ``papa.Streaming``, its own attention to the first and the last tokens. In a text longer than those that
+            "relative" was made from, a distance that none of them had has the weight of the farthest that one had.
         data: what the model is called with, for a ``by`` that is made from text: an iterable of keyword arguments.
         seed: of the draw of "resample".
 
@@ -151,6 +148,10 @@ def _substitute(
                 f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of the model"
             )
         return ByPosition(matrices)
+    if isinstance(by, Substitute):
+        if isinstance(by, type):
+            raise SpecError(f"by is the class {by.__name__}: give one of its kind, such as {by.__name__}()")
+        return by
     if by == "zeros":
         return Zeros()
     if not isinstance(by, str):

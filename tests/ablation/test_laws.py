@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -61,8 +63,8 @@ def test_what_heads_put_out_in_one_text_gives_that_texts_own_answers(name: str) 
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("by", ["zeros", "mean", "average", "relative"])
-def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: str) -> None:
+@pytest.mark.parametrize("by", ["zeros", "mean", "average", "relative", papa.Streaming(1, 3)])
+def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
     model, inputs = random_model(name), alone(inputs_of(name))
     ids = inputs["input_ids"]
     changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
@@ -90,15 +92,18 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_padding_on_the_left_moves_no_position(name: str) -> None:
+@pytest.mark.parametrize("by", ["average", "relative", papa.Streaming(1, 3)])
+def test_padding_on_the_left_moves_no_position(name: str, by: Any) -> None:
     model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
     pads = torch.zeros(1, 4, dtype=torch.long)
     mask = torch.cat([pads, torch.ones_like(ids)], dim=1)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     padded = {"input_ids": torch.cat([pads, ids], dim=1), "attention_mask": mask, "position_ids": positions}
-    with papa.ablated(model, EVERY_HEAD, by="average", data=[inputs_of(name, seed=3, length=12)]):
+    with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3, length=13)]):
         right, left = answers(model, {"input_ids": ids})[0], answers(model, padded)
+        unsaid = answers(model, {"input_ids": padded["input_ids"], "attention_mask": torch.ones_like(mask)})[4:]
     torch.testing.assert_close(left, right, atol=EXACT, rtol=0)
+    assert (unsaid - right).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", TEXT)

@@ -1,0 +1,170 @@
+"""What must hold of decoders besides: texts of any length, streaming, and mixes; on random weights."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+import transformers as tf
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+import papa
+from papa.ablation import interface
+from papa.ablation.mixing import Mixed
+from papa.errors import SpecError
+from tests.ablation.models import DECODERS, GROUPED, answers, inputs_of, random_model
+from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone
+
+
+@pytest.mark.parametrize("name", [*DECODERS, "bert", "vit"])
+@pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", papa.Streaming(1, 3)])
+def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
+    """Parts of two queries, with padding, against all at once."""
+    model, inputs, data = random_model(name), inputs_of(name), [inputs_of(name, 3), inputs_of(name, 4, 3)]
+    with papa.ablated(model, SOME_HEADS, by=by, data=data):
+        whole = answers(model, inputs)
+    with patch.object(interface, "_ENTRIES", 2 * 2 * HEADS * 9), papa.ablated(model, SOME_HEADS, by=by, data=data):
+        torch.testing.assert_close(answers(model, inputs), whole, atol=EXACT, rtol=0)
+    with papa.ablated(model, SOME_HEADS, by="zeros"):
+        assert (answers(model, inputs) - whole).abs().max() > 0.1
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that any operation gives."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(one, Tensor):
+                self.bytes = max(self.bytes, one.untyped_storage().nbytes())
+        return found
+
+
+@pytest.mark.parametrize(("by", "positions", "small"), [("relative", 4096, True), ("average", 2048, False)])
+def test_a_relative_constant_needs_no_matrix_of_positions(by: str, positions: int, small: bool) -> None:
+    """Neither its average nor the heads that use it hold A of a layer, [heads, positions, positions], at any time."""
+    torch.manual_seed(0)
+    sizes = {**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": positions}
+    model = tf.LlamaForCausalLM(tf.LlamaConfig(**sizes)).eval()
+    inputs = {"input_ids": torch.randint(5, 300, (1, positions))}
+    with Largest() as seen, torch.no_grad(), papa.ablated(model, {0: [0, 1, 2]}, by=by, data=[inputs]):
+        model(**inputs)
+    assert (seen.bytes < 4 * HEADS * positions**2) == small
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_distance_that_no_text_had_weighs_as_the_farthest_that_one_had(name: str) -> None:
+    model, short = random_model(name), alone(inputs_of(name, length=5))
+    ids = inputs_of(name, 6, 1 + 1, 14)["input_ids"][:1]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(**short, output_attentions=True).attentions[0][0]
+    model.set_attn_implementation("sdpa")
+    length = int(short["attention_mask"].sum())
+    own = own[:, :length, :length]
+
+    def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
+        found = torch.zeros(slots, slots, dtype=torch.float64)
+        for row in range(slots):
+            for column in range(slots):
+                # The first column is apart, so the farthest distance to a token before is two below the length.
+                near = max(1 - length, min(row - column, length - 2))
+                mean = own[head].diagonal(-near)[1 if near >= 0 else 0 :].mean()
+                found[row, column] = own[head, :, 0].mean() if column == 0 else mean
+                if column and near != row - column:
+                    found[row, column] *= beyond
+        return found
+
+    with papa.ablated(model, {0: range(HEADS)}, by="relative", data=[short]):
+        found = answers(model, {"input_ids": ids})
+    with papa.ablated(model, {0: range(HEADS)}, by=expected):
+        torch.testing.assert_close(found, answers(model, {"input_ids": ids}), atol=EXACT, rtol=0)
+    with papa.ablated(model, {0: range(HEADS)}, by=lambda *place: expected(*place, beyond=0.0)):
+        assert (found - answers(model, {"input_ids": ids})).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_streaming_over_all_of_a_text_is_a_heads_own_attention(name: str) -> None:
+    model, inputs = random_model(name), inputs_of(name)
+    before = answers(model, inputs)
+    for streaming, own in ((papa.Streaming(0, 9), True), (papa.Streaming(9, 1), True), (papa.Streaming(1, 3), False)):
+        with papa.ablated(model, EVERY_HEAD, by=streaming):
+            assert torch.allclose(answers(model, inputs), before, atol=EXACT, rtol=0) == own
+
+
+def test_streaming_without_sinks_is_a_sliding_window() -> None:
+    """Against Mistral, which slides by itself."""
+    sliding, inputs = random_model("mistral"), inputs_of("mistral", length=20)
+    full = random_model("mistral")
+    full.config.sliding_window = full.model.config.sliding_window = None
+    before, window = answers(sliding, inputs), sliding.config.sliding_window
+    for recent, same in ((window, True), (window + 1, False)):
+        with papa.ablated(full, EVERY_HEAD, by=papa.Streaming(0, recent)):
+            assert torch.allclose(answers(full, inputs), before, atol=EXACT, rtol=0) == same
+    with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
+        papa.Streaming(1, 0)
+    with (
+        pytest.raises(SpecError, match=r"by is the class Streaming: give one of its kind, such as Streaming\(\)"),
+        papa.ablated(full, [], by=papa.Streaming),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
+    """Its forward pass in two ways, by the family's own attention: α of the full one, the rest of a restricted one."""
+    model, inputs = random_model(name), inputs_of(name, length=16)
+    alpha = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    sinks, recent, layers = 2, 4, interface.attention_modules(model)
+
+    def two_ways(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **more: Any) -> Any:
+        own = sys.modules[type(module).__module__].eager_attention_forward
+        rows, columns = torch.arange(query.shape[2])[:, None], torch.arange(key.shape[2])
+        seen = (columns < sinks) | (rows - columns < recent)
+        full, streaming = (
+            own(module, query, key, value, one, **more)[0]
+            for one in (mask, mask.masked_fill(~seen, torch.finfo(mask.dtype).min))
+        )
+        share = alpha[layers.index(module)][:, None]
+        return share * full + (1 - share) * streaming, None
+
+    AttentionInterface.register("two_ways", two_ways)
+    AttentionMaskInterface.register("two_ways", eager_mask)
+    model.set_attn_implementation("two_ways")
+    expected = answers(model, inputs)
+    for window, same in ((recent, True), (recent + 1, False)):
+        with papa.ablated(model, EVERY_HEAD, by=Mixed(papa.Streaming(sinks, window), alpha)):
+            assert torch.allclose(answers(model, inputs), expected, atol=EXACT, rtol=0) == same
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_mix_ends_at_attention_and_at_the_constant(name: str) -> None:
+    model, inputs = random_model(name), inputs_of(name)
+    before = answers(model, inputs)
+    matrices = torch.rand(9, 9, generator=torch.Generator().manual_seed(2)).expand(LAYERS, HEADS, 9, 9)
+    with papa.ablated(model, EVERY_HEAD, by=matrices):
+        constant = answers(model, inputs)
+    from papa.ablation.substitutes import ByPosition
+
+    for share, expected, other in ((1.0, before, constant), (0.0, constant, before)):
+        with papa.ablated(model, EVERY_HEAD, by=Mixed(ByPosition(matrices), torch.full((LAYERS, HEADS), share))):
+            found = answers(model, inputs)
+        torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+        assert (found - other).abs().max() > 0.1
+
+
+def test_the_constant_of_an_encoder_does_look_ahead() -> None:
+    """The negative control of the law that a decoder's never does."""
+    model, ids = random_model("bert"), inputs_of("bert")["input_ids"][:1]
+    changed = torch.cat([ids[:, :-1], ids[:, :1]], dim=1)
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[{"input_ids": ids}]):
+        first, second = answers(model, {"input_ids": ids}), answers(model, {"input_ids": changed})
+    assert (first[:, :-1] - second[:, :-1]).abs().max() > 0.1
