@@ -17,7 +17,6 @@ import pyarrow.parquet
 from papa.corpora.limits import ROW_BYTES, check_lines, one_sentence
 from papa.corpora.table import SourceTable, memory_mapped
 from papa.errors import DataError, in_one_line
-from papa.storage.crashes import guarded
 
 FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
 
@@ -69,7 +68,7 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with at least one row")
-    table = guarded(_parsed, path, chosen, header, error=DataError)
+    table = _parsed(path, chosen, header)
     return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema, path))
 
 

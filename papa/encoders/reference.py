@@ -28,7 +28,6 @@ from papa.encoders.remembered_checks import remembered
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, verify
-from papa.storage.crashes import guarded
 from papa.storage.remembered import digest_by_status, remembered_folder
 from papa.storage.watched import Watched
 
@@ -241,7 +240,7 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     folder = Path(reference.folder)
     try:
         files = Watched(f"the tokenizer of '{reference.name}' in {folder}", tokenizer_files(folder), EncoderError)
-        tokenizer = guarded(_tokenizer, folder, error=EncoderError)
+        tokenizer = _tokenizer(folder)
         files.check_digest(reference.tokenizer_digest, tokenizer_digest(folder))
     except EncoderError:
         raise

@@ -10,7 +10,6 @@ from typing import Any
 
 import jinja2
 import pandas
-import yaml
 
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
@@ -35,6 +34,7 @@ from papa.reporting.tables import TEXT_COLUMNS, contrast_table, markdown_table, 
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
 from papa.spec import StudySpec
+from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
 from papa.storage.atomic import write_atomically
 
@@ -192,7 +192,7 @@ def _context(
         known = extras.lambdas, study.fractions
         tables.append(_Table("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known)))
         tables.append(_Table("Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)))
-    specification = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    specification = write_yaml(study.model_dump(mode="json"))
     return {
         "study": study,
         "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),

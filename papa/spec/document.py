@@ -1,11 +1,10 @@
-"""YAML that a person wrote, or somebody else did: read within limits, and every fault is one sentence."""
+"""YAML of studies: written without aliases, and read within limits, with every fault in one sentence."""
 
 from __future__ import annotations
 
 import os
 import select
 import stat
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import yaml
 from papa.errors import SpecError, in_one_line, shortened
 
 _MOST_CHARACTERS = 1_000_000
-_MOST_VALUES = 50_000
 _MOST_DEPTH = 20
 _TEXT = "tag:yaml.org,2002:str"
 _PATIENCE_SECONDS = 10.0
@@ -40,6 +38,16 @@ def text_of(path: Path) -> str:
         return pipe.read()
 
 
+def write_yaml(value: object) -> str:
+    """JSON values as YAML, with everything written out where it stands."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def read_yaml(text: str, origin: str) -> Any:
     """The value that YAML describes.
 
@@ -48,23 +56,24 @@ def read_yaml(text: str, origin: str) -> Any:
         origin: where it is from, for messages.
 
     Raises:
-        SpecError: it is not YAML, a key is no text or given twice, or it is too large or too deep, its aliases written
-            out.
+        SpecError: it is not YAML, holds an alias, a key is no text or given twice, or it is too large or too deep.
     """
     if len(text) > _MOST_CHARACTERS:
         raise SpecError(
             f"{origin} has {len(text):,} characters, at most {_MOST_CHARACTERS:,} are read: make it shorter"
         )
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         try:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _check(node, origin, {}, ())
+            _check(node, origin, 0)
             return loader.construct_document(node)
         finally:
             loader.dispose()
+    except _AliasError as error:
+        raise SpecError(f"{origin}: {error}: write the value out") from None
     except yaml.YAMLError as error:
         raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
     except RecursionError:
@@ -73,21 +82,29 @@ def read_yaml(text: str, origin: str) -> Any:
         raise SpecError(f"{origin} holds a value that cannot be read ({in_one_line(error)}): correct it") from None
 
 
-def _check(node: yaml.Node, origin: str, sizes: dict[int, int], above: tuple[int, ...]) -> int:
-    """How many values a node holds, its aliases written out; each anchor is counted once and remembered."""
-    if id(node) in sizes:
-        return sizes[id(node)]
-    line = node.start_mark.line + 1
-    if id(node) in above:
-        raise SpecError(f"{origin}: line {line} holds an alias of itself: write the value out")
-    if len(above) > _MOST_DEPTH:
+class _AliasError(Exception):
+    """A value stands for another one."""
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            name = shortened(event.anchor, 60)
+            raise _AliasError(f"line {event.start_mark.line + 1} holds the alias *{name}, and no alias is read")
+        return super().compose_node(parent, index)
+
+
+def _check(node: yaml.Node, origin: str, depth: int) -> None:
+    """Refuse what is nested too deep, and keys that are no text or given twice."""
+    if depth > _MOST_DEPTH:
+        line = node.start_mark.line + 1
         raise SpecError(f"{origin}: line {line} is nested more than {_MOST_DEPTH} deep: flatten it")
-    inside = (*above, id(node))
-    size = 1
     if isinstance(node, yaml.SequenceNode):
-        size += sum(_check(item, origin, sizes, inside) for item in node.value)
+        for item in node.value:
+            _check(item, origin, depth + 1)
     elif isinstance(node, yaml.MappingNode):
-        keys: set[Hashable] = set()
+        keys = set()
         for key, value in node.value:
             where = f"{origin}: line {key.start_mark.line + 1}"
             if key.tag != _TEXT:
@@ -95,10 +112,4 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int], above: tuple[int
             if key.value in keys:
                 raise SpecError(f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them")
             keys.add(key.value)
-            size += _check(key, origin, sizes, inside) + _check(value, origin, sizes, inside)
-    if size > _MOST_VALUES:
-        raise SpecError(
-            f"{origin}: line {line} holds more than {_MOST_VALUES:,} values, its aliases written out: make it smaller"
-        )
-    sizes[id(node)] = size
-    return size
+            _check(value, origin, depth + 1)

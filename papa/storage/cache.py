@@ -5,7 +5,6 @@
     <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
     <cache>/encoders/<digest>/                    an encoder whose published weights are pickles, with safetensors
     <cache>/remembered/<key>.json                 what was found out of files before
-    <cache>/reading/<key>.<process>               a file that is being parsed (papa.storage.crashes)
     <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's (papa.storage.template)
     <cache>/prefect/pages/                        Prefect's pages, for papa ui
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine

@@ -21,7 +21,7 @@ from typing import Any
 from papa.errors import ArtifactError
 from papa.storage.atomic import MARK, aside, scratch_beside, sync, sync_below, write_atomically
 from papa.storage.interface import ArtifactStore, StoredFile
-from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes
+from papa.storage.metadata import DIGEST, METADATA, bytes_of, check_files, metadata_bytes
 
 
 class LocalStore(ArtifactStore):
@@ -42,7 +42,7 @@ class LocalStore(ArtifactStore):
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self.machine_folder / name).read_bytes()
+            return bytes_of(self.machine_folder / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

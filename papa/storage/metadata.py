@@ -5,9 +5,11 @@ Whoever may write to a shared store writes what every machine reads, and the nam
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -23,6 +25,18 @@ def sha256_of_file(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def bytes_of(path: Path) -> bytes:
+    """The bytes of a file; what else may lie there, such as a pipe that nobody writes to, has none.
+
+    Raises:
+        IsADirectoryError: it is no file.
+        OSError: it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is no file")
+    return path.read_bytes()
 
 
 def sha256_of_json(value: object) -> str:
@@ -109,11 +123,11 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
     """
     data = None
     try:
-        data = (folder / METADATA).read_bytes()
+        data = bytes_of(folder / METADATA)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except IsADirectoryError:
-        raise _damaged(f"{METADATA} is damaged (a folder)", address) from None
+        raise _damaged(f"{METADATA} is damaged (no file)", address) from None
     except OSError as error:
         raise ArtifactError(f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights") from None
     metadata = parse_metadata(data, address)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import yaml
-
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import Order, StudySpec, TaskSpec
+from papa.spec.document import write_yaml
 from papa.spec.orders import HEAD_ORDERS, head_order, needs_lambda
 from papa.storage.artifacts import (
     ArtifactReference,
@@ -141,7 +140,7 @@ class Aggregate(WorkerStep):
 
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
-    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return write_yaml(study.model_dump(mode="json"))
 
 
 def replace_folder(target: Path, source: Path) -> None:

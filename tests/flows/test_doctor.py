@@ -136,12 +136,12 @@ def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.M
     assert "no answer within 0.2 seconds" in found.found
 
 
-def test_no_network_is_blamed_for_a_file_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "PATIENCE", 0.5)
-    # Opened for reading, it waits for who writes.
+def test_no_network_is_blamed_for_what_lies_on_this_machine(tmp_path: Path) -> None:
+    # Opened for reading, it would wait for who writes.
     os.mkfifo(tmp_path / "papa-store.json")
     found = services._store(Store(tmp_path))
-    assert (found.state, found.broken) == ("not reachable", True)
+    assert (found.state, found.broken) == ("refused", True)
+    assert "papa-store.json cannot be read (it is no file)" in found.found
     assert "network" not in found.advice
 
 
