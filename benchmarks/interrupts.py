@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.document import table
 from papa.encoders.reference import EMBEDDED
+from papa.spec.document import write_yaml
 
 STUDY: dict[str, Any] = {
     "name": "interrupted",
@@ -55,7 +54,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / "study.yaml"
-        study.write_text(yaml.safe_dump(STUDY))
+        study.write_text(write_yaml(STUDY))
         for phase, begins in PHASES.items():
             answered, ended = interrupted(begins, study, Path(folder) / "store")
             rows.append([phase, f"{answered:.2f} s", f"{ended:.2f} s"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.findings import Finding
+from flows.finding import Finding
 from flows.options import DEFAULT_STORE, RayAddress, StoreAddress, one_sentence
 
 if TYPE_CHECKING:
@@ -31,37 +31,36 @@ def doctor(
         from rich.console import Console
 
         console, findings = Console(highlight=False), []
-        for group in _groups(store, ray_address):
-            findings += group
+        for group, found in _groups(store, ray_address):
+            findings += [{"group": group, **asdict(one)} for one in found]
             if not as_json:
-                console.print(group[0].group.capitalize(), style="bold")
-                console.print(_table(group))
-        broken = [one.what for one in findings if one.broken]
+                console.print(group.capitalize(), style="bold")
+                console.print(_table(found))
+        broken = [one["what"] for one in findings if one["broken"]]
         if as_json:
-            document = {"usable": not broken, "findings": [asdict(one) for one in findings]}
-            print(json.dumps(document, indent=1))
+            print(json.dumps({"usable": not broken, "findings": findings}, indent=1))
         else:
             mend = f"Studies cannot run: mend {', '.join(broken)}." if broken else "Studies can run here."
             console.print(mend, markup=False)
     raise typer.Exit(1 if broken else 0)
 
 
-def _groups(store: str, ray_address: str | None) -> Iterator[list[Finding]]:
+def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Finding]]]:
     """One group after the other, as each takes longer than the one before."""
     from flows.environment import quiet_engines
 
     quiet_engines()
     from flows.installed import installed
 
-    yield installed()
+    yield "packages", installed()
     from flows.machine import machine, torch_here
     from flows.services import services
     from papa.study.store import Store
 
     place = Store(store)
-    yield machine(place)
-    yield services(place, ray_address)
-    yield torch_here()
+    yield "machine", machine(place)
+    yield "services", services(place, ray_address)
+    yield "torch", torch_here()
 
 
 def _table(findings: list[Finding]) -> Table:

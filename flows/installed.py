@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from flows.findings import Finding
+from flows.finding import Finding
 
 _DISTRIBUTION = "papa-attention"
 
@@ -20,10 +20,10 @@ def installed() -> list[Finding]:
         pythons = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
     except PackageNotFoundError:
         advice = "install it, as with: pip install -e ."
-        return [Finding("packages", _DISTRIBUTION, "missing", "it is not installed here", advice, broken=True)]
+        return [Finding(_DISTRIBUTION, "missing", "it is not installed here", advice, broken=True)]
     findings = [
         _compared("Python", platform.python_version(), pythons, f"use a Python {pythons}"),
-        Finding("packages", _DISTRIBUTION, "ok", own),
+        Finding(_DISTRIBUTION, "ok", own),
     ]
     for requirement in map(Requirement, wanted):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -36,10 +36,10 @@ def _package(requirement: Requirement) -> Finding:
     try:
         return _compared(name, version(name), requirement.specifier, advice)
     except PackageNotFoundError:
-        return Finding("packages", name, "missing", f"not installed ({requirement.specifier})", advice, broken=True)
+        return Finding(name, "missing", f"not installed ({requirement.specifier})", advice, broken=True)
 
 
 def _compared(what: str, found: str, supported: SpecifierSet, advice: str) -> Finding:
     if supported.contains(found, prereleases=True):
-        return Finding("packages", what, "ok", f"{found} ({supported})")
-    return Finding("packages", what, "unsupported", f"{found} ({supported})", advice)
+        return Finding(what, "ok", f"{found} ({supported})")
+    return Finding(what, "unsupported", f"{found} ({supported})", advice)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from flows.capacity import LEAST_BYTES
-from flows.findings import Finding
+from flows.finding import Finding
 from papa.storage.cache import cache_folder
 from papa.study.store import Store
 from papa.workers.ray_session import OBJECT_STORE_BYTES
@@ -35,7 +35,7 @@ def machine(store: Store) -> list[Finding]:
 
 
 def _judged(what: str, found: str, advice: str, *, enough: bool) -> Finding:
-    return Finding("machine", what, "ok", found) if enough else Finding("machine", what, "low", found, advice)
+    return Finding(what, "ok", found) if enough else Finding(what, "low", found, advice)
 
 
 def _cores() -> Finding:
@@ -63,7 +63,7 @@ def _disk(what: str, folder: Path, *, broken: bool = False) -> Finding:
             file.write(bytes(_BLOCK))
     except OSError as error:
         advice = "free some space, correct its rights, or give another folder"
-        return Finding("machine", what, "unusable", f"{folder} cannot be written ({error.strerror})", advice, broken)
+        return Finding(what, "unusable", f"{folder} cannot be written ({error.strerror})", advice, broken)
     free = psutil.disk_usage(str(existing)).free
     advice = "free some space, or give another folder"
     return _judged(what, f"{folder}: {free / 1e9:.1f} GB free", advice, enough=free >= _LEAST_DISK)
@@ -74,7 +74,7 @@ def _temporary() -> Finding:
         return _disk("temporary", Path(tempfile.gettempdir()), broken=True)
     except FileNotFoundError as error:
         # Python looks for a folder that it can write to, and found none.
-        return Finding("machine", "temporary", "unusable", str(error), "set TMPDIR to a folder with room", broken=True)
+        return Finding("temporary", "unusable", str(error), "set TMPDIR to a folder with room", broken=True)
 
 
 def _shared_memory() -> list[Finding]:
@@ -112,10 +112,10 @@ def torch_here() -> list[Finding]:
         from torch import __version__, cuda, version
     except (ImportError, OSError) as error:
         found = f"it cannot be imported ({' '.join(str(error).split())[:200]})"
-        return [Finding("torch", "torch", "unusable", found, "install it again", broken=True)]
-    findings = [Finding("torch", "torch", "ok", f"{__version__}, built for {version.cuda or version.hip or 'CPUs'}")]
+        return [Finding("torch", "unusable", found, "install it again", broken=True)]
+    findings = [Finding("torch", "ok", f"{__version__}, built for {version.cuda or version.hip or 'CPUs'}")]
     for number in range(cuda.device_count()):
         free, whole = cuda.mem_get_info(number)
         found = f"{cuda.get_device_name(number)}, {free / 1e9:.1f} of {whole / 1e9:.1f} GB free"
-        findings.append(Finding("torch", f"GPU {number}", "ok", found))
+        findings.append(Finding(f"GPU {number}", "ok", found))
     return findings

@@ -1,6 +1,6 @@
-"""Web applications in processes of their own, on loopback alone and for this machine's programs and their own pages
-alone, that end with the process that started them: as it exits, and, where it is killed, by the signal that the kernel
-sends its children (Linux).
+"""Web applications in processes of their own, on loopback, for this machine's programs and their own
+pages alone. They end with the process that started them: as it exits, and, where it is killed, by the
+signal that the kernel sends its children (Linux).
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from papa.errors import PapaError
 from papa.imports import uncollected
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
-_START_SECONDS = 90.0
-_STARTS = 3
+_START_SECONDS, _END_SECONDS = 90.0, 30.0
 _LOOK_SECONDS, _PAUSE_SECONDS = 1.0, 0.1
-_END_SECONDS = 30.0
+_STARTS = 3
 _PR_SET_PDEATHSIG = 1
 
 
 class Served:
-    """An application that is starting or runs. Where its process ends before its time it is started again, on the
-    socket that stays open meanwhile, so that requests wait for it; where it cannot be, they are refused at once.
+    """An application that starts or runs; where its process ends before its time it is started again.
+
+    The socket stays open meanwhile, so requests wait. Where it cannot be started they are refused.
 
     Args:
-        app: ``module:function``, which makes it (ASGI) from its own address.
+        app: ``module:function``; the function makes it (ASGI) from its own address.
         log: what it prints.
         environment: laid over this process's.
-        port: where to listen if it is free; 0 is any.
         path: what it answers once it has started.
+        port: where to listen if it is free; 0 is any.
 
     Attributes:
         process: it.
@@ -55,26 +56,28 @@ class Served:
         self.log = log
         self.lost: Callable[[str], object] = lambda _: None
         self._app, self._environment, self._path = app, environment, path
+        self._tried, self._changing = threading.Event(), threading.Lock()
+        self._ending = self._refused = False
+        self.prepare()
         self._listening = _listen(port)
         self.port: int = self._listening.getsockname()[1]
-        self._settled = threading.Event()
-        self._changing, self._ending, self._refused = threading.Lock(), False, False
-        self._start("wb")
+        self.log.unlink(missing_ok=True)
+        self._start()
         threading.Thread(target=self._keep, name=f"keeper of {app}", daemon=True).start()
 
     @property
     def address(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    def prepare(self) -> None:
+        """Do what precedes every start: nothing."""
+
     def answers(self) -> bool:
         """Whether it answers; waits while it starts, or starts again."""
-        return self._settled.wait(_START_SECONDS) and not self._refused
-
-    def before_again(self) -> None:
-        """What precedes another start; nothing."""
+        return self._tried.wait(_START_SECONDS) and not self._refused
 
     def let_go(self) -> None:
-        """Do not start it again."""
+        """Start it no more."""
         self._ending = True
 
     def end(self) -> None:
@@ -90,12 +93,14 @@ class Served:
         if not self._refused:
             self._listening.close()
 
-    def _start(self, mode: Literal["wb", "ab"]) -> None:
-        with self.log.open(mode) as output:
+    def _start(self) -> None:
+        descriptor = self._listening.fileno()
+        arguments = [self._app, str(descriptor), str(os.getpid())]
+        with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, self._app, str(self._listening.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", __name__, *arguments],
                 env={**os.environ, **self._environment},
-                pass_fds=[self._listening.fileno()],
+                pass_fds=[descriptor],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -103,28 +108,31 @@ class Served:
             )
 
     def _keep(self) -> None:
-        """Start it again whenever it ends, as long as it comes to answer now and then."""
-        vain = 0
-        while vain < _STARTS:
-            vain = 0 if self._has_answered() else vain + 1
+        """Start it again whenever it ends, until it has ended without an answer some times in a row.
+
+        A thread that lives as long as this process: the kernel ends what a thread started with it.
+        """
+        failures = 0
+        while True:
+            failures = 0 if self._has_answered() else failures + 1
             self.process.wait()
             with self._changing:
                 if self._ending:
                     return
-                self._settled.clear()
-                if vain < _STARTS:
-                    try:
-                        self.before_again()
-                        # From this thread, which lives as long as this process: its end would end the new one, too.
-                        self._start("ab")
-                    except OSError:
-                        vain = _STARTS
-            if not vain:
+                self._tried.clear()
+                if failures == _STARTS:
+                    break
+                try:
+                    self.prepare()
+                    self._start()
+                except (OSError, PapaError):
+                    break
+            if not failures:
                 self.lost("is started again")
         self._refused = True
-        self._settled.set()
+        self._tried.set()
         self.lost(f"cannot be started again ({self.log} says why)")
-        refuse(self._listening)
+        _refuse(self._listening)
 
     def _has_answered(self) -> bool:
         """Wait until it answers, or ends before."""
@@ -132,12 +140,12 @@ class Served:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_PAUSE_SECONDS)
                 return False
-        self._settled.set()
+        self._tried.set()
         return True
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket that listens, so that requests wait for the application instead of failing."""
+    """A socket on which requests wait for the application."""
     try:
         return socket.create_server((HOST, port))
     except OSError:
@@ -148,18 +156,16 @@ def _listen(port: int) -> socket.socket:
 
 def answers(port: int, path: str, patience: float) -> bool:
     """Whether an application on this machine answers a request within ``patience`` seconds."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=patience)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.client.OK
+        with closing(http.client.HTTPConnection(HOST, port, timeout=patience)) as connection:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
 
 
-def refuse(listening: socket.socket) -> None:
-    """Refuse whatever is asked at a socket, for ever: clients take "gone" for an answer, and nothing else at once."""
+def _refuse(listening: socket.socket) -> None:
+    """Answer whatever is asked with "gone", for ever: after anything else clients try again."""
     while True:
         with suppress(OSError), listening.accept()[0] as connection:
             connection.settimeout(_LOOK_SECONDS)
@@ -167,7 +173,13 @@ def refuse(listening: socket.socket) -> None:
             connection.sendall(b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 
 
+def origins(port: str) -> list[str]:
+    """Where the pages of an application on this machine come from."""
+    return [f"http://{name}{port}" for name in _NAMES]
+
+
 def _run(app: str, descriptor: int, parent: int) -> None:
+    """Run an application on a socket, as a process of its own."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -177,31 +189,29 @@ def _run(app: str, descriptor: int, parent: int) -> None:
     with uncollected():
         import uvicorn
 
-        made = getattr(import_module(module), function)(f"http://{HOST}:{listening.getsockname()[1]}")
-    # As it ends there is nothing to look through either.
+        address = f"http://{HOST}:{listening.getsockname()[1]}"
+        made = _for_own_pages(getattr(import_module(module), function)(address))
+    # As it ends there is nothing to look through for garbage either.
     atexit.register(gc.freeze)
-    config = uvicorn.Config(_without_strangers(made), log_level="error", lifespan="on")
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(uvicorn.Config(made, log_level="error", lifespan="on")).run(sockets=[listening])
 
 
-def origins(port: str) -> list[str]:
-    """Where the pages of an application on this machine come from."""
-    return [f"http://{name}{port}" for name in _NAMES]
-
-
-def _without_strangers(app: Any) -> Any:
-    """Refuse what a page of another site asks: under a name of its own that leads here (DNS rebinding), or across
-    origins."""
+def _for_own_pages(app: Any) -> Any:
+    """Refuse what a page of another site asks: under a name of its own that leads here (DNS
+    rebinding), or across origins."""
     from starlette.datastructures import Headers
     from starlette.responses import PlainTextResponse
 
-    def is_ours(headers: Headers) -> bool:
-        port = re.fullmatch(rf"(?:{'|'.join(map(re.escape, _NAMES))})((?::\d+)?)", headers.get("host", ""))
-        return port is not None and headers.get("origin") in (None, *origins(port[1]))
+    host = re.compile(rf"(?:{'|'.join(map(re.escape, _NAMES))})((?::\d+)?)")
+
+    def is_own(headers: Headers) -> bool:
+        found = host.fullmatch(headers.get("host", ""))
+        return found is not None and headers.get("origin") in (None, *origins(found[1]))
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
-        known = scope["type"] == "lifespan" or is_ours(Headers(scope=scope))
-        await (app if known else PlainTextResponse("not for pages of other sites", 403))(scope, receive, send)
+        allowed = scope["type"] == "lifespan" or is_own(Headers(scope=scope))
+        refusal = PlainTextResponse("not for pages of other sites", 403)
+        await (app if allowed else refusal)(scope, receive, send)
 
     return answer
 

@@ -29,45 +29,40 @@ _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
-_UNUSED_SERVICES = (
-    "SCHEDULER",
-    "LATE_RUNS",
-    "FOREMAN",
-    "PAUSE_EXPIRATIONS",
-    "CANCELLATION_CLEANUP",
-    "TRIGGERS",
-)
+_UNUSED_SERVICES = ["SCHEDULER", "LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "TRIGGERS"]
 
 
 class OwnServer(Served):
-    """A server that is starting or runs, with a database of its own.
+    """A server that is starting or runs, with its database in a store.
+
+    It holds a lock of the store until it answers, as two would both create the tables of a new database.
 
     Args:
-        store: whose; the server holds its lock until it answers, as two would both create the tables of a new database.
+        store: whose.
         pages: serve Prefect's pages, too.
         port: where to listen if it is free; 0 is any.
     """
 
     def __init__(self, store: Store, *, pages: bool, port: int) -> None:
         self._database = store.prefect / "prefect.db"
+        environment = {
+            **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
+            # Blocks are settings kept on a server. To list their types takes a second, and PAPA keeps none there.
+            "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+            "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+            "PAPA_PREFECT_PAGES": "yes" if pages else "",
+        }
         self._starting = FileLock(store.locks / "prefect-server.lock")
         self._starting.acquire()
         try:
-            self._unmade = mark_unmade(self._database)
-            check_database(self._database)
-            start_from_template("prefect", self._database)
-            environment = {
-                **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
-                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
-                # Blocks are settings kept on a server. PAPA keeps none there, and to list their types takes a second.
-                "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-                "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
-            }
-            app = f"{__name__}:{'_api_and_pages' if pages else '_api'}"
-            super().__init__(app, store.prefect / "server.log", environment, _HEALTH, port=port)
+            super().__init__(f"{__name__}:_application", store.prefect / "server.log", environment, _HEALTH, port=port)
         except BaseException:
             self._starting.release()
             raise
+
+    def prepare(self) -> None:
+        prepare_database(self._database)
 
     def wait(self) -> None:
         """Return once it answers.
@@ -78,19 +73,14 @@ class OwnServer(Served):
         try:
             if not self.answers():
                 raise PapaError(f"Prefect's server did not start: {self.log} says why")
-            if self._unmade.exists():
-                self._unmade.unlink()
+            if _mark(self._database).exists():
+                _mark(self._database).unlink()
                 keep_as_template("prefect", self._database, lambda _: True)
         finally:
             self._starting.release()
 
-    def before_again(self) -> None:
-        if self._unmade.exists():
-            mark_unmade(self._database)
-            start_from_template("prefect", self._database)
-
     def end(self) -> None:
-        """End it; not while it makes its tables, as that would leave a database that none can use."""
+        """End it; not while it makes its tables."""
         if self._starting.is_locked:
             with suppress(PapaError):
                 self.wait()
@@ -101,18 +91,14 @@ def use_server(store: Store) -> OwnServer | None:
     """Make sure that there is a server for this process: ``PREFECT_API_URL`` names it from here on.
 
     It is the one that the environment names, else the one that ``papa ui`` runs on the store, else a new one, which
-    ends with this process.
-
-    Returns:
-        The new one; None where another's is used.
+    is returned.
     """
-    if os.environ.get("PREFECT_API_URL"):
-        return None
-    port = running_server(store)
-    if port is not None:
+    if not os.environ.get("PREFECT_API_URL"):
+        port = running_server(store)
+        if port is None:
+            return start_own_server(store)
         os.environ["PREFECT_API_URL"] = f"http://{HOST}:{port}/api"
-        return None
-    return start_own_server(store)
+    return None
 
 
 def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> OwnServer:
@@ -121,47 +107,37 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     To be called from the main thread, before Prefect is imported: so Prefect finds its address, and has sent what
     it had to send when the server ends.
 
-    Args:
-        store: whose.
-        pages: serve Prefect's pages, too.
-        port: where to listen if it is free; 0 is any.
-
     Raises:
-        PapaError: its disk is full, or its database is none.
+        PapaError: its disk is full, or its database is damaged.
     """
     store.prefect.mkdir(parents=True, exist_ok=True)
+    store.locks.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(store.prefect).free
     if free < _ROOM_BYTES:
         raise PapaError(
             f"the disk of {store.prefect} is full ({free:,} bytes are free, Prefect's database takes {_ROOM_BYTES:,}): "
             "make room there, or give another folder with --store"
         )
-    store.locks.mkdir(parents=True, exist_ok=True)
     server = OwnServer(store, pages=pages, port=port)
     atexit.register(server.end)
     os.environ["PREFECT_API_URL"] = f"{server.address}/api"
     return server
 
 
-def mark_unmade(database: Path) -> Path:
-    """A mark beside a database that has yet to be made; what a killed server left unmade is removed, as none could use
-    it."""
-    mark = database.with_name(f"{database.name}.unmade")
-    if mark.exists():
+def prepare_database(database: Path) -> None:
+    """Put a template where no database is, and mark that its tables are yet to be made.
+
+    A database that a killed server left without some of its tables is removed, as none could use it.
+
+    Raises:
+        PapaError: what lies there is no database.
+    """
+    if _mark(database).exists():
         for file in (database, *database.parent.glob(f"{database.name}-*")):
             file.unlink(missing_ok=True)
     if not database.exists():
-        mark.touch()
-    return mark
-
-
-def check_database(database: Path) -> None:
-    """Refuse a file that is no database, as a server would not start with it.
-
-    Raises:
-        PapaError: it is none.
-    """
-    if not database.exists():
+        _mark(database).touch()
+        start_from_template("prefect", database)
         return
     try:
         with closing(sqlite3.connect(database)) as there:
@@ -175,18 +151,19 @@ def check_database(database: Path) -> None:
         ) from None
 
 
-def _api(address: str, *, pages: bool = False) -> Any:
+def _mark(database: Path) -> Path:
+    return database.with_name(f"{database.name}.unmade")
+
+
+def _application(address: str) -> Any:
+    """Prefect's application, made in the process that serves it."""
     os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(origins(address.removeprefix(f"http://{HOST}")))
-    from prefect.server.api.server import create_app
-
-    return create_app(ephemeral=not pages, final=True)
-
-
-def _api_and_pages(address: str) -> Any:
     os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
     # Not in the store, where somebody else may write what a reader's browser would run.
     os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(cache_folder() / "prefect" / "pages")
-    return _api(address, pages=True)
+    from prefect.server.api.server import create_app
+
+    return create_app(ephemeral=not os.environ["PAPA_PREFECT_PAGES"], final=True)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from flows.environment import prepare_environment
-from flows.findings import Finding, State
+from flows.finding import Finding, State
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import within
@@ -36,32 +37,25 @@ def services(store: Store, ray_address: str | None) -> list[Finding]:
         return [one.result() for one in [pool.submit(look) for look in looks]]
 
 
-def _asked(what: str, where: str, ask: Callable[[], str], *, broken: bool) -> Finding:
+def _asked(what: str, where: str, ask: Callable[[], str | None], *, broken: bool = True) -> Finding:
     """What a service answers.
 
     Args:
         what: the service.
         where: its address, fit to be shown.
-        ask: asks it and says what it found.
+        ask: asks it, and says what it found beside an answer.
         broken: whether a study needs it.
     """
     try:
-        said = within(PATIENCE, ask)
-    except (TransientError, OSError) as error:
-        return _unwell(what, "not reachable", where, error, broken)
+        return Finding(what, "ok", f"{where} answers{within(PATIENCE, ask) or ''}")
     except PapaError as error:
-        return _unwell(what, "refused", where, error, broken)
-    return Finding("services", what, "ok", f"{where} answers{said}")
-
-
-def _unwell(what: str, state: State, where: str, error: Exception, broken: bool) -> Finding:
-    if isinstance(error, PapaError):
         # A message of ours ends in what to do.
         found, _, advice = str(error).rpartition(": ")
-        return Finding("services", what, state, found, advice, broken)
-    here = "://" not in where or where.startswith(("sqlite:", "file:"))
-    advice = "look at what lies there, on this machine" if here else "check the network and the address"
-    return Finding("services", what, state, f"{where}: {error}", advice, broken)
+        state: State = "not reachable" if isinstance(error, TransientError) else "refused"
+        return Finding(what, state, found, advice, broken)
+    except OSError as error:
+        advice = "look at what lies there, and at the network where that is elsewhere"
+        return Finding(what, "not reachable", f"{where}: {error}", advice, broken)
 
 
 def _hub() -> Finding:
@@ -71,7 +65,7 @@ def _hub() -> Finding:
 
     where = without_password(constants.ENDPOINT)
     if constants.is_offline_mode():
-        return Finding("services", "hub", "not configured", "HF_HUB_OFFLINE is set: what is on this machine is used")
+        return Finding("hub", "not configured", "HF_HUB_OFFLINE is set: what is on this machine is used")
 
     def ask() -> str:
         address = f"{constants.ENDPOINT}/api/whoami-v2"
@@ -101,23 +95,19 @@ def _store(store: Store) -> Finding:
         check_is_ours(store.address)
         return ", no store yet: the first study makes it"
 
-    return _asked("store", store.address, ask, broken=True)
+    return _asked("store", store.address, ask)
 
 
 def _mlflow(store: Store) -> Callable[[], Finding]:
     address = tracking_address(store)
     database, where = database_of(address), without_password(address)
     if database is not None and not database.exists():
-        made = Finding("services", "MLflow", "ok", f"{where}: the first study makes it")
+        made = Finding("MLflow", "ok", f"{where}: the first study makes it")
         return lambda: made
     # Two engines imported at once, in two threads, could meet half a module.
     import mlflow  # noqa: F401
 
-    def ask() -> str:
-        check_tracking(address, _NO_STUDY)
-        return ""
-
-    return lambda: _asked("MLflow", where, ask, broken=True)
+    return lambda: _asked("MLflow", where, partial(check_tracking, address, _NO_STUDY))
 
 
 def _prefect(store: Store) -> Callable[[], Finding]:
@@ -125,21 +115,17 @@ def _prefect(store: Store) -> Callable[[], Finding]:
     if not address:
         port = running_server(store)
         found = f"the one of papa ui, on port {port}" if port else "each study starts a server of its own"
-        return lambda: Finding("services", "Prefect", "ok" if port else "not configured", found)
+        return lambda: Finding("Prefect", "ok" if port else "not configured", found)
     with tempfile.TemporaryDirectory() as home:
         prepare_environment(Store(home))
         import prefect  # noqa: F401
 
-    def ask() -> str:
-        check_server()
-        return ""
-
-    return lambda: _asked("Prefect", without_password(address), ask, broken=True)
+    return lambda: _asked("Prefect", without_password(address), check_server)
 
 
 def _ray(address: str | None) -> Finding:
     if not address:
-        return Finding("services", "Ray", "not configured", "each study starts it on this machine")
+        return Finding("Ray", "not configured", "each study starts it on this machine")
 
     def ask() -> str:
         try:
@@ -148,4 +134,4 @@ def _ray(address: str | None) -> Finding:
             raise TransientError(str(error)) from None
         return "; whether it takes this machine's token is known when a study joins it"
 
-    return _asked("Ray", address, ask, broken=True)
+    return _asked("Ray", address, ask)

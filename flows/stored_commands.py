@@ -28,7 +28,8 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
-        from flows.heads import parse_share, show_heads
+        from flows.drops import parse_share
+        from flows.heads import show_heads
         from papa.study.store import Store
 
         share, place = parse_share(max_drop), Store(store)
@@ -72,7 +73,7 @@ def export(
         spec = load_stored(study, overrides, place)
         request = ExportRequest(encoder, task, constants, order, fraction)
         if share is not None:
-            from flows.within import run_and_choose
+            from flows.most_heads import run_and_choose
             from papa.exporting.writing import check_free
 
             check_free(to)
@@ -87,7 +88,7 @@ def _max_drop(fraction: float | None, max_drop: str | None) -> float | None:
         raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
     if max_drop is None:
         return None
-    from flows.heads import parse_share
+    from flows.drops import parse_share
 
     return parse_share(max_drop)
 

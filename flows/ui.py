@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from rich.console import Console
@@ -25,10 +25,11 @@ from tasks.mlflow_client import connect, database_of, tracking_address, tracking
 from tasks.track import curves_of, run_links
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
-_PATIENCE_SECONDS = 30.0
+_PAGES = "/v2"
+"""Where on its server Prefect has its newer pages, which it shows first."""
+_PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 1.0
 _RUNS_SHOWN = 200
 """The API gives no more at once."""
-_LOOK_SECONDS = 1.0
 
 
 def show_pages(store: Store, console: Console) -> None:
@@ -41,28 +42,24 @@ def show_pages(store: Store, console: Console) -> None:
     Raises:
         PapaError: the pages of the store are served already, or a server does not start.
     """
-    _end_as_interrupted()
-    if os.environ.get("PREFECT_API_URL"):
+    # A shell's ``kill`` ends it as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if address := os.environ.get("PREFECT_API_URL"):
         raise PapaError(
-            f"PREFECT_API_URL names a server ({without_password(os.environ['PREFECT_API_URL'])}), and its pages are "
-            "there: unset it to see the runs in the store"
+            f"PREFECT_API_URL names a server ({without_password(address)}), and its pages are there: unset it to see "
+            "the runs in the store"
         )
     port = running_server(store)
     if port is not None:
         raise PapaError(f"papa ui runs on {store.root} already: open http://{HOST}:{port}")
     server = start_own_server(store, pages=True, port=_PREFECT_PORT)
-    tracking = _serve_mlflow(store)
+    mlflow = _serve_mlflow(store)
     server.wait()
     with found_by_runs(store, server):
-        _show_links(server.address, tracking, tracking_address(store), console)
+        _show_links(server.address, mlflow, tracking_address(store), console)
         _wait(store, console)
     # The servers are ended as this process exits; a further Ctrl-C must not leave one behind.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _end_as_interrupted() -> None:
-    """A shell's ``kill`` ends it as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _serve_mlflow(store: Store) -> str:
@@ -76,7 +73,7 @@ def _serve_mlflow(store: Store) -> str:
     served = Served(f"{__name__}:_mlflow", log, environment, "/health", port=_MLFLOW_PORT)
     atexit.register(served.end)
     if not served.answers():
-        raise PapaError(f"MLflow's server did not start: {served.log} says why")
+        raise PapaError(f"MLflow's server did not start: {log} says why")
     return served.address
 
 
@@ -93,43 +90,31 @@ def _mlflow(address: str) -> Any:
 
 
 def _show_links(prefect: str, mlflow: str, tracking: str, console: Console) -> None:
-    """Where both pages are, and of each study its last run and its scores."""
+    """Print where both pages are, and of each study its last run and its scores."""
 
-    def line(*words: str) -> None:
-        console.print(*words, soft_wrap=True, highlight=False, markup=False)
+    def line(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    pages = f"{prefect}{_base_of_pages(prefect)}"
-    line(f"Prefect  {pages}/runs")
+    line(f"Prefect  {prefect}{_PAGES}/runs")
     line(f"MLflow   {mlflow}/#/experiments")
     runs, scores = _last_runs(prefect), _scores(mlflow, tracking)
     for study in dict.fromkeys([*runs, *scores]):
         line(f"\n{study}")
         if study in runs:
-            line(f"  last run  {pages}/runs/flow-run/{runs[study]}")
+            line(f"  last run  {prefect}{_PAGES}/runs/flow-run/{runs[study]}")
         if study in scores:
             line(f"  scores    {scores[study]}")
     line("\nCtrl-C ends both.")
 
 
-def _base_of_pages(prefect: str) -> str:
-    """Where on its server Prefect serves the pages that it shows first; it has an older and a newer version of them."""
-    settings = _ask(prefect, "GET", "/ui-settings")
-    return settings[f"{settings['default_ui']}_base_url"].rstrip("/")
-
-
 def _last_runs(prefect: str) -> Mapping[str, str]:
     """The id of each study's last flow run, by the study's name."""
     wanted = {"sort": "START_TIME_DESC", "limit": _RUNS_SHOWN, "flows": {"name": {"any_": [FLOW]}}}
-    return {run["name"]: run["id"] for run in reversed(_ask(prefect, "POST", "/api/flow_runs/filter", wanted))}
-
-
-def _ask(prefect: str, method: str, path: str, body: object = None) -> Any:
-    connection = http.client.HTTPConnection(prefect.removeprefix("http://"), timeout=_PATIENCE_SECONDS)
-    try:
-        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
-        return json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
+    address = prefect.removeprefix("http://")
+    with closing(http.client.HTTPConnection(address, timeout=_PATIENCE_SECONDS)) as connection:
+        body, headers = json.dumps(wanted), {"Content-Type": "application/json"}
+        connection.request("POST", "/api/flow_runs/filter", body, headers)
+        return {run["name"]: run["id"] for run in reversed(json.load(connection.getresponse()))}
 
 
 def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
@@ -137,11 +122,11 @@ def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
     client = connect(tracking)
     links: dict[str, str] = {}
     with tracking_errors(tracking):
-        for one in client.search_experiments():
-            if one.tags.get("mlflow.note.content"):
-                number = one.experiment_id
-                found = {"experiment": one.name, "experiment_id": number, "curves": curves_of(client, number)}
-                links |= run_links({"address": mlflow, "parents": {}, **found})
+        for experiment in client.search_experiments():
+            if experiment.tags.get("mlflow.note.content"):
+                number = experiment.experiment_id
+                document = {"address": mlflow, "experiment": experiment.name, "experiment_id": number, "parents": {}}
+                links |= run_links({**document, "curves": curves_of(client, number)})
     return links
 
 
@@ -158,7 +143,7 @@ def _wait(store: Store, console: Console) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _studies(store: Store) -> list[str]:
+def _studies(store: Store) -> list[Process]:
     """The processes on this machine that use the store."""
-    known = {text: Process.parse(text) for text in running(store)}
-    return [text for text, process in known.items() if process is not None and process.here and not process.gone]
+    processes = [process for text in running(store) if (process := Process.parse(text))]
+    return [process for process in processes if process.here and not process.gone]

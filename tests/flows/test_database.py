@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from flows.server import mark_unmade, start_own_server
+from flows.server import prepare_database, start_own_server
 from papa.errors import PapaError
 from papa.study.store import Store
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache without a template."""
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+
+
 def test_a_new_database_is_marked_until_it_is_made(tmp_path: Path) -> None:
-    mark = mark_unmade(tmp_path / "prefect.db")
-    assert mark.exists()
+    prepare_database(tmp_path / "prefect.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["prefect.db.unmade"]
 
 
 def test_what_a_killed_server_left_unmade_is_removed(tmp_path: Path) -> None:
     database = tmp_path / "prefect.db"
-    mark = mark_unmade(database)
+    prepare_database(database)
     for name in ("prefect.db", "prefect.db-wal", "prefect.db-shm"):
         (tmp_path / name).write_bytes(b"half of the tables")
-    assert mark_unmade(database) == mark
-    assert [path.name for path in tmp_path.iterdir()] == [mark.name]
+    prepare_database(database)
+    assert [path.name for path in tmp_path.iterdir()] == ["prefect.db.unmade"]
 
 
 def test_a_database_that_was_made_stays(tmp_path: Path) -> None:
     database = tmp_path / "prefect.db"
-    database.write_bytes(b"all tables")
-    assert not mark_unmade(database).exists()
-    assert database.read_bytes() == b"all tables"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("CREATE TABLE flow (id)")
+    content = database.read_bytes()
+    prepare_database(database)
+    assert database.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["prefect.db"]
 
 
 def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ import math
 
 import pytest
 
-from flows.heads import Answer, Count, Verdict, _json, _text, _verdict, parse_share
+from flows.drops import Answer, Count, Verdict, parse_share, verdict_on
+from flows.heads import document_of, text_of
 from papa.errors import SpecError
 from papa.scores.intervals import Interval
 
 
 def count(constant_heads: int, low: float, high: float, *, all_within: bool = True) -> Count:
     drop = Interval((low + high) / 2, low, high, 3)
-    verdict = _verdict(drop, 0.01, all_within=all_within)
+    verdict = verdict_on(drop, 0.01, all_within=all_within)
     heads = tuple(divmod(number, 12) for number in range(constant_heads))
     return Count(constant_heads, 1 - constant_heads / 72, drop, verdict, heads)
 
@@ -34,7 +35,7 @@ def answer(*counts: Count, reason: str = "", missing: int = 0) -> Answer:
     ],
 )
 def test_the_whole_interval_must_be_within_the_drop(low: float, high: float, verdict: Verdict) -> None:
-    assert _verdict(Interval(0.0, low, high, 3), 0.01, all_within=True) == verdict
+    assert verdict_on(Interval(0.0, low, high, 3), 0.01, all_within=True) == verdict
 
 
 def test_the_most_is_the_largest_number_that_is_surely_within() -> None:
@@ -48,13 +49,13 @@ def test_no_number_is_within_where_a_smaller_one_is_not() -> None:
     found = answer(count(9, -0.02, 0.02), count(18, -0.01, 0.005, all_within=False))
     assert found.most is None
     assert [one.verdict for one in found.counts] == ["undecided", "undecided"]
-    assert "18 of 72: cannot tell: drop -0.2 % (-1.0 to 0.5 %), but fewer are not known to be within" in _text(
+    assert "18 of 72: cannot tell: drop -0.2 % (-1.0 to 0.5 %), but fewer are not known to be within" in text_of(
         found, 0.01
     )
 
 
 def test_what_is_shown() -> None:
-    text = _text(answer(count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09), missing=2), 0.01)
+    text = text_of(answer(count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09), missing=2), 0.01)
     assert text.splitlines() == [
         "minilm · reviews · average · λ ascending, within a drop of 1 % on these validation rows:",
         "  18 of 72 heads may become constant: drop -0.2 % (-1.0 to 0.5 %)",
@@ -72,11 +73,11 @@ def test_where_nothing_can_be_told_it_says_why() -> None:
     reason = "one seed has no interval: give the study more seeds"
     one_seed = answer(count(18, math.nan, math.nan), reason=reason)
     assert one_seed.most is None
-    assert f"the study cannot tell: {reason}" in _text(one_seed, 0.01)
-    assert _json(one_seed)["constant_heads"] is None
-    assert _json(one_seed)["counts"][0]["drop_high"] is None, "nan is no JSON"
-    assert "is known to stay within it" in _text(answer(count(18, 0.05, 0.09)), 0.01)
-    assert "no cell with constant heads is finished" in _text(answer(missing=3), 0.01)
+    assert f"the study cannot tell: {reason}" in text_of(one_seed, 0.01)
+    assert document_of(one_seed)["constant_heads"] is None
+    assert document_of(one_seed)["counts"][0]["drop_high"] is None, "nan is no JSON"
+    assert "is known to stay within it" in text_of(answer(count(18, 0.05, 0.09)), 0.01)
+    assert "no cell with constant heads is finished" in text_of(answer(missing=3), 0.01)
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0.0)])

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from flows.export import ExportRequest
+from flows.most_heads import needed_part
 from flows.one_line import one_line_study
 from flows.studies import save_end, save_study, saved_study, show_studies, stored_studies
-from flows.within import needed_part
 from papa.errors import ArtifactError, SpecError
 from papa.spec.file import load_study
 from papa.study.store import MARKER, Store

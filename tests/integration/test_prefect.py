@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from papa.spec.document import write_yaml
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 from tests.integration.service import Service, free_port, run
@@ -42,7 +42,7 @@ def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
 def undisturbed(place: Path) -> dict[tuple[str, str], Any]:
     """What the study finds where nothing happens to it."""
     store = place / "calm-store"
-    with papa_run(place / "calm", yaml.safe_dump(STUDY), {}, "--store", str(store)) as study:
+    with papa_run(place / "calm", write_yaml(STUDY), {}, "--store", str(store)) as study:
         to_the_end(study)
     return findings(str(store))
 
@@ -58,7 +58,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     place: Path, deployed: Service, undisturbed: dict[tuple[str, str], Any]
 ) -> None:
     study, store = place / "disturbed.yaml", place / "disturbed"
-    study.write_text(yaml.safe_dump(STUDY))
+    study.write_text(write_yaml(STUDY))
     parameters = ["--param", f"study={json.dumps(str(study))}", "--param", f"store={json.dumps(str(store))}"]
     fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo", *parameters]
     with prefect_worker(place / "first-worker", deployed.environment) as worker:
@@ -94,7 +94,7 @@ def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed:
     with (
         postgres(place / "own-database", ["prefect"]) as database,
         prefect_server(place / "own-server", database, port, login) as server,
-        papa_run(place / "restart", yaml.safe_dump(STUDY), server.environment, "--store", str(store)) as study,
+        papa_run(place / "restart", write_yaml(STUDY), server.environment, "--store", str(store)) as study,
     ):
         wait_until(lambda: artifacts(store, "average"), 180, f"the average is done:\n{study.log.read_text()}")
         server.end()
@@ -119,7 +119,7 @@ def test_a_server_that_cannot_be_used_is_one_sentence(
     place: Path, prefect: Service, tmp_path: Path, change: dict[str, str], sentence: str
 ) -> None:
     environment = {**prefect.environment, **change}
-    with papa_run(tmp_path, yaml.safe_dump(STUDY), environment, "--store", str(tmp_path / "store")) as study:
+    with papa_run(tmp_path, write_yaml(STUDY), environment, "--store", str(tmp_path / "store")) as study:
         study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 1
     (line,) = study.log.read_text().splitlines()

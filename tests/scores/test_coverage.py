@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flows.heads import _verdict
+from flows.drops import verdict_on
 from papa.reporting.verdicts import not_beaten
 from papa.scores.examples import Answers, example_counts, score_of
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
@@ -97,7 +97,7 @@ def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float
         for rule, drop_of in enumerate((paired_drop, seeds_alone)):
             all_within, told = True, []
             for cell in cells:
-                told.append(_verdict(drop_of(original, cell), ALLOWED, all_within=all_within))
+                told.append(verdict_on(drop_of(original, cell), ALLOWED, all_within=all_within))
                 all_within = told[-1] == "within"
             wrong[rule] += "within" in told
     joint, alone = wrong / STUDIES

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from papa.errors import SpecError
 from papa.spec import StudySpec
+from papa.spec.document import write_yaml
 from papa.spec.file import load_study
 
 SMALLEST: dict[str, Any] = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
@@ -29,7 +30,7 @@ OWN = {
 
 def study(folder: Path, document: dict[str, Any], *overrides: str) -> StudySpec:
     path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(write_yaml(document))
     return load_study(path, overrides)
 
 

@@ -1,13 +1,14 @@
-"""What ``papa export --max-drop`` does first: run what a study lacks, and choose the cell by its drop."""
+"""The most constant heads within a drop, for ``papa export --max-drop``: what a study lacks to tell is run first."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flows.drops import NO_BASELINES, Answer, answers
 from flows.export import ExportRequest
-from flows.heads import Answer, answers
 from flows.interrupt import Interruption
 from flows.run import run_study
 from flows.stored import StoredStudy
@@ -42,10 +43,9 @@ def run_and_choose(
     """
     part = needed_part(study, request)
     answer = _answer(part, store, max_drop)
-    if answer is None:
+    if answer.missing or answer.reason == NO_BASELINES:
         run_study(part, store, interruption, verbose=verbose)
         answer = _answer(part, store, max_drop)
-        assert answer is not None
     if answer.most is None:
         why = answer.reason or "the interval of every drop reaches beyond it"
         raise SpecError(
@@ -55,14 +55,14 @@ def run_and_choose(
         )
     request = replace(request, fraction=answer.most.fraction)
     labels = {one.label for one in study.constants}
-    own = 1.0 in study.fractions and request.order in study.orders and request.constants in labels
-    return (study, request) if own else (part, replace(request, encoder=None, task=None))
+    if 1.0 in study.fractions and request.order in study.orders and request.constants in labels:
+        return study, request
+    return part, replace(request, encoder=None, task=None)
 
 
-def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer | None:
-    """What the study says; None where a cell of it is not finished."""
+def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer:
     (answer,) = answers(StoredStudy(study, store), max_drop)
-    return None if answer.missing or answer.reason == "its baselines are not finished" else answer
+    return answer
 
 
 def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
@@ -84,14 +84,17 @@ def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     part = resolve_study(document, folder=Path.cwd(), origin="papa export")
     if part.model_copy(update={"fractions": study.fractions}) == study and 1.0 in study.fractions:
         return study
-    name = f"{study.name}-{task.name}-{encoder.name.rstrip('/').rsplit('/', 1)[-1]}-within"
-    return part.model_copy(update={"name": name})
+    return part.model_copy(update={"name": f"{study.name}-{task.name}-{_short(encoder.name)}-within"})
 
 
-def _only(what: str, asked: str | None, known: dict[str, Any]) -> Any:
+def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:
     """The one asked for, by its name in full or without its owner; the only one where none is."""
-    found = [one for name, one in known.items() if asked in (None, name, name.rstrip("/").rsplit("/", 1)[-1])]
+    found = [value for name, value in named.items() if asked in (None, name, _short(name))]
     if len(found) != 1:
-        unknown = f"{asked} is none of the study's{meant(asked, known)}" if asked else "is missing"
-        raise SpecError(f"--{what} {unknown}: give one of {', '.join(known)}")
+        fault = f"{asked} is none of the study's{meant(asked, named)}" if asked else "is missing"
+        raise SpecError(f"--{what} {fault}: give one of {', '.join(named)}")
     return found[0]
+
+
+def _short(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1]

@@ -13,7 +13,6 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        group: what it belongs to: "packages", "machine", "torch" or "services".
         what: it, in a word or two.
         state: how it is.
         found: what was seen; no password and no token.
@@ -21,7 +20,6 @@ class Finding:
         broken: whether a study that is started here and now fails by it.
     """
 
-    group: str
     what: str
     state: State
     found: str
