@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
     from papa.library.ablating import ablated
     from papa.library.constants import constants
+    from papa.library.effects import head_effects
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.fidelity import Fidelity, fidelity
     from papa.library.measuring import Measurement, measure
@@ -32,6 +33,7 @@ _PLACES = {
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
+    "papa.library.effects": ("head_effects",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.fidelity": ("Fidelity", "fidelity"),
     "papa.library.measuring": ("Measurement", "measure"),
@@ -62,6 +64,7 @@ __all__ = [
     "features",
     "fidelity",
     "fit_probe",
+    "head_effects",
     "load_encoder",
     "load_exported",
     "load_scores",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,12 @@ _SENTENCES = {
     "loss_before": "The original's loss is {} nats.",
     "loss_after": "The loss with heads replaced is {} nats.",
     "loss_difference": "It is larger by {} nats.",
+    "score_before": "The original's score is {}.",
+    "score_after": "The score with heads replaced is {}.",
+    "score_difference": "It is larger by {}.",
 }
+OwnScore = Callable[[Any, Mapping[str, Any]], Tensor]
+"""A task of the user's own: from what the model put out and what it was called with to a number for each text."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ def fidelity(
     *,
     data: Iterable[Mapping[str, Any]],
     made_from: Iterable[Mapping[str, Any]] | None = None,
+    score: OwnScore | None = None,
     seed: int = 0,
 ) -> Fidelity:
     """How alike the answers of the user's model are with heads replaced, in its own use; no labels are needed.
@@ -85,6 +91,8 @@ def fidelity(
         data: what the model is called with: an iterable of keyword arguments, one batch each.
         made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the fairer test. None
             takes ``data``.
+        score: a task of your own instead: called with what the model puts out and the batch, it gives a number for each
+            text, the larger the better.
         seed: of the draw of "resample".
 
     Raises:
@@ -92,43 +100,80 @@ def fidelity(
         DataError: there is nothing to compare.
         SpecError, ArtifactError: as ``papa.ablated``.
     """
-    if model.training:
-        raise EncoderError("the model is in train mode, where dropout changes its answers: call model.eval() first")
-    batches = list(data)
-    if not batches:
-        raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
-    source = batches if made_from is None else made_from
-    before = _answers(model, batches)
-    with ablated(model, heads, by, data=source, seed=seed):
-        after = _answers(model, batches)
+    batches = batches_of(model, data)
+    before = answers(model, batches, score)
+    with ablated(model, heads, by, data=batches if made_from is None else made_from, seed=seed):
+        after = answers(model, batches, score)
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
             raise DataError(f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more texts")
         return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
-    if not lengths.sum():
+    values = compared(before, after)
+    return Fidelity({name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths))
+
+
+def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The batches of a model that can answer.
+
+    Raises:
+        EncoderError: it is in train mode.
+        DataError: there are none.
+    """
+    if model.training:
+        raise EncoderError("the model is in train mode, where dropout changes its answers: call model.eval() first")
+    if not (batches := list(data)):
+        raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
+    return batches
+
+
+def compared(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What two rounds of ``answers`` without embeddings differ in, by measure: a number for each answer.
+
+    Raises:
+        DataError: no answer counts.
+    """
+    if not before["lengths"].sum():
         raise DataError("data holds no token that counts: give longer texts, or labels that are not all -100")
     values: dict[str, np.ndarray] = {}
     if "logits" in before:
         values["agreement"] = same_answer(before["logits"], after["logits"])
         values["divergence"] = divergence(before["logits"], after["logits"])
-    else:
+    elif "top" in before:
         values["agreement"] = before["top"] == after["top"]
-    if "loss" in before:
-        values |= {"loss_before": before["loss"], "loss_after": after["loss"]}
-        values["loss_difference"] = after["loss"] - before["loss"]
-    return Fidelity({name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths))
+    for name in ("loss", "score"):
+        if name in before:
+            values |= {f"{name}_before": before[name], f"{name}_after": after[name]}
+            values[f"{name}_difference"] = after[name] - before[name]
+    return values
 
 
 @torch.inference_mode()
-def _answers(model: nn.Module, batches: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, or ``top`` and ``loss``."""
-    found = [_of_batch(model, inputs, model(**inputs)) for inputs in batches]
+def answers(
+    model: nn.Module, batches: Sequence[Mapping[str, Any]], score: OwnScore | None = None
+) -> dict[str, np.ndarray]:
+    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, ``top`` and ``loss``, or
+    ``score``.
+    """
+    found = [
+        _scored(score, inputs, model(**inputs)) if score else _of_batch(model, inputs, model(**inputs))
+        for inputs in batches
+    ]
     if any(one.keys() != found[0].keys() for one in found):
         raise DataError("some batches of data have labels and others have none: give labels with every batch")
     return {name: np.concatenate([one[name].float().cpu().numpy() for one in found]) for name in found[0]} | {
         "lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])
     }
+
+
+def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+    found = torch.as_tensor(score(outputs, inputs))
+    if found.dim() != 1 or not len(found) or not found.isfinite().all():
+        raise DataError(
+            f"score gave {'NaN or infinity' if found.dim() == 1 and len(found) else f'shape {tuple(found.shape)}'}, "
+            "expected a finite number for each text of the batch: a tensor [texts]"
+        )
+    return {"score": found, "lengths": torch.ones(len(found), dtype=torch.int64)}
 
 
 def _of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:

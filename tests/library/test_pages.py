@@ -55,6 +55,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     "module",
     [
         "papa.library.ablating",
+        "papa.library.effects",
         "papa.library.fidelity",
         "papa.library.constants",
         "papa.library.encoder",

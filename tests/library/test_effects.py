@@ -1,0 +1,115 @@
+"""The effect of one head alone: the numbers of a plain loop, with intervals or by example, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
+
+import papa
+from papa.errors import DataError, EncoderError, NumbersError, SpecError
+from tests.library.test_fidelity import HEADS, LAYERS, TEXTS, bert, gpt, texts
+
+EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+
+
+@pytest.mark.parametrize(
+    ("model", "measure", "of"),
+    [
+        (bert(BertModel), "cosine", lambda one: 1 - one["cosine"].mean),
+        (bert(BertForSequenceClassification, num_labels=3), "divergence", lambda one: one["divergence"].mean),
+        (bert(BertForMaskedLM), "agreement", lambda one: 1 - one["agreement"].mean),
+        (gpt(), "loss", lambda one: one["loss_difference"].mean),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("by", ["zeros", "mean"])
+def test_each_head_is_measured_as_if_it_were_replaced_by_hand(model: Any, measure: str, of: Any, by: str) -> None:
+    found = papa.head_effects(model, texts(), by, progress=False)
+    assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert set(found["measure"]) == {measure}
+    expected = [of(papa.fidelity(model, [head], by, data=texts()).measures) for head in EVERY]
+    np.testing.assert_allclose(found["effect"], expected, atol=1e-6)
+    assert (found["low"] < found["effect"]).all()
+    assert (found["effect"] < found["high"]).all()
+    assert found["effect"].abs().max() > 0.001, "negative control"
+    examples = papa.head_effects(model, texts(), by, heads=EVERY[2:4], per_example=True, progress=False)
+    assert examples.columns.tolist() == ["layer", "head", "measure", "example", "effect"]
+    assert len(examples) == 2 * TEXTS
+    if measure != "loss":  # A mean over tokens weighs texts by their length.
+        tokens = [int(mask.sum()) if measure == "agreement" else 1 for b in texts() for mask in b["attention_mask"]]
+        means = [np.average(own["effect"], weights=tokens) for _, own in examples.groupby("head")]
+        np.testing.assert_allclose(means, found["effect"][2:4], atol=1e-6)
+
+
+def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
+    model, passes = bert(BertModel), list[int]()
+    before = model(**texts()[0]).last_hidden_state
+    handle = model.register_forward_hook(lambda *_: passes.append(1))
+    papa.head_effects(model, iter(texts()), "mean", made_from=iter(texts()), progress=False)
+    handle.remove()
+    assert len(passes) == len(texts()) * (1 + 1 + len(EVERY)), "the original, the means, each head"
+    assert model(**texts()[0]).last_hidden_state.equal(before)
+
+
+def test_a_task_of_ones_own_is_a_function_of_outputs_and_batch() -> None:
+    model = bert(BertForSequenceClassification, num_labels=3)
+    data = [{**one, "labels": torch.arange(len(one["input_ids"])) % 3} for one in texts()]
+
+    def right(outputs: Any, batch: Any) -> torch.Tensor:
+        return (outputs.logits.argmax(1) == batch["labels"]).float()
+
+    found = papa.head_effects(model, data, score=right, heads=[(0, 1)], progress=False)
+    whole = papa.fidelity(model, [(0, 1)], data=data, score=right).measures
+    assert whole.keys() == {"score_before", "score_after", "score_difference"}
+    accuracy = float(torch.cat([right(model(**one), one) for one in data]).mean())
+    assert whole["score_before"].mean == pytest.approx(accuracy)
+    assert found["effect"].tolist() == pytest.approx([-whole["score_difference"].mean])
+    assert found["measure"].tolist() == ["score"]
+    for odd, sentence in (
+        (lambda outputs, batch: outputs.logits, r"score gave shape \(12, 3\), expected a finite number for each text"),
+        (lambda outputs, batch: outputs.logits[:, 0] * torch.nan, "score gave NaN or infinity"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            papa.head_effects(model, data, score=odd, progress=False)
+
+
+def test_an_encoder_by_its_embeddings(encoder: papa.TextEncoder) -> None:
+    sentences = ["a fine film", "dull, and then it ends", "nothing here is new", "a joy", "a bore to sit through"]
+    heads = [(0, 3), (5, 7), (5, 8)]
+    constants = papa.average(encoder, sentences, progress=False)
+
+    def pooled() -> torch.Tensor:
+        found = papa.features(encoder, sentences, progress=False)
+        return torch.nn.functional.normalize(torch.stack([one[:, -1].mean(0) for one in found]), dim=1)
+
+    before = pooled()
+    expected = []
+    for head in heads:
+        with papa.replaced(encoder, constants, [head]):
+            expected.append(float(1 - (before * pooled()).sum(1).mean()))
+    for by in ("average", constants):
+        found = papa.head_effects(encoder, sentences, by, heads=heads, progress=False)
+        np.testing.assert_allclose(found["effect"], expected, atol=1e-5)
+    zeros = papa.head_effects(encoder, sentences, heads=heads, progress=False)
+    assert not np.allclose(zeros["effect"], expected, atol=1e-5), "negative control"
+
+
+def test_what_has_no_effect_is_one_sentence(encoder: papa.TextEncoder) -> None:
+    with pytest.raises(EncoderError, match="in train mode"):
+        papa.head_effects(bert(BertModel).train(), texts())
+    with pytest.raises(DataError, match="holds no batch"):
+        papa.head_effects(bert(BertModel), [])
+    with pytest.raises(SpecError, match=r"there is no head \(9, 0\)"):
+        papa.head_effects(bert(BertModel), texts(), heads=[(9, 0)], progress=False)
+    with pytest.raises(SpecError, match="there is no substitute 'zeroes'"):
+        papa.head_effects(bert(BertModel), texts(), "zeroes")
+    with pytest.raises(DataError, match="give the model itself, not an encoder"):
+        papa.head_effects(encoder, ["a text"], score=lambda outputs, batch: torch.ones(1))
+    broken = bert(BertForSequenceClassification, num_labels=3)
+    torch.nn.init.constant_(broken.classifier.weight, torch.nan)
+    with pytest.raises(NumbersError, match=r"answers with head \(0, 0\) replaced holds NaN"):
+        papa.head_effects(broken, texts(), progress=False)
