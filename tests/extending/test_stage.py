@@ -1,4 +1,4 @@
-"""A stage is a file of its own in tasks/ with a ``Step``, which enters the study in papa/study/steps.py."""
+"""A stage is a file of its own in papa/study with a ``Step``, which enters the study in papa/study/steps.py."""
 
 from __future__ import annotations
 
