@@ -22,17 +22,17 @@ from papa.reporting.wording import (
 def answers(summary: pandas.DataFrame) -> list[str]:
     """How much of its score each encoder keeps on each task where the fewest heads stay input-dependent.
 
-    One sentence for each model and task, over all constants kinds, and over head orders where they matter;
-    with several models or tasks another one for the relative drop on average. Where the original score does not beat
+    One sentence for each encoder and task, over all constants kinds, and over head orders where they matter;
+    with several encoders or tasks another one for the relative drop on average. Where the original score does not beat
     its baselines the sentence says so and makes no claim.
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
-    originals = summary[summary["fraction"] == 1].drop_duplicates(["model", "task"]).set_index(["model", "task"])
+    originals = summary[summary["fraction"] == 1].drop_duplicates(["encoder", "task"]).set_index(["encoder", "task"])
     sentences = []
-    for key, members in cells.groupby(["model", "task"], sort=False):
+    for key, members in cells.groupby(["encoder", "task"], sort=False):
         original = originals.loc[key] if key in originals.index else None
         sentences.append(_sentence(members, original))
     return sentences + _average_drop(cells)
@@ -50,26 +50,26 @@ def _inconclusive(cell: Any, original: Any) -> str:
     full = score_label(original["mean"], original["low"], original["high"])
     facts = [f"{metric_label(cell)} {full} with every head input-dependent", baselines_label(cell)]
     return (
-        f"On {cell['task']} the study cannot tell what constant heads cost {cell['model']}: {reason_sentence(cell)} "
+        f"On {cell['task']} the study cannot tell what constant heads cost {cell['encoder']}: {reason_sentence(cell)} "
         f"({'; '.join(filter(None, facts))})."
     )
 
 
 def _average_drop(cells: pandas.DataFrame) -> list[str]:
     """The relative drop averaged over encoders and tasks, as the paper's abstract gives it."""
-    if len(cells.drop_duplicates(["model", "task"])) < 2 or (cells["fraction"] == 1).any():
+    if len(cells.drop_duplicates(["encoder", "task"])) < 2 or (cells["fraction"] == 1).any():
         return []
     shares, left_out = averageable(cells)
     without = f" Left out of averages: {'; '.join(left_out)}." if left_out else ""
-    if len(shares.drop_duplicates(["model", "task"])) < 2:
+    if len(shares.drop_duplicates(["encoder", "task"])) < 2:
         return [f"No average of relative drops: fewer than two can be averaged.{without}"]
     drops = [
         percent_label(members["relative_drop"].mean()) + _names_suffix(members.iloc[0], shares)
         for _, members in shares.groupby(["constants", "order"], sort=False)
     ]
-    over = f"{_counted(shares['model'].nunique(), 'encoder')} and {_counted(shares['task'].nunique(), 'task')}"
+    over = f"{_counted(shares['encoder'].nunique(), 'encoder')} and {_counted(shares['task'].nunique(), 'task')}"
     if left_out:
-        over = f"{len(shares.drop_duplicates(['model', 'task']))} pairs of encoder and task"
+        over = f"{len(shares.drop_duplicates(['encoder', 'task']))} pairs of encoder and task"
     return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
 
 
@@ -83,11 +83,11 @@ def _condition(cell: Any) -> str:
 
 def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     first = cells.iloc[0]
-    model, task, metric, baselines = first["model"], first["task"], metric_label(first), baselines_label(first)
+    encoder, task, metric, baselines = first["encoder"], first["task"], metric_label(first), baselines_label(first)
     records = cells.to_dict("records")
     if original is None or first["fraction"] == 1:
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
-        return f"{model} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
+        return f"{encoder} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
     drops = [lost_label(cell) for cell in records]
     full = original["mean"]
     # A share of a score means something only between positive scores, and of one that is not near 0.
@@ -95,7 +95,7 @@ def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     if no_share or full <= 0 or (cells["mean"] < 0).any():
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
         facts = [metric, f"{'drop' if no_share else 'relative drop'} {joined(drops)}", baselines]
-        return f"{model} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
+        return f"{encoder} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
     if len(records) == 1:
         kept = [f"{_share(first['mean'] / full)} %"]
         facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", baselines]
@@ -105,7 +105,7 @@ def _outcome(cells: pandas.DataFrame, original: Any) -> str:
             for cell, drop in zip(records, drops, strict=True)
         ]
         facts = [f"{metric} {full:.3f} before", baselines]
-    return f"{model} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
+    return f"{encoder} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
 
 
 def _share(share: float) -> str:

@@ -27,14 +27,14 @@ def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
 
 
 def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
-    """How alike the orders of the seeds are, for each model and task."""
+    """How alike the orders of the seeds are, for each encoder and task."""
     agreements = {place: one.agreement(fractions) for place, one in lambdas.items()}
     compared = _compared(lambdas, fractions)
-    headings = ["Model", "Task", "Seeds", "λ told from .5", "Kendall's τ", *_at("Shared", compared)]
+    headings = ["Encoder", "Task", "Seeds", "λ told from .5", "Kendall's τ", *_at("Shared", compared)]
     rows = []
-    for (model, task), found in agreements.items():
-        one = lambdas[model, task]
-        row = [model, task, str(len(one.by_seed))]
+    for (encoder, task), found in agreements.items():
+        one = lambdas[encoder, task]
+        row = [encoder, task, str(len(one.by_seed))]
         if found is None:
             rows.append([*row, *[NOTHING] * (2 + len(compared))])
             continue
@@ -56,17 +56,17 @@ def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
 
 
 def stability_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
-    """How long λ was trained for each model, task and seed, and what the last epoch still changed in the order."""
+    """How long λ was trained for each encoder, task and seed, and what the last epoch still changed in the order."""
     compared = _compared(lambdas, fractions)
-    headings = ["Model", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
+    headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
     rows = []
-    for (model, task), one in lambdas.items():
+    for (encoder, task), one in lambdas.items():
         counts = partial_counts(fractions, one.mean.size)
         for seed, epochs in one.by_epoch.items():
             found = stability(epochs, fractions)
             kept = [_kept(found, fraction, counts.get(fraction, 0) / one.mean.size) for fraction in compared]
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
-            rows.append([model, task, str(seed), str(found.epochs), tau, *kept])
+            rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
     return headings, rows
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _CELL = {
-    "model": "the encoder's label",
+    "encoder": "the encoder's label",
     "task": "the task's name",
     "constants": "the kind of constant matrices; after a colon the corpus averaged over, or what training started from",
     "order": "the head order",
@@ -67,3 +69,11 @@ SUMMARY_COLUMNS = {
     "reason": "if not, why, or why nobody can tell",
 }
 """Of ``summary.csv``: a row for every cell, over seeds."""
+
+_EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
+"""What columns were called before tables named what they hold."""
+
+
+def renamed(table: Any) -> Any:
+    """A pandas table that an earlier version wrote, its columns called as this version calls them."""
+    return table.rename(columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.columns import SUMMARY_COLUMNS
+from papa.reporting.columns import SUMMARY_COLUMNS, renamed
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.summary import LINE, contrast, measured, summarise
 from papa.scores.intervals import Measured
@@ -26,6 +26,7 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
         The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are adjacent. Each study's
         drops are relative to its own original score; contrasts are with the first study.
     """
+    results = {study: renamed(table) for study, table in results.items()}
     name, first = next(iter(results.items()))
     cells = _cells(first)
     parts = [

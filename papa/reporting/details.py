@@ -17,14 +17,14 @@ _CORPUS_COUNTS = {"rows": "Rows", "tokens": "Tokens", "texts_cut": "Texts cut", 
 
 def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     """What was asked, in one sentence."""
-    models = joined(summary["model"].unique())
+    encoders = joined(summary["encoder"].unique())
     tasks = joined(task.name for task in study.tasks)
     constants = joined(entry.label for entry in study.constants)
     fractions = joined(fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True))
     orders = joined(order_label(order) for order in study.orders)
     order = f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
     return (
-        f"How far does the score of {models} on {tasks} fall when attention heads stop depending on the "
+        f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending on the "
         "input? "
         f"A share of {fractions} of the heads stays input-dependent; the others use constant matrices "
         f"({constants}){order}."
@@ -71,10 +71,10 @@ def _source(task: TaskSpec) -> str:
 
 def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
     """The share of entries that validation rows read and the average never saw, of each replacement."""
-    replaced = results.dropna(subset="unseen_share").groupby(["model", "task", "constants"], sort=False)
+    replaced = results.dropna(subset="unseen_share").groupby(["encoder", "task", "constants"], sort=False)
     shares = replaced["unseen_share"].first().items()
     rows = [[*key, f"{100 * share:.3f} %"] for key, share in shares]
-    return ["Model", "Task", "Constants", "Entries never seen"], rows
+    return ["Encoder", "Task", "Constants", "Entries never seen"], rows
 
 
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -25,7 +25,7 @@ class HeadsOfEncoder:
     """Everything a report shows of the heads of one encoder on one task.
 
     Attributes:
-        model, task: as in tables.
+        encoder, task: as in tables.
         matrices: the average of their attention, not normalised.
         seen: which pairs of slots the average covers.
         special: the slot of [CLS], then those of [SEP].
@@ -35,7 +35,7 @@ class HeadsOfEncoder:
             constant first.
     """
 
-    model: str
+    encoder: str
     task: str
     matrices: Float[Tensor, "layers heads slots slots"]
     seen: Bool[Tensor, "slots slots"]

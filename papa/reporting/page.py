@@ -136,7 +136,7 @@ def _hash(script: str) -> str:
 
 
 def _main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """One line for each model and task: the study's first constants and head order."""
+    """One line for each encoder and task: the study's first constants and head order."""
     first = summary.iloc[0]
     return summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
 
@@ -154,7 +154,7 @@ def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
     original = NOTHING if pandas.isna(cell["original"]) else f"{cell['original']:.3f}"
     return {
         "task": cell["task"],
-        "model": cell["model"],
+        "encoder": cell["encoder"],
         "number": lost_label(cell) if known else "inconclusive",
         "verdict": "known" if known else "unknown",
         "what": f"{lost} {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
@@ -173,11 +173,11 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
     drawn = f"Constants: {first['constants']}. "
     if orders_matter(study.fractions):
         drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
-    several = summary["model"].nunique() > 1
+    several = summary["encoder"].nunique() > 1
     own = ", word embeddings alone in each encoder's colour" if several else ""
     note = f"{drawn}Bars: 95 % intervals over seeds and examples. Dashed: the baselines{own}."
     note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
-    sections = [Section("Score", note, score_charts("score", _main_lines(summary), "model"), spacing)]
+    sections = [Section("Score", note, score_charts("score", _main_lines(summary), "encoder"), spacing)]
     for axis, heading, fixed in (
         ("constants", "Constants compared", "order"),
         ("order", "Head orders compared", "constants"),
@@ -186,8 +186,8 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
         if lines[axis].nunique() < 2 or (axis == "order" and not orders_matter(study.fractions)):
             continue
         name = f"encoder_of_{axis}"
-        models = {model: model for model in summary["model"].unique()}
-        choice = Choice(name, "Encoder", models) if several else None
+        encoders = {encoder: encoder for encoder in summary["encoder"].unique()}
+        choice = Choice(name, "Encoder", encoders) if several else None
         with_fixed = axis_label(fixed, first[fixed])
         what = "Head order" if axis == "constants" else "Constants"
         note = f"{what}: {with_fixed}. Every other choice is in the tables."
@@ -223,12 +223,12 @@ class _Browsed:
 
     @property
     def title(self) -> str:
-        return f"{self.heads.model} · {self.heads.task}"
+        return f"{self.heads.encoder} · {self.heads.task}"
 
     @property
     def name(self) -> str:
         """For files."""
-        return f"{self.heads.model}-{self.heads.task}"
+        return f"{self.heads.encoder}-{self.heads.task}"
 
     @property
     def table(self) -> pandas.DataFrame:

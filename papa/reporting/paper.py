@@ -11,6 +11,7 @@ from typing import Any
 import pandas
 
 from papa.errors import DataError
+from papa.reporting.columns import renamed
 from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.tables import HEADINGS
 from papa.reporting.wording import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
@@ -37,14 +38,15 @@ def read_reference(path: Path) -> PaperReference:
     """The paper's numbers for one study.
 
     Args:
-        path: CSV with the columns ``model, task, constants, order, fraction, score, source``; ``source``
+        path: CSV with the columns ``encoder, task, constants, order, fraction, score, source``; ``source``
             says where the paper gives the number. Lines that begin with ``#`` are the notes.
 
     Raises:
         DataError: the file is missing, lacks a column, or a fraction or score is not a number.
     """
     try:
-        reference = pandas.read_csv(path, comment="#", dtype={"model": str, "source": str})
+        texts = dict.fromkeys(("encoder", "model", "source"), str)
+        reference = renamed(pandas.read_csv(path, comment="#", dtype=texts))
     except (OSError, UnicodeDecodeError, pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
         raise DataError(
             f"{path} cannot be read as CSV ({error}): give a file with columns {', '.join(REFERENCE_COLUMNS)}"

@@ -65,8 +65,8 @@ class Extras:
 
     Attributes:
         corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
-        patterns: one row per model and task, from ``papa.attention.patterns`` (paper, Section 5.1).
-        lambdas: λ of every head by seed, by (model, task).
+        patterns: one row per encoder and task, from ``papa.attention.patterns`` (paper, Section 5.1).
+        lambdas: λ of every head by seed, by (encoder, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
         heads: of each encoder and task whose average the study has, for matrices and the table of heads.
         provenance: the run that writes the report.
@@ -217,7 +217,8 @@ def _context(
 def _certainties(extras: Extras, study: StudySpec) -> list[str]:
     """What is known of each head order by λ."""
     return [
-        f"{model} on {task}: {certainty(lambdas, study.fractions)}" for (model, task), lambdas in extras.lambdas.items()
+        f"{encoder} on {task}: {certainty(lambdas, study.fractions)}"
+        for (encoder, task), lambdas in extras.lambdas.items()
     ]
 
 

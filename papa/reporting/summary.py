@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy
 import pandas
 
-from papa.reporting.columns import SUMMARY_COLUMNS
+from papa.reporting.columns import SUMMARY_COLUMNS, renamed
 from papa.reporting.verdicts import not_beaten
 from papa.scores.intervals import NOT_KNOWN, Interval, Measured, difference, joint, paired_drop
 from papa.spec.cells import Cell
 
 _NAMES = ("positive", "one_answer", "contrast_with")
-LINE = ["model", "task", "constants", "order"]
+LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 
 
@@ -32,11 +32,11 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     rows = []
     for key, group in groups.items():
         first, score = group.iloc[0], joint(found[key])
-        model, task, kind, order, fraction = key
-        original = found.get((model, task, kind, order, 1.0))
+        encoder, task, kind, order, fraction = key
+        original = found.get((encoder, task, kind, order, 1.0))
         embeddings = measured(group, "word_embeddings")
         words, reason = joint(embeddings), not_beaten(original, _one_answer(group), embeddings)
-        of_first = found.get((model, task, first_kind, order, fraction))
+        of_first = found.get((encoder, task, first_kind, order, fraction))
         contrasted = kind != first_kind and fraction < 1 and of_first is not None
         rows.append(
             {
@@ -103,8 +103,8 @@ def _written(found: Interval, *columns: str) -> dict[str, float]:
 
 def read_summary(path: Path) -> pandas.DataFrame:
     """``summary.csv`` as ``summarise`` made it: a class may be called "None"."""
-    texts = [*LINE, "metric", *_NAMES, "reason"]
-    return pandas.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=_numbers_missing())
+    texts = dict.fromkeys([*LINE, "model", "metric", *_NAMES, "reason"], str)
+    return renamed(pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=_numbers_missing()))
 
 
 def _numbers_missing() -> dict[str, list[str]]:

@@ -28,7 +28,7 @@ from papa.reporting.wording import (
     varying,
 )
 
-HEADINGS = {"model": "Model", "task": "Task", "constants": "Constants", "order": "Head order", "study": "Study"}
+HEADINGS = {"encoder": "Encoder", "task": "Task", "constants": "Constants", "order": "Head order", "study": "Study"}
 TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Metric", "Source", "Corpus", "Beats both"})
 
 
@@ -50,7 +50,7 @@ class WrittenTable:
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     """The summary, written out.
 
-    One line of a study (one model, task, constants kind and order) is one table with a row per fraction, then its
+    One line of a study (one encoder, task, constants kind and order) is one table with a row per fraction, then its
     baselines. Several lines are three tables, scores, relative drops and baselines, the first two with a row per line
     and a column per fraction. An axis with one value has no column (see ``fixed_caption``).
     """

@@ -56,7 +56,7 @@ def one_answer_label(cell: Any) -> str:
 
 def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: each encoder's original score on each task, its baselines, and whether it beats both."""
-    groups = present(summary, ("model", "task", "study"))
+    groups = present(summary, ("encoder", "task", "study"))
     axes = varying(summary, groups) or groups[:1]
     several_metrics = summary["metric"].nunique() > 1
     rows = []
@@ -88,7 +88,7 @@ def verdict(cell: Any) -> str:
 
 def marks(summary: pandas.DataFrame) -> list[str]:
     """A sentence for every encoder and task that is marked."""
-    groups = present(summary, ("study", "model", "task"))
+    groups = present(summary, ("study", "encoder", "task"))
     cells = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
     return [
         f"{MARK} {', '.join(str(cell[axis]) for axis in groups)}: {reason_sentence(cell)}, "
@@ -117,7 +117,7 @@ def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
         reason = _no_average(cell)
         kept += [] if reason else [place]
         if reason:
-            left_out[f"{cell['model']} on {cell['task']}"] = reason
+            left_out[f"{cell['encoder']} on {cell['task']}"] = reason
     return cells.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]
 
 

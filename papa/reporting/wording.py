@@ -22,7 +22,7 @@ METRICS = {
     "spearman": "Spearman",
     "negative_log_perplexity": "negative log-perplexity",
 }
-AXES = ("model", "task", "constants", "order", "study")
+AXES = ("encoder", "task", "constants", "order", "study")
 """What distinguishes lines of a table or figure; only a comparison of studies has a column ``study``."""
 NOTHING = "–"
 
@@ -50,12 +50,13 @@ def heads_label(fraction: float, share: float) -> str:
 
 def shares_note(summary: pandas.DataFrame) -> str:
     """Which fractions rounding to whole heads changes, in sentences; "" where it changes none."""
-    models: dict[str, list[str]] = {}
-    for cell in summary.drop_duplicates(["model", "fraction"]).to_dict("records"):
+    encoders: dict[str, list[str]] = {}
+    for cell in summary.drop_duplicates(["encoder", "fraction"]).to_dict("records"):
         label, share = fraction_label(cell["fraction"]), cell["share_of_heads"]
         if heads_label(cell["fraction"], share) != label:
-            models.setdefault(f"{label} stands for {percent_label(share)} of the heads of", []).append(cell["model"])
-    return " ".join(f"{what} {joined(names)}." for what, names in models.items())
+            what = f"{label} stands for {percent_label(share)} of the heads of"
+            encoders.setdefault(what, []).append(cell["encoder"])
+    return " ".join(f"{what} {joined(names)}." for what, names in encoders.items())
 
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:

@@ -31,12 +31,11 @@ class Cell:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cell:
         """The cell of a row of a table; its fraction, which a file may have rounded, to six decimals."""
-        return cls(str(row["model"]), row["task"], row["constants"], row["order"], round(float(row["fraction"]), 6))
+        return cls(str(row["encoder"]), row["task"], row["constants"], row["order"], round(float(row["fraction"]), 6))
 
     def columns(self) -> dict[str, Any]:
         """Its columns in tables (docs/results.md)."""
-        values = asdict(self)
-        return {"model": values.pop("encoder"), **values}
+        return asdict(self)
 
     def result(self, heads_in_all: int | None = None) -> Result:
         """Its result, which other cells may share.

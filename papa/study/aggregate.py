@@ -50,12 +50,12 @@ class Aggregate(WorkerStep):
         baselines: by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
-        rankings: the rankings by λ, by (model, task) and ranking seed.
+        rankings: the rankings by λ, by (encoder label, task) and ranking seed.
         invocation: the run that writes them.
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]
@@ -68,8 +68,8 @@ class Aggregate(WorkerStep):
     def spec(self) -> dict[str, Any]:
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
-            "points": cells_in_key(self.cells),
-            "averages": [one.read() for one in self.averages],
+            "cells": cells_in_key(self.cells),
+            "averages": [average.read() for average in self.averages],
         }
 
     def outside(self) -> dict[str, str]:
@@ -77,13 +77,13 @@ class Aggregate(WorkerStep):
         return {"paper": sha256_of_file(paper)} if paper else {}
 
     def inputs(self) -> dict[str, Step]:
-        baselines = {f"baseline {' · '.join(key)}": one for key, one in self.baselines.items()}
+        baselines = {f"baseline {' · '.join(pair)}": step for pair, step in self.baselines.items()}
         corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
-        averages = {f"average {one.model} {one.task.name}": one.constants for one in self.averages}
+        averages = {f"average {average.label} {average.task.name}": average.constants for average in self.averages}
         rankings = {
-            f"ranking {model} {task} {seed}": one
-            for (model, task), by_seed in self.rankings.items()
-            for seed, one in by_seed.items()
+            f"ranking {encoder} {task} {seed}": step
+            for (encoder, task), by_seed in self.rankings.items()
+            for seed, step in by_seed.items()
         }
         return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings}
 
@@ -121,14 +121,14 @@ class Aggregate(WorkerStep):
         from papa.reporting.report import Extras, write_report
         from papa.reporting.summary import summarise
 
-        baselines = {place: found[one] for place, one in self.baselines.items()}
-        results = results_table([one.scored(found) for one in self.cells], baselines)
+        baselines = {pair: found[step] for pair, step in self.baselines.items()}
+        results = results_table([cell.scored(found) for cell in self.cells], baselines)
         lambdas = {
-            place: read_lambda({seed: found[one] for seed, one in by_seed.items()})
-            for place, by_seed in self.rankings.items()
+            pair: read_lambda({seed: found[step] for seed, step in by_seed.items()})
+            for pair, by_seed in self.rankings.items()
         }
         extras = Extras(
-            corpora={name: read_metadata(found[one].path) for name, one in self.corpora.items()},
+            corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
@@ -162,13 +162,13 @@ class Averaged:
     """The average of one encoder over one task's training text.
 
     Attributes:
-        model: the encoder's name in tables.
+        label: the encoder's name in tables.
         encoder: whose attention.
         task: its text and layout.
         constants: the step of stage ``average``.
     """
 
-    model: str
+    label: str
     encoder: EncoderReference
     task: TaskSpec
     constants: Step
@@ -176,7 +176,7 @@ class Averaged:
     def read(self) -> dict[str, Any]:
         """The part of it, besides the artifact, that decides the report."""
         task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
-        return {"model": self.model, "task": task, "tokenizer": self.encoder.tokenizer_digest}
+        return {"encoder": self.label, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 
 
 def inspected(
@@ -190,15 +190,18 @@ def inspected(
     Args:
         found: artifacts of the averages.
         averages: of each encoder and task.
-        lambdas: λ by (model, task), where it was trained.
+        lambdas: λ by (encoder label, task), where it was trained.
         orders: the study's.
     """
     import pandas
 
-    heads = [_heads(one, found[one.constants], lambdas.get((one.model, one.task.name)), orders) for one in averages]
+    heads = [
+        _heads(average, found[average.constants], lambdas.get((average.label, average.task.name)), orders)
+        for average in averages
+    ]
     if not heads:
         return {}
-    rows = [{"Model": one.model, "Task": one.task, **one.patterns.summary()} for one in heads]
+    rows = [{"Encoder": group.encoder, "Task": group.task, **group.patterns.summary()} for group in heads]
     return {"patterns": pandas.DataFrame(rows), "heads": heads}
 
 
@@ -217,12 +220,12 @@ def _heads(
     assert constants.counts is not None
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
-    places = {
+    arranged = {
         name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
         for name in orders
         # A random order differs by seed, and one by λ needs it.
         if not HEAD_ORDERS[name].differs_by_seed and (lambdas is not None or not needs_lambda(name))
     }
     return HeadsOfEncoder(
-        average.model, task.name, constants.matrices, constants.seen, special, patterns, lambdas, places
+        average.label, task.name, constants.matrices, constants.seen, special, patterns, lambdas, arranged
     )

@@ -60,17 +60,21 @@ def provenance(
     from papa.reporting.provenance import Provenance
 
     # What results were read from is on this machine by now; texts may be large and elsewhere.
-    documents = {one: read_metadata(artifact.folder) for one, artifact in found.items() if one not in corpora.values()}
-    texts = {one: read_metadata(found[one].path) for one in corpora.values()}
-    weights = {f"Weights of {model}": documents[one]["upstream"]["encoder"] for (model, _), one in baselines.items()}
-    sources = {f"Text of {task}": texts[one]["corpus_fingerprint"] for task, one in corpora.items()}
-    tokens = {f"Text of {task}, tokenised": found[one].digest for task, one in corpora.items()}
+    documents = {
+        step: read_metadata(artifact.folder) for step, artifact in found.items() if step not in corpora.values()
+    }
+    texts = {step: read_metadata(found[step].path) for step in corpora.values()}
+    weights = {
+        f"Weights of {encoder}": documents[step]["upstream"]["encoder"] for (encoder, _), step in baselines.items()
+    }
+    sources = {f"Text of {task}": texts[step]["corpus_fingerprint"] for task, step in corpora.items()}
+    tokens = {f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=invocation.command,
         machine=machine(),
         run_seconds=time.time() - invocation.started,
-        computing_seconds=sum(one.get("seconds", 0.0) for one in (*documents.values(), *texts.values())),
+        computing_seconds=sum(document.get("seconds", 0.0) for document in (*documents.values(), *texts.values())),
         commit=commit(),
         digests={**weights, **sources, **tokens},
     )

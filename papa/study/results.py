@@ -169,7 +169,7 @@ def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
     from papa.reporting.verdicts import verdict
 
     found = {}
-    for place, cells in read_summary(results.folder / "summary.csv").groupby(["model", "task"]):
+    for place, cells in read_summary(results.folder / "summary.csv").groupby(["encoder", "task"]):
         rows = cells.to_dict("records")
         found[place] = Worth(
             verdict(rows[0]),

@@ -18,8 +18,8 @@ from tests.tasks.tracked import MODELS, log_study, logged
 pytestmark = pytest.mark.server
 
 RESULTS = {
-    "short": results(models=MODELS, fractions=(1.0, 0.0)),
-    "long": results(models=MODELS).assign(score=lambda frame: frame["score"] + 0.1),
+    "short": results(encoders=MODELS, fractions=(1.0, 0.0)),
+    "long": results(encoders=MODELS).assign(score=lambda frame: frame["score"] + 0.1),
 }
 
 
@@ -45,9 +45,9 @@ def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
     for name in RESULTS:
         runs = logged(address, name).query("parent.notna()")
         cells = pandas.DataFrame([{**run.params, **run.metrics} for run in runs.itertuples()])
-        means = cells.groupby(["model", "fraction"])["score"].mean()
+        means = cells.groupby(["encoder", "fraction"])["score"].mean()
         for point in table[table["study"] == name].to_dict("records"):
-            assert point["mean"] == pytest.approx(means[point["model"], point["fraction"]])
+            assert point["mean"] == pytest.approx(means[point["encoder"], point["fraction"]])
             assert point["seeds"] == 3
             assert point["low"] < point["mean"] < point["high"]
     assert not table[table["study"] == "short"]["mean"].isin(table[table["study"] == "long"]["mean"]).any()
@@ -57,7 +57,7 @@ def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
 
 def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) -> None:
     papa("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
-    lines = pandas.read_csv(tmp_path / "compare.csv")[["model", "study"]].drop_duplicates().to_records(index=False)
+    lines = pandas.read_csv(tmp_path / "compare.csv")[["encoder", "study"]].drop_duplicates().to_records(index=False)
     assert [tuple(line) for line in lines] == [(model, study) for model in MODELS for study in ("long", "short")]
 
 
@@ -67,8 +67,8 @@ def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Pa
     log_study("changed", Store(tmp_path / "second"), f"sqlite:///{store / 'mlflow.db'}", changed)
     papa("compare", "changed", "--store", str(store), "--to", str(tmp_path))
     table = pandas.read_csv(tmp_path / "compare.csv")
-    first = table[(table["model"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
-    expected = changed[(changed["model"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
+    first = table[(table["encoder"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
+    expected = changed[(changed["encoder"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
     assert first == pytest.approx(expected)
 
 

@@ -108,7 +108,7 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
         assert (folder / name).stat().st_size > 0
     results = pandas.read_parquet(folder / "results.parquet")
     columns = [
-        "model",
+        "encoder",
         "task",
         "constants",
         "order",

@@ -39,9 +39,9 @@ def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) 
     folder = tmp_path / "store" / "studies" / "paper-figure2a"
     results = pandas.read_parquet(folder / "results.parquet")
     assert len(results) == 3 * 6 * 5 * 3
-    assert set(results["model"]) == {Path(name).name for name in ENCODERS}
+    assert set(results["encoder"]) == {Path(name).name for name in ENCODERS}
     assert set(results["task"]) == TASKS
-    assert results.groupby(["model", "task", "fraction"])["seed"].nunique().eq(3).all()
+    assert results.groupby(["encoder", "task", "fraction"])["seed"].nunique().eq(3).all()
     assert results["score"].notna().all()
     report = (folder / "report.md").read_text()
     assert "Beside the paper" in report

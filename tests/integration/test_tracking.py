@@ -15,7 +15,7 @@ from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, RESULTS, ended_well, log_study, logged, logging_process
 
-FEW = results(models=MODELS, fractions=(1.0, 0.0), seeds=(0,))
+FEW = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0,))
 
 
 @pytest.fixture(scope="module")

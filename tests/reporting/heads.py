@@ -12,7 +12,7 @@ from papa.spec.orders import head_order
 
 
 def heads_of(
-    model: str = "all-MiniLM-L6-v2",
+    encoder: str = "all-MiniLM-L6-v2",
     task: str = "reviews",
     *,
     layers: int = 2,
@@ -25,13 +25,13 @@ def heads_of(
     """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular.
 
     Args:
-        model, task: as in tables.
+        encoder, task: as in tables.
         layers, heads, slots: L, H, S.
         unseen: this many slots before the last were never seen.
         ranked: whether λ was trained.
         special: the slots of [CLS] and [SEP]; None takes the first and the last.
     """
-    noise = torch.Generator().manual_seed(len(model) + slots)
+    noise = torch.Generator().manual_seed(len(encoder) + slots)
     matrices = 0.02 * torch.rand(layers, heads, slots, slots, generator=noise)
     for number in range(layers * heads):
         own = matrices[divmod(number, heads)]
@@ -52,7 +52,7 @@ def heads_of(
     lambdas = TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)}) if ranked else None
     names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
     return HeadsOfEncoder(
-        model,
+        encoder,
         task,
         matrices * seen,
         seen,

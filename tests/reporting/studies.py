@@ -28,7 +28,7 @@ def influence(accuracy: float) -> numpy.ndarray:
 
 
 def results(
-    models: Sequence[str] = ("all-MiniLM-L6-v2",),
+    encoders: Sequence[str] = ("all-MiniLM-L6-v2",),
     tasks: Sequence[tuple[str, str]] = (("reviews", "accuracy"),),
     constants: Sequence[str] = ("average",),
     orders: Sequence[str] = ("lambda",),
@@ -37,24 +37,24 @@ def results(
 ) -> pandas.DataFrame:
     """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
     rows = []
-    for model in models:
+    for encoder in encoders:
         for task, metric in tasks:
             for kind in constants:
                 for order in orders:
                     for fraction in fractions:
                         shared = (
-                            model,
+                            encoder,
                             task,
                             *((kind,) if fraction < 1 else ()),
                             *((order,) if 0 < fraction < 1 else ()),
                         )
                         noise = numpy.random.default_rng(zlib.crc32(repr((shared, fraction)).encode()))
                         lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
-                        base = 0.78 - 0.06 * models.index(model) - lost
+                        base = 0.78 - 0.06 * encoders.index(encoder) - lost
                         for seed in seeds:
                             rows.append(
                                 {
-                                    "model": model,
+                                    "encoder": encoder,
                                     "task": task,
                                     "constants": kind,
                                     "order": order,
@@ -90,7 +90,7 @@ def study(frame: pandas.DataFrame) -> StudySpec:
     return StudySpec.model_validate(
         {
             "name": "example",
-            "encoders": [{"name": name} for name in frame["model"].unique()],
+            "encoders": [{"name": name} for name in frame["encoder"].unique()],
             "tasks": [
                 {
                     "name": name,

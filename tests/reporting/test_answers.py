@@ -99,7 +99,7 @@ def test_one_seed_is_no_finding() -> None:
     assert "one seed has no interval" in sentence
 
 
-MANY = {"models": ("a", "b"), "tasks": (("cola", "matthews"), ("sst2", "accuracy"))}
+MANY = {"encoders": ("a", "b"), "tasks": (("cola", "matthews"), ("sst2", "accuracy"))}
 
 
 def test_several_encoders_and_tasks_get_their_average_drop() -> None:
@@ -109,8 +109,8 @@ def test_several_encoders_and_tasks_get_their_average_drop() -> None:
 
 def test_averages_leave_out_what_tells_nothing_and_say_so() -> None:
     tasks = (*MANY["tasks"], ("mlm", "negative_log_perplexity"), ("rte", "matthews"))
-    frame = scored({1.0: 0.8, 0.0: 0.72}, models=("a", "b"), tasks=tasks)
-    frame.loc[(frame["model"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
+    frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"), tasks=tasks)
+    frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
     rte = frame["task"] == "rte"
     frame.loc[rte, ["always_one_answer", "word_embeddings"]] = 0.0
     # A tenth of it is lost; seeds agree, so it is above its baselines and still near nothing.
@@ -123,8 +123,8 @@ def test_averages_leave_out_what_tells_nothing_and_say_so() -> None:
 
 
 def test_no_average_where_fewer_than_two_can_be_averaged() -> None:
-    frame = scored({1.0: 0.8, 0.0: 0.72}, models=("a", "b"))
-    frame.loc[frame["model"] == "b", "word_embeddings"] = 0.9
+    frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"))
+    frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     assert told(frame)[-1] == (
         "No average of relative drops: fewer than two can be averaged. Left out of averages: b on reviews (does not "
         "beat word embeddings alone)."

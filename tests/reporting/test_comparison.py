@@ -21,7 +21,7 @@ MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")
 
 
 def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
-    first = results(models=MODELS)
+    first = results(encoders=MODELS)
     second = first.assign(score=2 * first["score"])
     table = compared({"first": first, "second": second})
     for name, frame in (("first", first), ("second", second)):
@@ -64,9 +64,9 @@ def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> Non
 
 
 def test_what_studies_share_stands_together() -> None:
-    table = compared({"a": results(models=MODELS), "b": results(models=MODELS[::-1])})
-    lines = table[["model", "study"]].drop_duplicates().itertuples(index=False, name=None)
-    assert list(lines) == [(model, study) for model in MODELS for study in "ab"]
+    table = compared({"a": results(encoders=MODELS), "b": results(encoders=MODELS[::-1])})
+    lines = table[["encoder", "study"]].drop_duplicates().itertuples(index=False, name=None)
+    assert list(lines) == [(encoder, study) for encoder in MODELS for study in "ab"]
 
 
 def test_five_fractions_of_two_studies_fit_a_terminal() -> None:
@@ -79,8 +79,8 @@ def test_five_fractions_of_two_studies_fit_a_terminal() -> None:
 
 def test_the_legend_names_every_line_and_stays_inside() -> None:
     orders = ("lambda", "random")
-    reviews = results(models=MODELS, orders=orders)
-    questions = results(models=MODELS, orders=orders, tasks=(("questions", "f1"),))
+    reviews = results(encoders=MODELS, orders=orders)
+    questions = results(encoders=MODELS, orders=orders, tasks=(("questions", "f1"),))
     svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
     root = ElementTree.fromstring(svg)
     labels = [one for one in root.iter() if "role-legend-label" in one.get("class", "")]
@@ -90,11 +90,11 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     assert "…" not in svg
 
 
-@pytest.mark.parametrize("models", [MODELS, ("a" * 96, "b" * 96, "c" * 96)])
-def test_a_legend_makes_no_figure_wider(models: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("encoders", [MODELS, ("a" * 96, "b" * 96, "c" * 96)])
+def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
     """Long names stand below each other."""
-    frame = results(models=models, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
-    short = results(models=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
+    frame = results(encoders=encoders, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
+    short = results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
     widths = [
         float(ElementTree.fromstring(scores_figure(summarise(one)).svg()).attrib["width"]) for one in (short, frame)
     ]

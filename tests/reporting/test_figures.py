@@ -93,11 +93,11 @@ def test_one_panel_a_task_and_one_line_a_combination() -> None:
     looks: dict[str, dict[tuple[str, str], tuple[str, str]]] = {}
     for metric in ("Matthews", "accuracy"):
         lines = [one for one in drawn.marks("line") if metric in one]
-        looks[metric] = {(one["model"], one["constants"]): (one["stroke"], one["stroke-dasharray"]) for one in lines}
+        looks[metric] = {(one["encoder"], one["constants"]): (one["stroke"], one["stroke-dasharray"]) for one in lines}
         assert list(looks[metric]) == [("a", "average"), ("a", "zeros"), ("b", "average"), ("b", "zeros")]
         assert len(set(looks[metric].values())) == 4
     assert looks["Matthews"] == looks["accuracy"]
-    shapes = {(one["model"], re.sub(r"[\d.,-]+", "", one["d"])) for one in drawn.marks("point")}
+    shapes = {(one["encoder"], re.sub(r"[\d.,-]+", "", one["d"])) for one in drawn.marks("point")}
     assert len(shapes) == 2, "a reader without colours tells encoders apart"
     assert drawn.legend() == ["a", "b", "average", "zeros"]
 
@@ -120,7 +120,7 @@ def test_one_seed_is_drawn_without_bars_of_nan() -> None:
 
 def test_a_panel_has_both_baselines_where_they_score() -> None:
     frame = results(("a", "b"), TASKS)
-    frame.loc[frame["model"] == "b", "word_embeddings"] += 0.03
+    frame.loc[frame["encoder"] == "b", "word_embeddings"] += 0.03
     summary = summarise(frame)
     drawn = Drawing(scores_figure(summary))
     for metric in ("Matthews", "accuracy"):
@@ -131,8 +131,8 @@ def test_a_panel_has_both_baselines_where_they_score() -> None:
             ("word embeddings alone", 0.601),
             ("word embeddings alone", 0.631),
         }
-        colours = {one["model"]: one["stroke"] for one in drawn.marks("line") if metric in one}
-        words = {round(number(one[metric]), 3): one["stroke"] for one in rules if "model" in one}
+        colours = {one["encoder"]: one["stroke"] for one in drawn.marks("line") if metric in one}
+        words = {round(number(one[metric]), 3): one["stroke"] for one in rules if "encoder" in one}
         assert words == {0.601: colours["a"], 0.631: colours["b"]}
         points = [one for one in drawn.marks("point") if metric in one]
         (top, bottom), (high, low) = zip(
@@ -154,10 +154,10 @@ def test_results_without_baselines_are_drawn_without_them() -> None:
 
 def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
     frame = results(("a", "b"), TASKS)
-    frame.loc[(frame["model"] == "b") & (frame["task"] == "cola"), "word_embeddings"] = 0.75
+    frame.loc[(frame["encoder"] == "b") & (frame["task"] == "cola"), "word_embeddings"] = 0.75
     drawn = Drawing(scores_figure(summarise(frame)))
     (mark,) = [one for one in drawn.marks("text") if one["text"] == "†"]
-    last = [one for one in drawn.marks("point") if one["model"] == "b" and "Matthews" in one][-1]
+    last = [one for one in drawn.marks("point") if one["encoder"] == "b" and "Matthews" in one][-1]
     assert number(mark["Matthews"]) == number(last["Matthews"]), "it stands at the line's end"
     assert any(text.startswith("† The original does not beat") for text in drawn.texts())
     assert not any("†" in text for text in Drawing(scores_figure(summarise(results(("a", "b"), TASKS)))).texts())
@@ -166,8 +166,8 @@ def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
 def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     summary = summarise(results(("a", "b", "c"), TASKS))
     drops = drops_over_tasks(summary)
-    originals = summary[summary["fraction"] == 1].groupby("model")["mean"].mean()
-    lost = summary[summary["fraction"] == 0].groupby("model")["relative_drop"].mean()
+    originals = summary[summary["fraction"] == 1].groupby("encoder")["mean"].mean()
+    lost = summary[summary["fraction"] == 0].groupby("encoder")["relative_drop"].mean()
     drawn = Drawing(drops_figure(drops))
     points = drawn.marks("point")
     assert [number(one["mean original score over 2 tasks"]) for one in points] == pytest.approx(list(originals))
@@ -192,7 +192,7 @@ def test_two_encoders_have_no_correlation() -> None:
 
 def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
     summary = summarise(results(("a", "b", "c"), TASKS))
-    summary["beats_baseline"] = (summary["model"] != "b") | (summary["task"] != "cola")
+    summary["beats_baseline"] = (summary["encoder"] != "b") | (summary["task"] != "cola")
     drops = drops_over_tasks(summary)
     assert drops.tasks == ("sst2",)
     sst2 = summary[(summary["task"] == "sst2") & (summary["fraction"] == 1)]
@@ -329,11 +329,11 @@ HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00 --> <script>alert(1)</script
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_from_folders_are_drawn_as_text(name: str) -> None:
     """Mathematics that is none, characters that XML or the font lack, markup: a figure is drawn and well formed."""
-    summary = summarise(results(models=("all-MiniLM-L6-v2", name), fractions=(1.0, 0.0)))
+    summary = summarise(results(encoders=("all-MiniLM-L6-v2", name), fractions=(1.0, 0.0)))
     scores = scores_figure(summary)
     held = re.sub("[^\t\n -\ud7ff\ue000-\ufffd]", "\ufffd", name)
     assert [text.split() for text in Drawing(scores).legend()] == [["all-MiniLM-L6-v2"], held.split()]
-    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices_figure(heads_of(model=name))):
+    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices_figure(heads_of(encoder=name))):
         assert figure.png().startswith(b"\x89PNG")
         tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(figure.svg()).iter()}
         assert "script" not in tags

@@ -129,7 +129,7 @@ def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_column_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "study.csv"
-    path.write_text("model,task\n")
+    path.write_text("encoder,task\n")
     with pytest.raises(DataError, match="no column 'constants'"):
         read_reference(path)
 

@@ -92,8 +92,8 @@ def test_html_stands_alone_and_is_well_formed(tmp_path: Path, frame: pandas.Data
 def test_html_shows_hostile_names_as_text(tmp_path: Path) -> None:
     """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
     name = "</script><script>alert(1)</script><b>bold</b>"
-    frame = results(models=(name,)).assign(one_answer="<i>yes</i>")
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(model=name)]))
+    frame = results(encoders=(name,)).assign(one_answer="<i>yes</i>")
+    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(encoder=name)]))
     text = (tmp_path / "report.html").read_text()
     for hostile in ("<b>bold", "<i>yes", "<script>alert"):
         assert hostile not in text, hostile
@@ -135,7 +135,7 @@ def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.Dat
 def test_markdown_escapes_names(tmp_path: Path) -> None:
     """A folder's name is shown as it is: no markup of ours, no HTML, no link, and no end of a code block."""
     name = "# <b>bold</b> [c](http://d) ```\n# Title https://e.com www.e.com &lt; a|b $x$"
-    frame = results(models=(name, "other")).assign(one_answer="<i>yes</i>")
+    frame = results(encoders=(name, "other")).assign(one_answer="<i>yes</i>")
     write_report(tmp_path, study(frame), frame, summarise(frame))
     text = (tmp_path / "report.md").read_text()
     before, specification = text.split("yaml\n", maxsplit=1)
@@ -179,7 +179,7 @@ def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path:
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path, frame: pandas.DataFrame) -> None:
     scores = pandas.DataFrame(
         [("all-MiniLM-L6-v2", "reviews", "average", "lambda", 1.0, 0.987, "made up")],
-        columns=["model", "task", "constants", "order", "fraction", "score", "source"],
+        columns=["encoder", "task", "constants", "order", "fraction", "score", "source"],
     )
     paper = PaperReference(scores=scores, notes=("A statement of the paper.",))
     write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(paper=paper))

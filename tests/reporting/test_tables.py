@@ -59,12 +59,14 @@ def test_columns_and_rows_stand_in_the_studys_order() -> None:
 
 
 def test_drop_at_fraction_one_is_zero_and_elsewhere_relative_to_it() -> None:
-    summary = summarise(results(models=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS))
+    summary = summarise(
+        results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS)
+    )
     whole = summary[summary["fraction"] == 1.0]
     assert (whole["relative_drop"] == 0).all()
-    originals = whole.groupby(["model", "task"])["mean"].first()
+    originals = whole.groupby(["encoder", "task"])["mean"].first()
     for point in summary.to_dict("records"):
-        original = originals[point["model"], point["task"]]
+        original = originals[point["encoder"], point["task"]]
         assert point["relative_drop"] == pytest.approx((original - point["mean"]) / original)
 
 
@@ -121,7 +123,7 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
         "\n"
         "**Baselines**\n"
         "\n"
-        "| Model            |      Original |  Always one answer | Word embeddings alone | Beats both |\n"
+        "| Encoder          |      Original |  Always one answer | Word embeddings alone | Beats both |\n"
         "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"
         "| all-MiniLM-L6-v2 | 0.690 ± 0.028 | 0.500 ('negative') |         0.601 ± 0.015 | yes        |\n"
     )
@@ -214,7 +216,7 @@ def test_f1_says_of_which_class_it_is() -> None:
 
 def test_names_cannot_break_out_of_a_table() -> None:
     name = "a|b <img src=x> [c](http://d) `e` *f* _g_ [/red]"
-    frame = results(models=(name, "other"), constants=KINDS).assign(one_answer=name)
+    frame = results(encoders=(name, "other"), constants=KINDS).assign(one_answer=name)
     summary = summarise(frame)
     text = markdown_of(summary)
     assert "\\<img src=x\\> \\[c\\](http\\://d) \\`e\\` \\*f\\* \\_g\\_" in text
@@ -223,7 +225,7 @@ def test_names_cannot_break_out_of_a_table() -> None:
 
 
 def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    frame = results(models=("1", "NA"), tasks=(("mrpc", "f1"),)).assign(one_answer="None", positive="NA")
+    frame = results(encoders=("1", "NA"), tasks=(("mrpc", "f1"),)).assign(one_answer="None", positive="NA")
     for written in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
         summary = summarise(written)
         summary.to_csv(tmp_path / "summary.csv", index=False)

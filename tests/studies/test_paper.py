@@ -81,7 +81,7 @@ def design(number: str) -> Design:
     study = load_study(STUDIES / "paper" / f"{number}.yaml")
     assert study.reference is not None
     known = read_reference(study.reference).scores
-    keys = known[["model", "task", "constants", "order", "fraction"]].itertuples(index=False, name=None)
+    keys = known[["encoder", "task", "constants", "order", "fraction"]].itertuples(index=False, name=None)
     scores = dict(zip(keys, known["score"], strict=True))
     assert len(scores) == len(known), f"{number}.csv has a cell twice"
     return Design(study, scores)

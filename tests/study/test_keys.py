@@ -76,9 +76,9 @@ STUDY = StudySpec.model_validate(
         "reference": __file__,
     }
 )
-PROBED = ProbedCell(Cell("model", "text", "average", "lambda", 0.5), "accuracy", (PROBE,))
+PROBED = ProbedCell(Cell("label", "text", "average", "lambda", 0.5), "accuracy", (PROBE,))
 PARENT = ProbedParent(
-    ParentRun("model", ENCODER, TEXT, (LoggedText("train", TEXT, "content"),)),
+    ParentRun("label", ENCODER, TEXT, (LoggedText("train", TEXT, "content"),)),
     (PROBED,),
     {"average": CONSTANTS},
     {0: RANKING},
@@ -88,10 +88,10 @@ AGGREGATE = Aggregate(
     1.0,
     STUDY,
     (PROBED,),
-    {("model", "text"): BASELINE},
+    {("label", "text"): BASELINE},
     {"text": CORPUS},
-    (Averaged("model", ENCODER, TEXT, CONSTANTS),),
-    {("model", "text"): {0: RANKING}},
+    (Averaged("label", ENCODER, TEXT, CONSTANTS),),
+    {("label", "text"): {0: RANKING}},
 )
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,

@@ -64,7 +64,7 @@ def live(place: Path, driver: Process | None = None) -> Iterator[LiveRuns]:
 def scores_of(place: Path, cell: Cell) -> ArtifactReference:
     """The artifact that scores a cell of the made-up results."""
     Store(place).make()
-    cells = scored_cells(Store(place), "live", RESULTS[RESULTS["model"] == MODELS[0]])
+    cells = scored_cells(Store(place), "live", RESULTS[RESULTS["encoder"] == MODELS[0]])
     return next(one.scores[0] for one in cells if one.cell == cell)
 
 
@@ -173,7 +173,7 @@ def test_other_scores_take_the_place_of_a_cells_score(tmp_path: Path) -> None:
     found = logged(address_in(tmp_path), "live")
     assert_whole(found)
     (half,) = found[found["id"] == stale["id"]].to_dict("records")
-    scores = RESULTS[RESULTS["model"] == MODELS[0]].set_index("fraction")["score"]
+    scores = RESULTS[RESULTS["encoder"] == MODELS[0]].set_index("fraction")["score"]
     assert (stale["metrics"]["score"], half["metrics"]["score"]) == pytest.approx((scores[0.125], scores[0.5]))
     assert half["tags"]["papa.scores"] == scores_of(tmp_path, HALF).digest
 

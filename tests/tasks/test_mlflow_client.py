@@ -36,7 +36,7 @@ from tests.tasks.tracked import (
     logged,
 )
 
-FEW = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0,))
+FEW = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0,))
 
 
 @pytest.fixture(scope="module")

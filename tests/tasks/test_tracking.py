@@ -71,7 +71,7 @@ def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: st
 
 @pytest.mark.usefixtures("mlflow_database")
 def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: Path) -> None:
-    frame = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1))
+    frame = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1))
     frame["score"] = [0.81, 0.79, 0.71, 0.59]
     log_study("paired", Store(tmp_path), address_in(tmp_path), frame)
     runs = logged(address_in(tmp_path), "paired")
@@ -87,8 +87,8 @@ def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: P
 
 @pytest.mark.usefixtures("mlflow_database")
 def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
-    frame = results(models=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
-    second = frame["model"] == MODELS[1]
+    frame = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
+    second = frame["encoder"] == MODELS[1]
     frame.loc[second, "word_embeddings"] = frame.loc[second, "score"].max()
     log_study("worth", Store(tmp_path), address_in(tmp_path), frame)
     runs = logged(address_in(tmp_path), "worth")
@@ -98,7 +98,7 @@ def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
         (parent,) = own[own["parent"].isna()]["metrics"]
         assert parent["baseline/always_one_answer"] == 0.5
         assert parent["baseline/word_embeddings"] == pytest.approx(
-            frame[frame["model"] == model]["word_embeddings"].mean()
+            frame[frame["encoder"] == model]["word_embeddings"].mean()
         )
 
 
@@ -108,7 +108,7 @@ def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     kinds = ("average", "identity")
-    frame = results(models=MODELS[:1], constants=kinds, fractions=(1.0, 0.5, 0.0), seeds=(0, 1))
+    frame = results(encoders=MODELS[:1], constants=kinds, fractions=(1.0, 0.5, 0.0), seeds=(0, 1))
     frame["score"] = [score / 100 for score in range(90, 90 - len(frame), -1)]
     log_study("kinds", Store(tmp_path), address_in(tmp_path), frame)
     client = MlflowClient(address_in(tmp_path))
@@ -165,7 +165,7 @@ def test_logging_again_adds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("mlflow_database")
 def test_a_drop_that_tells_nothing_any_more_is_shown_no_longer(tmp_path: Path) -> None:
-    frame = results(models=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1, 2))
+    frame = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1, 2))
     around_zero = frame.assign(score=[0.5, -0.4, 0.1, 0.3, 0.2, 0.1])
     told = []
     for number, one in enumerate((frame, around_zero)):
@@ -242,8 +242,8 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
 
 @pytest.mark.usefixtures("mlflow_database")
 def test_of_an_original_near_zero_no_drop_is_logged(tmp_path: Path) -> None:
-    frame = results(models=MODELS, fractions=(1.0, 0.0))
-    near = frame["model"] == MODELS[0]
+    frame = results(encoders=MODELS, fractions=(1.0, 0.0))
+    near = frame["encoder"] == MODELS[0]
     frame.loc[near, "score"] = 0.01 * (frame["seed"] - 0.5)
     frame.loc[near & (frame["fraction"] == 0), "score"] -= 0.02
     log_study("near", Store(tmp_path), address_in(tmp_path), frame)

@@ -28,7 +28,7 @@ from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
-RESULTS = results(models=MODELS, seeds=(0,))
+RESULTS = results(encoders=MODELS, seeds=(0,))
 
 
 class Doomed:
@@ -57,7 +57,7 @@ def log_study(
     store.make()
     spec = study(frame).model_copy(update={"name": name})
     parents: list[ScoredParent] = []
-    for model, rows in frame.groupby("model", sort=False):
+    for model, rows in frame.groupby("encoder", sort=False):
         encoder = EncoderReference(str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512)
         texts = texts_of(spec, spec.tasks[0], lambda _: "fingerprint", ranked=True)
         parents.append(ScoredParent(str(model), encoder, spec.tasks[0], texts, scored_cells(store, name, rows), {}, {}))
@@ -138,7 +138,7 @@ def address_in(store: Path) -> str:
 def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> None:
     """Every run of the study once, finished, with its parameters and metrics."""
     parents, cells, curves = (runs[runs["role"] == role] for role in ("parent", "cell", "curve"))
-    assert len(parents) == frame["model"].nunique()
+    assert len(parents) == frame["encoder"].nunique()
     assert len(cells) == len(frame)
     assert len(curves) == len(frame.groupby(LINE))
     assert len(runs) == len(parents) + len(cells) + len(curves)

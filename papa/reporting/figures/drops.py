@@ -23,7 +23,7 @@ class Drops:
     """Each encoder's original score and its drop at the lowest fraction, means over the tasks that all share.
 
     Attributes:
-        points: columns ``model, original, relative_drop``, one row per encoder; empty where no task is left.
+        points: columns ``encoder, original, relative_drop``, one row per encoder; empty where no task is left.
             ``drop_of_means`` is the other reading of an average drop: that of the mean score over tasks.
         fraction: the lowest input-dependent fraction.
         line: constants and order, where the study has several; else empty.
@@ -65,7 +65,7 @@ class Drops:
         if len(self.tasks) < 2:
             return ""
         both = [
-            f"{point['model']} {percent_label(point['relative_drop'])} and {percent_label(point['drop_of_means'])}"
+            f"{point['encoder']} {percent_label(point['relative_drop'])} and {percent_label(point['drop_of_means'])}"
             for point in self.points.to_dict("records")
         ]
         return f" The mean of the tasks' drops, which is drawn, and the drop of their mean score: {'; '.join(both)}."
@@ -92,7 +92,7 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]
-    points = kept.groupby("model", sort=False)[["original", "mean", "relative_drop"]].mean().reset_index()
+    points = kept.groupby("encoder", sort=False)[["original", "mean", "relative_drop"]].mean().reset_index()
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
     drawn = ", ".join(axis_label(axis, first[axis]) for axis in axes)
@@ -103,7 +103,7 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
     """Why a task is left out of the means; None where it is not."""
     if (pairs["original"] <= 0).any() or pairs["relative_drop"].isna().any():
         return "a drop in percent needs positive scores"
-    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "model"]
+    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "encoder"]
     if len(beaten) == 0:
         return None
     return f"{joined(beaten)} {'do' if len(beaten) > 1 else 'does'} not beat the baseline"
@@ -151,9 +151,9 @@ def encoders_chart(drops: Drops) -> Chart:
         "title": f"mean original score over {len(drops.tasks)} tasks" if several else "original score",
         "scale": {"zero": False, "padding": 24},
     }
-    encoder = {"field": "model", "type": "nominal", "sort": None, "legend": None}
+    encoder = {"field": "encoder", "type": "nominal", "sort": None, "legend": None}
     tooltip = [
-        {"field": "model"},
+        {"field": "encoder"},
         {"field": "original", "format": ".4f"},
         {"field": "relative_drop", "title": "relative drop", "format": ".2%"},
     ]
@@ -161,7 +161,7 @@ def encoders_chart(drops: Drops) -> Chart:
         {
             "transform": [{"filter": f"datum.side === '{side}'"}],
             "mark": {"type": "text", "align": side, "dx": offset, "style": "row-label"},
-            "encoding": {"text": {"field": "model"}},
+            "encoding": {"text": {"field": "encoder"}},
         }
         for side, offset in (("left", 9), ("right", -9))
     ]
@@ -184,13 +184,13 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
     """The relative drop of every encoder on every task, with the interval of differences paired by seed and example.
 
     Args:
-        lines: rows of the study's summary: one line for each model and task, at fractions below 1.
+        lines: rows of the study's summary: one line for each encoder and task, at fractions below 1.
         fractions: the identifier of the input that chooses the fraction.
     """
     headings = fraction_headings(lines)
     rows = lines[lines["relative_drop"].notna()].assign(
         heads=lambda cells: cells["fraction"].map(headings),
-        name=lambda cells: cells["task"] + " · " + cells["model"],
+        name=lambda cells: cells["task"] + " · " + cells["encoder"],
         verdict=lambda cells: cells["beats_baseline"].map({True: "beats its baselines", False: "inconclusive"}),
     )
     names = list(dict.fromkeys(rows["name"]))
@@ -239,7 +239,7 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
         ],
     }
     columns = [
-        "model",
+        "encoder",
         "task",
         "constants",
         "order",

@@ -39,7 +39,7 @@ def matrices_figure(heads: HeadsOfEncoder) -> Chart:
     ]
     specification = {
         "$schema": SCHEMA,
-        "title": {"text": f"{heads.model} · {heads.task}", "style": "caption", "anchor": "start"},
+        "title": {"text": f"{heads.encoder} · {heads.task}", "style": "caption", "anchor": "start"},
         "params": [
             {"name": "labels", "value": maps.labels},
             {"name": "special", "value": [row + 0.5 for row in maps.special]},

@@ -20,14 +20,14 @@ _GAP, _WHOLE_GAP = 0.014, 0.4
 step: or the intervals of close lines would hide each other.
 """
 _PANELS_PER_ROW = 3
-_LINE_AXES = ("model", "constants", "order", "study")
+_LINE_AXES = ("encoder", "constants", "order", "study")
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [1, 3]]
 _COLUMNS = [*LINE, "fraction", "mean", "low", "high", "always_one_answer", "word_embeddings"]
 _Layer = dict[str, Any]
 
 
 def scores_figure(summary: pandas.DataFrame) -> Chart:
-    """One panel a task, one line for each model, constants kind, head order and study.
+    """One panel a task, one line for each encoder, constants kind, head order and study.
 
     A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive; fractions are evenly
     spaced, from all heads input-dependent (left) to none (right).
@@ -64,14 +64,14 @@ def score_charts(name: str, summary: pandas.DataFrame, axis: str, encoder: str =
 
     Args:
         name: what the names of the charts begin with.
-        summary: rows of the study's summary: one line for each model and value of ``axis``.
+        summary: rows of the study's summary: one line for each encoder and value of ``axis``.
         axis: the column that tells lines apart.
-        encoder: the identifier of an input that chooses one of several models; "" where lines are not chosen by it.
+        encoder: the identifier of an input that chooses one of several encoders; "" where lines are not chosen by it.
     """
     lines = _Lines(summary, [axis], encoder)
     inputs = [{"name": SPACING, "value": "even", "bind": {"element": f"#{SPACING}"}}]
     if encoder:
-        first = str(summary["model"].iloc[0])
+        first = str(summary["encoder"].iloc[0])
         inputs.append({"name": encoder, "value": first, "bind": {"element": f"#{encoder}"}})
     return tuple(
         Chart(
@@ -91,7 +91,7 @@ class _Lines:
     Attributes:
         summary: one row for each point.
         axes: what tells lines apart: colour and marker show the first, dashes the others.
-        encoder: the identifier of an input that chooses the model; "" without one.
+        encoder: the identifier of an input that chooses the encoder; "" without one.
     """
 
     summary: pandas.DataFrame
@@ -128,7 +128,7 @@ class _Lines:
     def panel(self, task: str) -> list[_Layer]:
         """The layers of one task."""
         rows = self.summary[self.summary["task"] == task]
-        chosen = [{"filter": f"datum.model === {self.encoder}"}] if self.encoder else []
+        chosen = [{"filter": f"datum.encoder === {self.encoder}"}] if self.encoder else []
         score = {"type": "quantitative", "title": metric_label(rows.iloc[0]), "scale": {"zero": False}}
         x = {
             "field": "x",
@@ -201,7 +201,7 @@ class _Lines:
             at_true=1 - rows["fraction"] + shift,
             mark=last.map({True: MARK, False: ""}),
         )
-        return drawn[["model", "line", "hue", "dash", "heads", "at_even", "at_true", "mean", "low", "high", "mark"]]
+        return drawn[["encoder", "line", "hue", "dash", "heads", "at_even", "at_true", "mean", "low", "high", "mark"]]
 
     def _baselines(
         self, rows: pandas.DataFrame, chosen: list[Any], score: dict[str, Any], colour: dict[str, Any]
@@ -211,18 +211,18 @@ class _Lines:
         Where colours tell encoders apart, the lines of their word embeddings have them.
         """
         of_encoder = rows.assign(hue=self._label(rows, self.axes[:1])).drop_duplicates(
-            present(rows, ("model", "study"))
+            present(rows, ("encoder", "study"))
         )
-        coloured = list(self.axes[:1]) == ["model"]
+        coloured = list(self.axes[:1]) == ["encoder"]
         parts = (
             (one_answer_label(rows.iloc[0]), "always_one_answer", "left", 0, False),
             (WORDS, "word_embeddings", "right", "width", coloured),
         )
         layers = []
         for name, column, side, end, own_colour in parts:
-            lines = of_encoder[["model", "hue"]].assign(baseline=name, score=of_encoder[column]).dropna(subset="score")
-            lines = lines.drop_duplicates(["model", "score"] if self.encoder else "score")
-            top = lines.groupby("model")["score"].transform("max") if self.encoder else lines["score"].max()
+            lines = of_encoder[["encoder", "hue"]].assign(baseline=name, score=of_encoder[column])
+            lines = lines.dropna(subset="score").drop_duplicates(["encoder", "score"] if self.encoder else "score")
+            top = lines.groupby("encoder")["score"].transform("max") if self.encoder else lines["score"].max()
             y = {"field": "score", **score}
             layers.append(
                 {
