@@ -9,21 +9,21 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.setting import encoder as embedded
 from benchmarks.setting import task_entry
 from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
+from papa.library.bars import Bars
 from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.study.costs import SHARES, one_core
+from papa.study.here import ThisProcess
 from papa.study.step import Session
 from papa.study.steps import StudySteps
 from papa.study.store import Store
@@ -41,33 +41,6 @@ HELD_BACK = (("wnut17", 240, 3), ("wnut17", 600, 5), ("cola", 700, 4), ("rte", 1
 """Likewise, of studies that had no part in the choice."""
 
 
-class ThisProcess:
-    """A pool of one worker, which is this process."""
-
-    size, on_gpu, closed = 1, False, False
-
-    def run(
-        self, function: Callable[..., Any], *, arguments: Mapping[str, Any], encoder: object = None, **_: object
-    ) -> Any:
-        """As of ``WorkerPool``."""
-        loaded = {"encoder": embedded()} if encoder else {}
-        return function(**loaded, **arguments, progress=ignore_progress)
-
-
-class Silent:
-    """A reporter that tells nobody."""
-
-    @contextmanager
-    def running(self, name: str, flops: float) -> Any:
-        yield ignore_progress
-
-    def waits(self, name: str) -> None:
-        """Nothing."""
-
-    def again(self, name: str, reason: str) -> None:
-        """Nothing."""
-
-
 def planned(corpus: str, rows: int, epochs: int, store: Store) -> StudySteps:
     """The steps of a study of some rows of a corpus."""
     sized = {"train_rows": rows, "validation_rows": rows // 4}
@@ -80,7 +53,7 @@ def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[st
     """Run its steps: of each the stage, the planned operations, its seconds, and a core's rate beside it."""
     store.make()
     found = []
-    session = Session(store, ThisProcess(), ExecutionSpec(), Silent())  # type: ignore[arg-type]
+    session = Session(store, ThisProcess("cpu"), ExecutionSpec(), Bars(shown=False))
     rate = one_core(384).flops
     for step in planned(corpus, rows, epochs, store).steps[:-2]:
         step.run(session, ignore_progress)

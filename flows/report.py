@@ -9,12 +9,10 @@ from rich.console import Console
 from flows.progress import StudyProgress
 from flows.stored import StoredStudy
 from papa.errors import SpecError
-from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
-from papa.study.step import Session
+from papa.study.here import run_here
 from papa.study.store import Store
-from papa.workers import WorkerPool
 
 
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
@@ -31,8 +29,8 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
         raise SpecError(_unfinished(study.name, stored))
     store.make()
     remove(step.folder(store))
-    with WorkerPool(1) as pool, StudyProgress(lambda _: None) as progress:
-        step.run(Session(store, pool, study.execution, progress), ignore_progress)
+    with StudyProgress(lambda _: None) as progress:
+        run_here([step], store, study.execution, progress)
     folder = store.study(study.name)
     console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
     return folder

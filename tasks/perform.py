@@ -35,10 +35,7 @@ CACHED = "Cached"
 )
 def perform(step: Step, session: Session) -> State[Any]:
     """Run a step unless its artifact is complete; the state's name tells which."""
-    if step.is_complete(session.store):
-        return Completed(name=CACHED)
-    make(step, session)
-    return Completed()
+    return Completed() if make(step, session) else Completed(name=CACHED)
 
 
 def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -54,6 +54,7 @@ class EncoderReference:
         layers, heads, width: L, H, d.
         positions: the most slots it has positions for.
         precision: what it computes in.
+        tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
     name: str
@@ -67,6 +68,7 @@ class EncoderReference:
     width: int
     positions: int
     precision: Precision = "float32"
+    tokenizer: Any = field(default=None, compare=False, repr=False)
 
     @property
     def display(self) -> str:
@@ -237,6 +239,8 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     Raises:
         EncoderError: its files cannot be read or changed, or there is no fast tokenizer for it.
     """
+    if reference.tokenizer is not None:
+        return reference.tokenizer
     folder = Path(reference.folder)
     try:
         files = Watched(f"the tokenizer of '{reference.name}' in {folder}", tokenizer_files(folder), EncoderError)

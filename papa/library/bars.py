@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from papa.progress import Progress
 
@@ -21,3 +22,35 @@ def bar(description: str, shown: bool) -> Iterator[Progress]:
             meter.update(done - meter.n)
 
         yield report
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A reporter of steps: a bar for each that runs.
+
+    Attributes:
+        shown: whether there are any.
+    """
+
+    shown: bool
+
+    def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
+        """A bar while the block runs."""
+        return bar(name, self.shown)
+
+    def waits(self, name: str) -> None:
+        """Another process computes the step."""
+        self._say(f"{name}: waits for another run that computes it")
+
+    def again(self, name: str, reason: str) -> None:
+        """Steps run once in this process."""
+
+    def damaged(self, name: str, reason: str) -> None:
+        """What the step had made is made again."""
+        self._say(f"{name}: {reason}: it is made again")
+
+    def _say(self, sentence: str) -> None:
+        from tqdm.auto import tqdm
+
+        if self.shown:
+            tqdm.write(sentence)

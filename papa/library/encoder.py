@@ -170,6 +170,7 @@ def _held(
         width=encoder.width,
         positions=family.positions(config),
         precision=precision,
+        tokenizer=tokenizer,
     )
     return _with_layout(encoder, tokenizer, reference, slots)
 

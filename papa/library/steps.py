@@ -21,12 +21,11 @@ from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Texts, laid_out
-from papa.library.tasks import LabelledData, PreparedStudy, Task, prepared
+from papa.library.tasks import LabelledData, Task, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
 from papa.ranking import learned
 from papa.ranking.seeds import TrainedLambda
-from papa.spec import Order
 from papa.spec.cells import constant_heads as first_heads
 from papa.spec.orders import Head, head_order
 
@@ -193,32 +192,19 @@ def train_lambda(
     encoder.check_whole()
     matrices = constants_for(encoder, constants)
     ranking = {"rows": rows, "epochs": epochs, "seeds": list(seeds)}
+    by_epoch = {}
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one:
-        return trained_lambda(encoder, matrices, one, progress=progress)
-
-
-def trained_lambda(
-    encoder: TextEncoder,
-    constants: ConstantMatrices,
-    prepared: PreparedStudy,
-    *,
-    sets: Sequence[tuple[Order, int]] = (),
-    progress: bool,
-) -> TrainedLambda:
-    """λ of every seed of a study's ranking; the arguments are those of ``papa.ranking.learned.train_lambda``."""
-    study, by_epoch = prepared.study, {}
-    for seed in study.ranking.seeds:
-        with bar(f"λ, seed {seed}", progress) as report:
-            by_epoch[seed] = learned.train_lambda(
-                encoder.encoder,
-                constants,
-                prepared.corpus,
-                study.tasks[0],
-                study.ranking,
-                seed=seed,
-                sets=sets,
-                progress=report,
-            ).numpy()
+        for seed in seeds:
+            with bar(f"λ, seed {seed}", progress) as report:
+                by_epoch[seed] = learned.train_lambda(
+                    encoder.encoder,
+                    matrices,
+                    one.corpus,
+                    one.study.tasks[0],
+                    one.study.ranking,
+                    seed=seed,
+                    progress=report,
+                ).numpy()
     return TrainedLambda(by_epoch)
 
 

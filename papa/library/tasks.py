@@ -21,6 +21,7 @@ from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.spec import Metric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
+from papa.study.inputs import StudyInputs, inputs_with
 
 LabelledData: TypeAlias = str | Mapping[str, Table]
 """A task's name (``papa tasks``), or tables under ``train`` and ``validation``, such as a ``datasets.DatasetDict``."""
@@ -71,6 +72,43 @@ class Task:
         return {name: getattr(self, name) for name in read if getattr(self, name) is not None}
 
 
+@contextmanager
+def study_inputs(
+    encoder: TextEncoder, dataset: LabelledData, task: Task | None, *, sampled: Mapping[str, int | None], **parts: Any
+) -> Iterator[StudyInputs]:
+    """Inside the block, a study of this encoder on this data; one's own rows lie in temporary files meanwhile.
+
+    Args:
+        encoder: whose tokenizer and slots.
+        dataset: see ``LabelledData``.
+        task: how to read one's own data; None takes ``Task()``, and the registry's task where ``dataset`` is a name.
+        sampled: ``train_rows`` and ``validation_rows``, None for all.
+        parts: further keys of a study.
+
+    Raises:
+        DataError: a split or a column is missing, or a row does not fit the task.
+        SpecError: a value is impossible.
+    """
+    with TemporaryDirectory(prefix="papa-rows-") as temporary:
+        if isinstance(dataset, str):
+            tables, described = {}, _named(dataset, task)
+        else:
+            tables = _tables(dataset, task or Task())
+            described = _described(task or Task(), tables, Path(temporary))
+        document = {
+            "name": "library",
+            "encoders": [{"name": encoder.reference.name}],
+            "tasks": [{**described, "slots": encoder.slots, **sampled}],
+            "precision": encoder.encoder.precision,
+            **parts,
+        }
+        study = resolve_study(document, folder=Path.cwd(), origin="papa")
+        if tables:
+            # What is wrong with them is said of them, not of files that nobody knows.
+            rows_of(study.tasks[0], tables["train"], tables["validation"])
+        yield inputs_with(study, encoder.reference)
+
+
 @dataclass(frozen=True)
 class PreparedStudy:
     """A study of one encoder on one task, and the task's tokenised text.
@@ -90,45 +128,21 @@ class PreparedStudy:
 def prepared(
     encoder: TextEncoder, dataset: LabelledData, task: Task | None, *, sampled: Mapping[str, int | None], **parts: Any
 ) -> Iterator[PreparedStudy]:
-    """Inside the block, a study of this encoder on this data; its files are temporary.
-
-    Args:
-        encoder: whose tokenizer and slots.
-        dataset: see ``LabelledData``.
-        task: how to read one's own data; None takes ``Task()``, and the registry's task where ``dataset`` is a name.
-        sampled: ``train_rows`` and ``validation_rows``, None for all.
-        parts: further keys of a study.
-
-    Raises:
-        DataError: a split or a column is missing, or a row does not fit the task.
-        SpecError: a value is impossible.
-    """
-    with TemporaryDirectory(prefix="papa-") as temporary:
-        folder = Path(temporary)
-        if isinstance(dataset, str):
-            tables, described = {}, _named(dataset, task)
-        else:
-            tables = _tables(dataset, task or Task())
-            described = _described(task or Task(), tables, folder)
-        document = {
-            "name": "library",
-            "encoders": [{"name": encoder.reference.name}],
-            "tasks": [{**described, "slots": encoder.slots, **sampled}],
-            "precision": encoder.encoder.precision,
-            **parts,
-        }
-        study = resolve_study(document, folder=Path.cwd(), origin="papa")
-        place = folder / "corpus"
+    """Inside the block, such a study and its tokenised text; arguments and errors are those of ``study_inputs``."""
+    with (
+        TemporaryDirectory(prefix="papa-") as temporary,
+        study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
+    ):
+        folder, study = Path(temporary), inputs.study
         tokenise_corpus(
             study.tasks[0],
             study.layout,
             encoder.tokenizer,
             encoder.reference,
-            place,
+            folder / "corpus",
             shard_rows=study.execution.shard_rows,
-            rows=rows_of(study.tasks[0], tables["train"], tables["validation"]) if tables else None,
         )
-        yield PreparedStudy(study, load_corpus(place), folder)
+        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder)
 
 
 def _named(name: str, task: Task | None) -> dict[str, Any]:

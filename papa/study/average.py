@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -143,17 +142,8 @@ class _Shards:
         todo = [index for index in range(self.count) if not _is_done(index, there)]
         for index in set(range(self.count)) - set(todo):
             self._rows_done[index] = self._rows[index]
-        with ThreadPoolExecutor(max_workers=self._session.pool.size) as executor:
-            pending: set[Future[None]] = {executor.submit(self._compute, index) for index in todo}
-            try:
-                while pending:
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-                    self._fold(_FOLDED_AT_ONCE)
-            except BaseException:
-                executor.shutdown(wait=False, cancel_futures=True)
-                raise
+        for _ in self._session.pool.each(self._compute, todo):
+            self._fold(_FOLDED_AT_ONCE)
         while (folded := self._fold(1)) < self.count:
             if self._step.is_complete(self._session.store):
                 return

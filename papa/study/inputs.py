@@ -71,6 +71,18 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
     return resolved.inputs()
 
 
+def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
+    """The inputs of a study whose one encoder is at hand.
+
+    Raises:
+        DataError: a source is missing.
+        HubUnreachableError: it is not on this machine and the hub does not answer.
+    """
+    (spec,) = study.encoders
+    sources = {text.source: _source(text.source) for text in named_texts(study)}
+    return ResolvedInputs(study, {spec: encoder}, sources).inputs()
+
+
 @dataclass
 class ResolvedInputs:
     """The inputs of a study as far as they could be resolved, and what is wrong with the others.

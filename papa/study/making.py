@@ -8,9 +8,10 @@ from papa.study.locks import claimed
 from papa.study.step import Session, Step
 
 
-def make(step: Step, session: Session, damage: DamagedError | None = None) -> None:
+def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
     """Run a step unless its artifact is complete, and once more where what it reads turns out to be damaged.
 
+    Whether it is complete is asked before any lock: a step that is finished needs none.
     What lies in the store is looked at before it counts as complete; damage beyond that is found by what fetches and
     reads it. The damaged artifact is made again first, once a run, under its own key.
 
@@ -19,9 +20,14 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> No
         session: what it may use.
         damage: what is known to be wrong with its artifact.
 
+    Returns:
+        Whether there was something to do.
+
     Raises:
         PapaError: it, or what it reads, cannot be made.
     """
+    if damage is None and step.is_complete(session.store):
+        return False
     try:
         _make(step, session, damage)
     except DamagedError as error:
@@ -30,6 +36,7 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> No
             raise
         make(broken, session, error)
         _make(step, session, damage)
+    return True
 
 
 def _make(step: Step, session: Session, damage: DamagedError | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,6 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.cache import scratch_folder
 from papa.study.store import Store, cache_key
-from papa.workers import WorkerPool
 from papa.workers.group import WorkerGroup
 
 _ASKED_AT_ONCE = 16
@@ -271,6 +270,30 @@ class Reporter(Protocol):
         """What the step ``name`` had made is damaged; it is made again."""
 
 
+@runtime_checkable
+class Workers(Protocol):
+    """What computes the calls of steps: ``papa.workers.WorkerPool``, or this process (``papa.study.here``)."""
+
+    @property
+    def size(self) -> int:
+        """How many calls it computes at a time."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether encoders run on GPUs."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more calls."""
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """Call a function and return its result: ``WorkerPool.run``."""
+
+    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
+        """Call a function of each value, of as many at a time as it computes; yields after each that is done."""
+
+
 EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
 """Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
 
@@ -281,7 +304,7 @@ class Session:
     def __init__(
         self,
         store: Store,
-        pool: WorkerPool,
+        pool: Workers,
         execution: ExecutionSpec,
         reporter: Reporter,
         on_epoch: EpochOfStep = lambda *_: None,

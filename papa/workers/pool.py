@@ -13,8 +13,8 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -170,6 +170,20 @@ class WorkerPool:
             "a worker was lost four times while it ran this step: "
             "it may lack memory, use fewer workers or lower execution.batch_tokens"
         )
+
+    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
+        """Call a function of each value in threads of this process, as many as there are workers.
+
+        Yields after each that is done; after an error no further one is begun.
+        """
+        with ThreadPoolExecutor(max_workers=self.size) as executor:
+            try:
+                for future in as_completed([executor.submit(function, value) for value in values]):
+                    future.result()
+                    yield
+            except BaseException:
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def close(self) -> None:
         """End the workers and Ray, or leave the cluster, and remove what was needed for it."""

@@ -7,10 +7,18 @@ from typing import Any
 
 import pandas
 import pytest
+from transformers import AutoModel
 
 import papa
+from papa.encoders.reference import embedded_folder
+from papa.library.bars import Bars
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.flows.conftest import artifacts, words, write_study
 from tests.flows.conftest import papa as command
-from tests.flows.conftest import words, write_study
 from tests.library.conftest import SLOTS
 
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
@@ -105,3 +113,51 @@ def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:
     )
     assert list(found.summary["task"].unique()) == ["reviews"]
     assert found.lambdas is None
+
+
+def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(encoder: papa.TextEncoder, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
+    rows = {"train_rows": 40, "validation_rows": 30}
+
+    def measured(**changes: Any) -> pandas.DataFrame:
+        one = {"ranking_rows": 16, "ranking_seeds": [0], "store": place, "progress": False}
+        return papa.measure(encoder, "reviews", **rows, **settings | changes, **one).results
+
+    def ran(**changes: Any) -> set[str]:
+        """The stages of which a run of the study in a file has to compute something; they are run but for the last."""
+        study = {
+            "name": "same",
+            "encoders": ["embedded/all-MiniLM-L6-v2"],
+            "tasks": [{"name": "reviews", "slots": SLOTS, **rows}],
+            **settings,
+            **changes,
+            "ranking": {"rows": 16, "seeds": [0]},
+        }
+        spec = resolve_study(study, folder=tmp_path, origin="test")
+        steps = study_steps(check_inputs(spec)).steps
+        missing = {step.stage for step in steps if not step.is_complete(Store(place))}
+        run_here(steps[:-1], Store(place), spec.execution, Bars(shown=False))
+        return missing
+
+    first = measured()
+    assert ran() == {"aggregate"}, "every cell is there"
+    assert ran(seeds=[2, 3]) == {"baseline", "probe", "aggregate"}, "negative control: other seeds are not"
+    kept = artifacts(place, "average", "baseline", "probe", "rank", "tokenise")
+    again = measured(seeds=[2, 3])
+    assert artifacts(place, "average", "baseline", "probe", "rank", "tokenise") == kept
+    assert sorted(set(again["seed"])) == [2, 3]
+    pandas.testing.assert_frame_equal(measured(), first, check_exact=True)
+    measured(fractions=[1, 0])
+    assert len(artifacts(place, "probe")) == len([one for one in kept if one.startswith("probe")]) + 1
+
+
+def test_a_store_knows_encoders_by_their_files(encoder: papa.TextEncoder, tmp_path: Path) -> None:
+    model = AutoModel.from_pretrained(embedded_folder())
+    held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
+    with pytest.raises(papa.PapaError, match="is held in memory"):
+        papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
+    few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+    rows: dict[str, Any] = {"train_rows": 24, "validation_rows": 16, "progress": False}
+    found = [papa.measure(one, "reviews", **few, **rows).results for one in (encoder, held)]
+    assert found[0]["score"].tolist() == found[1]["score"].tolist()

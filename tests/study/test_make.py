@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from papa.errors import DamagedError
-from papa.progress import Progress, ignore_progress
+from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published, verify
+from papa.study.here import ThisProcess
+from papa.study.making import make
 from papa.study.step import Session, Step
 from papa.study.store import Store
-from papa.workers import WorkerPool
-from tasks.perform import make
-
-
-@dataclass
-class Told:
-    """A reporter that keeps what it is told."""
-
-    ran: list[str] = field(default_factory=list)
-    damages: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Progress]:
-        self.ran.append(name)
-        yield ignore_progress
-
-    def waits(self, name: str) -> None:
-        raise AssertionError
-
-    def again(self, name: str, reason: str) -> None:
-        raise AssertionError
-
-    def damaged(self, name: str, reason: str) -> None:
-        self.damages.append(name)
+from tests.study.told import Told
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +54,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def session(store: Store, told: Told) -> Session:
-    return Session(store, WorkerPool(1), ExecutionSpec(), told)
+    return Session(store, ThisProcess(), ExecutionSpec(), told)
 
 
 def test_its_reader_is_repeated(store: Store) -> None:

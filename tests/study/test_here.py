@@ -1,0 +1,117 @@
+"""A study's steps in this process: the same bits as on Ray, made once, shared with every other run of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from papa.errors import PapaError
+from papa.library.bars import Bars
+from papa.progress import Progress
+from papa.spec import ExecutionSpec
+from papa.spec.file import resolve_study
+from papa.study.average import Average
+from papa.study.here import ThisProcess, run_here
+from papa.study.inputs import check_inputs
+from papa.study.step import Session, Step
+from papa.study.steps import StudySteps, study_steps
+from papa.study.store import Store
+from papa.workers import WorkerPool
+from tests.flows.conftest import SMALL, artifacts
+from tests.study.told import Told
+
+STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
+
+
+def steps_of(folder: Path) -> StudySteps:
+    return study_steps(check_inputs(resolve_study(SMALL, folder=folder, origin="test")))
+
+
+@pytest.mark.server
+def test_an_average_is_that_of_workers_to_the_bit(tmp_path: Path) -> None:
+    """Shard by shard: four of them, on one core or on two."""
+    steps = steps_of(tmp_path).steps
+    average = next(step for step in steps if isinstance(step, Average))
+    execution = resolve_study(SMALL, folder=tmp_path, origin="test").execution
+    here, there = (Store(tmp_path / name) for name in ("here", "there"))
+    for store in (here, there):
+        store.make()
+    run_here([average.corpus, average], here, execution, Bars(shown=False))
+    with WorkerPool(2, "cpu", there.scratch) as pool:
+        session = Session(there, pool, execution, Bars(shown=False))
+        for step in (average.corpus, average):
+            step.run(session, lambda done, total: None)
+    assert average.parts == 4
+    assert average.reference(here).digest == average.reference(there).digest
+
+
+def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
+    steps = [step for step in steps_of(tmp_path).steps if step.stage in ("tokenise", "average")]
+    store = Store(tmp_path / "store")
+    store.make()
+    execution = resolve_study(SMALL, folder=tmp_path, origin="test").execution
+    threads = torch.get_num_threads()
+
+    class Stopping(Told):
+        @contextmanager
+        def running(self, name: str, flops: float) -> Iterator[Progress]:
+            def progress(done: int, total: int) -> None:
+                if name.startswith("average") and done:
+                    raise KeyboardInterrupt
+
+            with super().running(name, flops):
+                yield progress
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(steps, store, execution, Stopping())
+    assert torch.get_num_threads() == threads
+    assert set(artifacts(Path(store.address), *STAGES)) == {f"tokenise/{steps[0].key}"}
+    assert not list(store.scratch.iterdir())
+    assert not list(Path(store.runs).iterdir()), "it no longer says that it uses the store"
+    told = Told()
+    run_here(steps, store, execution, told)
+    assert told.ran == [steps[1].name]
+
+
+def test_an_encoder_is_loaded_once(tmp_path: Path) -> None:
+    steps = steps_of(tmp_path)
+    process, encoders = ThisProcess("cpu"), []
+
+    def note(*, encoder: object, progress: Progress) -> None:
+        encoders.append(encoder)
+
+    for _ in range(2):
+        process.run(note, encoder=steps.parts[0].encoder, arguments={})
+    assert encoders[0] is encoders[1]
+    given = ThisProcess("cpu", {steps.parts[0].encoder: encoders[0]})
+    given.run(note, encoder=steps.parts[0].encoder, arguments={})
+    assert encoders[2] is encoders[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Fails(Step):
+    """A step that cannot be made."""
+
+    stage: ClassVar[str] = "fails"
+    version: ClassVar[int] = 1
+
+    def spec(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        raise PapaError(f"{self.name} cannot be made")
+
+
+def test_the_first_step_that_fails_ends_it(tmp_path: Path) -> None:
+    store, told = Store(tmp_path / "store"), Told()
+    store.make()
+    with pytest.raises(PapaError, match="first cannot be made"):
+        run_here([Fails("first", 0.0), Fails("second", 0.0)], store, ExecutionSpec(), told)
+    assert told.ran == ["first"]
+    assert not list(Path(store.runs).iterdir())
