@@ -1,4 +1,4 @@
-"""Whether this machine's memory and disk suffice for a study's workers, checked before anything runs.
+"""Whether this machine's device, memory and disk suffice for a study's workers, checked before anything runs.
 
 What a worker needs is estimated from shapes; ``tests/flows/test_capacity.py`` compares it with
 processes that do the work. Float32 weights count once for each encoder: workers map the same file.
@@ -6,18 +6,22 @@ processes that do the work. Float32 weights count once for each encoder: workers
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 from safetensors import safe_open
 
 from papa.encoders.files import has_weights, weight_files
+from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
-from papa.errors import PapaError
+from papa.errors import PapaError, Problem, problems_of
 from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
 from papa.spec import StudySpec, TaskSpec
 from papa.study.costs import Size, feature_bytes
-from papa.study.inputs import StudyInputs
+from papa.study.inputs import ResolvedInputs, StudyInputs, device_of
+from papa.study.store import Store
 
 _PROCESS = 0.55e9
 """A worker with its libraries and its unused heap."""
@@ -36,13 +40,32 @@ class CapacityError(PapaError):
     """Not enough memory or disk is free."""
 
 
-def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
+def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:
+    """What device, memory and disk lack for what of a study was resolved."""
+    study, sources = resolved.study, resolved.sources
+    device = study.execution.device
+    problems = problems_of("execution", partial(check_device, device)) if device == "cuda" else []
+    if study.precision != "auto":
+        problems += problems_of("precision", partial(check_precision, study.precision, device_of(study)))
+    encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
+    tasks = tuple(task for task in study.tasks if task.source in sources)
+    constants = tuple(one for one in study.constants if one.corpus is None or one.corpus.source in sources)
+    alike = any(problem.where == "encoders" for problem in resolved.problems)
+    if alike or not (encoders and tasks and constants):
+        return problems
+    part = study.model_copy(update={"encoders": encoders, "tasks": tasks, "constants": constants})
+    inputs = replace(resolved, study=part).inputs()
+    problems += problems_of("memory", partial(check_memory, inputs, workers))
+    return problems + problems_of("disk", partial(check_disk, inputs, workers, store.root))
+
+
+def check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what the workers need at most with what is free now.
 
     Raises:
         CapacityError: it does not suffice; the message names the step, and how many workers would fit.
     """
-    free = psutil.virtual_memory().available
+    study, free = inputs.study, psutil.virtual_memory().available
     cells = [(encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks]
     need, what = max(
         (needed, f"{stage} · {inputs.encoder_label(encoder)} · {task.name}")
@@ -60,7 +83,7 @@ def check_memory(study: StudySpec, inputs: StudyInputs, workers: int) -> None:
     )
 
 
-def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path) -> None:
+def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     """Compare the features that workers store at the same time with what is free under ``folder`` now.
 
     Raises:
@@ -68,6 +91,7 @@ def check_disk(study: StudySpec, inputs: StudyInputs, workers: int, folder: Path
     """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = psutil.disk_usage(str(existing)).free
+    study = inputs.study
     budget = study.execution.features_budget_gb * 1e9
     cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
     sizes = {(encoder, task): feature_bytes(encoder, inputs.size(task), study.features) for encoder, task in cells}

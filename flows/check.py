@@ -7,7 +7,7 @@ Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from flows.build import tracked_steps
-from flows.capacity import check_disk, check_memory
+from flows.capacity import check_capacity
 from flows.environment import check_file_size
 from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
-from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
 from papa.encoders.remembered_checks import remembered
-from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, missing_from
+from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, missing_from, problems_of
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
@@ -35,7 +34,6 @@ from papa.storage.metadata import sha256_of_json
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
-    device_of,
     laid_out_like,
     named_texts,
     resolve_inputs,
@@ -148,15 +146,17 @@ def check_study(
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
     here = not for_plan and cluster is None
-    capacity = partial(_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
+    capacity = partial(check_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
     if problems:
         raise CheckError([*problems, *(capacity() if here else [])])
     inputs = resolved.inputs()
     steps = tracked_steps(inputs, tracking_address(store))
     to_run = not all(step.is_complete(store) for step in steps.steps)
-    if here and to_run and (problems := capacity()):
-        raise CheckError(problems)
-    if to_run and fetch_weights and not for_plan and (problems := _weights_as_known(inputs)):
+    if here and to_run:
+        problems = capacity()
+    if to_run and fetch_weights and not (for_plan or problems):
+        problems = _changed_weights(inputs)
+    if problems:
         raise CheckError(problems)
     by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
     return Checked(inputs, steps, by_commit, tuple(unchecked), to_run)
@@ -239,7 +239,7 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
         encoder = resolved.encoders.get(spec)
         if encoder is None or not encoder.folder:
             continue
-        problems += _caught(f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks))
+        problems += problems_of(f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks))
     return problems
 
 
@@ -260,51 +260,15 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
     remembered("tokenizer writes the layout", content, writes_the_layout)
 
 
-def _weights_as_known(inputs: StudyInputs) -> list[Problem]:
+def _changed_weights(inputs: StudyInputs) -> list[Problem]:
     """Encoders whose weights are not what the file system made believe; what is computed with is read first."""
     problems = []
     for index, (spec, encoder) in enumerate(zip(inputs.study.encoders, inputs.encoders, strict=True)):
         where = f"encoders.{index} ({spec.name})"
-        problems += _caught(where, partial(_same_weights, spec, encoder))
+        problems += problems_of(where, partial(_same_weights, spec, encoder))
     return problems
 
 
 def _same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
     found = resolve_encoder(spec, encoder.precision)
     check_trace(f"encoder '{spec.name}'", Path(encoder.folder), encoder.digest, found.digest)
-
-
-def _capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list[Problem]:
-    """What device, memory and disk lack for what was resolved."""
-    study = resolved.study
-    device = study.execution.device
-    problems = _caught("execution", partial(check_device, device)) if device == "cuda" else []
-    if study.precision != "auto":
-        problems += _caught("precision", partial(check_precision, study.precision, device_of(study)))
-    encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
-    tasks = tuple(task for task in study.tasks if task.source in resolved.sources)
-    sources = resolved.sources
-    constants = tuple(one for one in study.constants if one.corpus is None or one.corpus.source in sources)
-    if not (encoders and tasks and constants):
-        return problems
-    part = ResolvedInputs(
-        study.model_copy(update={"encoders": encoders, "tasks": tasks, "constants": constants}),
-        resolved.encoders,
-        resolved.sources,
-        resolved.rows,
-        resolved.tokens,
-    )
-    if any(problem.where == "encoders" for problem in resolved.problems):
-        return problems
-    inputs = part.inputs()
-    problems += _caught("memory", partial(check_memory, inputs.study, inputs, workers))
-    problems += _caught("disk", partial(check_disk, inputs.study, inputs, workers, store.root))
-    return problems
-
-
-def _caught(where: str, check: Callable[[], object]) -> list[Problem]:
-    try:
-        check()
-    except PapaError as error:
-        return [Problem(where, error)]
-    return []

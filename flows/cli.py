@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from flows import stored_commands
 from flows.doctor import doctor
@@ -21,6 +21,7 @@ from flows.options import (
     errors_in_one_sentence,
     load,
     one_sentence,
+    open_store,
 )
 
 app = typer.Typer(
@@ -36,6 +37,8 @@ def main(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     if show_version:
+        from importlib.metadata import version
+
         typer.echo(f"papa {version('papa-attention')}")
         raise typer.Exit
 
@@ -68,9 +71,9 @@ def run(
         if study is not None and not (encoders or tasks or limit):
             spec = load(study, overrides)
         else:
-            from flows.one_line import one_line_study
+            from flows.without_file import study_without_file
 
-            spec = one_line_study(study, encoders or [], tasks or [], limit, overrides or [])
+            spec = study_without_file(study, encoders or [], tasks or [], limit, overrides or [])
         from flows.run import run_study
         from papa.study.store import Store
 
@@ -96,15 +99,10 @@ def check(
 ) -> None:
     """Look at everything that a study names, and tell all that is wrong with it; compute nothing."""
     with one_sentence():
-        from rich.console import Console
-
         from flows.check import check_file
         from flows.show import show_checked
-        from papa.study.store import Store
 
-        place = Store(store)
-        place.check()
-        checked = check_file(study, overrides or [], place, workers=workers, ray_address=ray_address)
+        checked = check_file(study, overrides or [], open_store(store), workers=workers, ray_address=ray_address)
         show_checked(checked, Console())
 
 
@@ -128,16 +126,12 @@ def plan(
     """Show what would run, what is cached and about what it costs; compute nothing."""
     with one_sentence():
         spec = load(study, overrides)
-        from rich.console import Console
-
         from flows.check import check_study
         from flows.plan import Cluster, show_plan
-        from papa.study.store import Store
 
-        place = Store(store)
-        place.check()
-        checked = check_study(spec, place, for_plan=True, fetch_weights=False)
-        show_plan(checked, place, Console(), Cluster(nodes, workers, gpus, tflops))
+        opened = open_store(store)
+        checked = check_study(spec, opened, for_plan=True, fetch_weights=False)
+        show_plan(checked, opened, Console(), Cluster(nodes, workers, gpus, tflops))
 
 
 @app.command()
@@ -156,24 +150,20 @@ def init(
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server meanwhile."""
     with errors_in_one_sentence(verbose):
-        from rich.console import Console
-
         from flows.environment import prepare_environment
         from flows.ui import show_pages
         from papa.study.store import Store
 
-        place = Store(store)
-        prepare_environment(place, verbose=verbose)
-        place.make()
-        show_pages(place, Console())
+        local = Store(store)
+        prepare_environment(local, verbose=verbose)
+        local.make()
+        show_pages(local, Console())
 
 
 @app.command()
 def models() -> None:
     """List the encoders that a study can have, and the models whose heads can be replaced in place."""
     with one_sentence():
-        from rich.console import Console
-
         from flows.show import models_tables
 
         Console().print(*models_tables(), sep="\n")
@@ -183,8 +173,6 @@ def models() -> None:
 def tasks() -> None:
     """List the tasks that a study can name."""
     with one_sentence():
-        from rich.console import Console
-
         from flows.show import show_tasks
 
         show_tasks(Console())

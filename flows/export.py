@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.stored import StoredStudy
+from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
@@ -99,9 +100,9 @@ def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, 
 def _unknown(cells: Collection[Cell], request: ExportRequest, full_names: Mapping[str, str]) -> str:
     """Which of the names asked for the study does not have, and which of its own is near."""
     for what in ("encoder", "task", "constants", "order"):
-        asked, known = getattr(request, what), {getattr(cell, what) for cell in cells}
-        if asked is not None and asked not in known | set(full_names.values() if what == "encoder" else ()):
-            return f", as it has no {what} '{asked}'{meant(asked, known)}"
+        asked, own = getattr(request, what), {getattr(cell, what) for cell in cells}
+        if asked is not None and asked not in own | set(full_names.values() if what == "encoder" else ()):
+            return f", as it has no {what} '{asked}'{meant(asked, own)}"
     return ""
 
 
@@ -201,6 +202,4 @@ def _print(document: Any, folder: Path, console: Console) -> None:
     for row in report_rows(document):
         table.add_row(*map(escape, row))
     console.print(table)
-    console.print(
-        f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).", highlight=False, soft_wrap=True
-    )
+    say(console, f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).")

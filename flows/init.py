@@ -69,7 +69,7 @@ def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
         yield from _comment(meaning, indent)
         if name in _STARTS:
             yield _line(name, _STARTS[name])
-            yield from _known(name)
+            yield from _registered(name)
         elif nested and inner is not None:
             yield f"# {indent}{name}:"
             yield from _fields(inner, f"{indent}  ")
@@ -77,7 +77,7 @@ def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
             yield f"# {indent}{_line(name, _plain(field.get_default()))}"
 
 
-def _known(name: str) -> Iterator[str]:
+def _registered(name: str) -> Iterator[str]:
     """What else may stand under a key that every study has."""
     if name == "tasks":
         yield from _comment(f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:", "")

@@ -90,8 +90,9 @@ def _shared_memory() -> list[Finding]:
 
 def _limit(what: str, number: int, least: int, command: str, other: int | None = None) -> Finding:
     # The hard limit: Ray raises what it may.
-    known = [one for one in (resource.getrlimit(number)[1], other) if one is not None and one != resource.RLIM_INFINITY]
-    most = min(known, default=None)
+    hard = resource.getrlimit(number)[1]
+    limits = [limit for limit in (hard, other) if limit is not None and limit != resource.RLIM_INFINITY]
+    most = min(limits, default=None)
     advice = f"Ray's processes may reach it: allow {least} or more ({command})"
     return _judged(what, "unlimited" if most is None else f"{most}", advice, enough=most is None or most >= least)
 

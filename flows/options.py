@@ -59,6 +59,15 @@ def load(study: Path, overrides: list[str] | None) -> StudySpec:
     return load_study(study, overrides or ())
 
 
+def open_store(address: str) -> Store:
+    """The store at an address, which answers."""
+    from papa.study.store import Store
+
+    store = Store(address)
+    store.check()
+    return store
+
+
 def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
     """The study in a file, or the one that ran last in a store under a name."""
     from flows.studies import study_file

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from flows.check import Checked
 from flows.progress import duration
+from flows.terminal import say
 from papa.study.costs import (
     SUBMITTING,
     Device,
@@ -123,7 +124,7 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
         cluster: where the study would run.
     """
     for note in checked.unchecked:
-        _say(console, f"not checked: {note}")
+        say(console, f"not checked: {note}")
     study = checked.inputs.study
     device, expected = _expected(checked, cluster) if checked.to_run else (None, {})
     measured = {} if cluster.teraflops else measured_rates(store, "cuda" if cluster.gpus else "cpu")
@@ -134,18 +135,18 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
     missing = sum(not one.cached for one in steps)
     cached = f"{len(steps) - missing} of {len(steps)} steps are cached; "
     if not missing:
-        _say(console, f"{cached}nothing would run.")
+        say(console, f"{cached}nothing would run.")
         return
     of_node = cluster.gpus or cluster.workers or study.execution.workers or os.cpu_count() or 1
     count = cluster.nodes * of_node
     found = bound(steps, ("rank",) if cluster.gpus else ())
     where = f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
-    _say(console, f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.")
+    say(console, f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.")
     if many:
         source = f"device: {device.name}" if device and not measured else "the rates of this store's own steps"
-        _say(console, f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}")
+        say(console, f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}")
     if cluster.gpus:
-        _say(console, _features(checked))
+        say(console, _features(checked))
 
 
 def _expected(checked: Checked, cluster: Cluster) -> tuple[Device, dict[str, float]]:
@@ -179,10 +180,6 @@ def _features(checked: Checked) -> str:
 
 def _of(count: int, unit: str) -> str:
     return f"{count} {unit}{'s' if count > 1 else ''}"
-
-
-def _say(console: Console, sentence: str) -> None:
-    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:

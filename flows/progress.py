@@ -6,24 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column
-from rich.text import Text
 
 from papa.progress import Progress as ReportProgress
 
@@ -32,6 +29,8 @@ _STUDY = "study"
 _ALMOST = 0.99
 """What is shown while steps remain that were planned to take no time."""
 _BAR_WIDTH = 12
+_BESIDE_NAMES = 46
+"""Columns of a terminal for the bar, the share, the time so far and the time left."""
 
 
 class Follower(Protocol):
@@ -59,10 +58,14 @@ class StudyProgress:
     """
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:
-        self._print = _lines(output) if isinstance(output, Console) else output
         self.log: Callable[[str], object] = lambda _: None
         self._lock = threading.RLock()
-        self._bars = _bars(output) if isinstance(output, Console) and output.is_terminal else None
+        self._bars: Progress | None = None
+        if isinstance(output, Console):
+            self._bars = _bars(output) if output.is_terminal else None
+            self._print: Callable[[str], object] = partial(output.print, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._print = output
         self._study: TaskID | None = None
         self._remaining = Remaining({})
         self._steps = 0
@@ -115,7 +118,9 @@ class StudyProgress:
             with self._lock:
                 if not started:
                     started = time.monotonic()
-                    bar = self._bars.add_task(name, total=1.0, left="") if self._bars else None
+                    if self._bars:
+                        room = self._bars.console.width - _BESIDE_NAMES
+                        bar = self._bars.add_task(shortened(name, room), total=1.0, left="")
                     self._line(f"{name}: started")
                     if self.follower:
                         self.follower.started(name)
@@ -148,23 +153,19 @@ class StudyProgress:
 
     def waits(self, name: str) -> None:
         """Another run works on a step; its result is waited for."""
-        with self._lock:
-            self._say("[yellow]…[/]", f"{name}: waits for another run that works on it")
+        self._say("[yellow]…[/]", f"{name}: waits for another run that works on it")
 
     def warned(self, name: str, sentence: str) -> None:
         """A step has a warning for readers of the scores."""
-        with self._lock:
-            self._say("[yellow]![/]", f"{name}: {sentence}")
+        self._say("[yellow]![/]", f"{name}: {sentence}")
 
     def again(self, name: str, reason: str) -> None:
         """A step failed and will be tried again."""
-        with self._lock:
-            self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
+        self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
 
     def damaged(self, name: str, reason: str) -> None:
         """What a step had made is damaged; it is made again."""
-        with self._lock:
-            self._say("[yellow]↻[/]", f"{name}: made again: {reason}")
+        self._say("[yellow]↻[/]", f"{name}: made again: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""
@@ -174,8 +175,7 @@ class StudyProgress:
 
     def noted(self, sentence: str) -> None:
         """Something worth knowing that is about no step."""
-        with self._lock:
-            self._say("[blue]·[/]", sentence)
+        self._say("[blue]·[/]", sentence)
 
     def _show_study(self) -> None:
         if self.follower:
@@ -185,9 +185,10 @@ class StudyProgress:
             self._bars.update(self._study, completed=self._remaining.share(), left=left)
 
     def _say(self, mark: str, text: str) -> None:
-        if self._bars:
-            self._bars.console.print(f"{mark} {escape(text)}")
-        self._line(text)
+        with self._lock:
+            if self._bars:
+                self._bars.console.print(f"{mark} {escape(text)}")
+            self._line(text)
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
@@ -254,13 +255,9 @@ def _left(seconds: float | None) -> str:
     return "" if seconds is None or seconds < 1 else f"about {duration(seconds)} left"
 
 
-def _lines(console: Console) -> Callable[[str], object]:
-    return lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _bars(console: Console) -> Progress:
     return Progress(
-        _StepColumn(table_column=Column(ratio=1)),
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         BarColumn(bar_width=_BAR_WIDTH),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -271,28 +268,11 @@ def _bars(console: Console) -> Progress:
     )
 
 
-class _StepColumn(ProgressColumn):
-    """A step's name; where there is no room its middle goes, as its beginning and end tell steps from one another."""
-
-    def render(self, task: Task) -> RenderableType:
-        return _Middle(task.description)
-
-
-class _Middle:
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(len(self.text), 20), len(self.text)).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="crop")
-
-
 def shortened(name: str, width: int) -> str:
-    """A step's name in at most ``width`` characters: its stage, and as much of its end as there is room for."""
+    """A step's name in at most ``width`` characters: its stage, and as much of its end as there is room for, as its
+    beginning and end tell steps from one another."""
     if len(name) <= width:
         return name
     stage = f"{name.partition(' · ')[0]} · …"
     room = width - len(stage)
-    return f"{stage}{name[-room:]}" if room > 0 else name[:width]
+    return f"{stage}{name[-room:]}" if room > 0 else name[: max(width, 0)]

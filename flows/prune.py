@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.progress import duration
+from flows.terminal import say
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
@@ -39,21 +40,21 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
     unused = [*findings.unused, *ended]
     if findings.foreign:
         left = ", ".join(_short(address, store) for address in findings.foreign)
-        _print(console, f"Not PAPA's, left: {left}.")
+        say(console, f"Not PAPA's, left: {left}.")
     if not unused:
-        _print(console, f"Everything of PAPA's in {store.address} is in use.")
+        say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
     console.print(_table(unused, store))
     everything = f"{len(unused)} in all, {_size(sum(one.size for one in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
-        _print(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
+        say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
         return
     if users:
         raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
     for one in unused:
         remove(one.address)
-    _print(console, f"{everything}: deleted.")
+    say(console, f"{everything}: deleted.")
 
 
 def _users(store: Store) -> tuple[str, list[Unused]]:
@@ -68,11 +69,6 @@ def _users(store: Store) -> tuple[str, list[Unused]]:
             where = f"process {process.pid} on {process.host}" if process else name
             alive.append(f"{where}, last heard of {duration(idle)} ago")
     return "; ".join(alive), ended
-
-
-def _print(console: Console, sentence: str) -> None:
-    # Names come from users: brackets in them are no markup.
-    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
 
 
 def _short(address: str, store: Store) -> str:

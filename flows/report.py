@@ -8,6 +8,7 @@ from rich.console import Console
 
 from flows.progress import StudyProgress
 from flows.stored import StoredStudy
+from flows.terminal import say
 from papa.errors import SpecError
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
@@ -32,7 +33,7 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     with StudyProgress(lambda _: None) as progress:
         run_here([step], store, study.execution, progress)
     folder = store.study(study.name)
-    console.print(f"report   {folder}/report.md (and report.html)", soft_wrap=True, highlight=False)
+    say(console, f"report   {folder}/report.md (and report.html)")
     return folder
 
 

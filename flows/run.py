@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows.environment import prepare_environment
+from flows.flow_runs import mark_interrupted_run
 from flows.interrupt import Interruption
-from flows.processes import mark_interrupted_run
 from flows.progress import StudyProgress
 from flows.server import check_server, use_server
+from flows.terminal import say
 from papa.errors import TransientError
 from papa.imports import uncollected
 from papa.processes import Process
@@ -160,8 +161,8 @@ def _show_results(store: Store, study: str, links: Mapping[str, str], console: C
 
     folder, tracking = store.study(study), without_password(tracking_address(store))
     console.print(summary_table(read_summary(folder / "summary.csv")))
-    console.print(f"report   {folder}/report.html (and report.md)", soft_wrap=True, highlight=False)
-    console.print(f"figures  {folder}/scores.png, scores.svg", soft_wrap=True, highlight=False)
+    say(console, f"report   {folder}/report.html (and report.md)")
+    say(console, f"figures  {folder}/scores.png, scores.svg")
     own = f"experiment '{study}': papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
     for what, link in (links or {"": own}).items():
-        console.print(f"MLflow   {what:<8}{link}" if what else f"MLflow   {link}", soft_wrap=True, highlight=False)
+        say(console, f"MLflow   {what:<8}{link}" if what else f"MLflow   {link}")

@@ -169,13 +169,13 @@ def _application(address: str) -> Any:
 @contextmanager
 def found_by_runs(store: Store, server: OwnServer) -> Iterator[None]:
     """While the block runs, runs on the store use this server instead of one of their own."""
-    place = store.prefect / _RUNNING
+    path = store.prefect / _RUNNING
     # It lasts as long as this process, which starts it again where it is lost.
-    write_atomically(place, json.dumps({"process": str(Process.this()), "port": server.port}) + "\n")
+    write_atomically(path, json.dumps({"process": str(Process.this()), "port": server.port}) + "\n")
     try:
         yield
     finally:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def running_server(store: Store) -> int | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flows.check import Checked
+from flows.terminal import print_rows, say
 from papa.corpora.preview import Preview
 from papa.errors import SpecError
 from papa.spec import HubSource
@@ -45,13 +46,13 @@ def show_tasks(console: Console) -> None:
     from papa.reporting.wording import METRICS
 
     headings = ("Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source")
-    known = sorted(registry().items())
+    registered = sorted(registry().items())
     if not console.is_terminal:
-        for row in (headings, *(_task_row(name, task, task["metric"], owner=True) for name, task in known)):
-            print("\t".join(row), file=console.file)
+        rows = (_task_row(name, task, task["metric"], owner=True) for name, task in registered)
+        print_rows(console, [headings, *rows])
         return
     table = Table(*headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0))
-    for name, task in known:
+    for name, task in registered:
         table.add_row(*_task_row(name, task, METRICS[task["metric"]], owner=console.width >= _WIDE))
     console.print(table)
 
@@ -96,17 +97,17 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
         # A line for each row: a file or another program has no width.
         for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
             rows = markdown_table(table.headings, table.rows)
-            console.print(f"{table.heading}\n\n{rows}", soft_wrap=True, highlight=False, markup=False)
+            say(console, f"{table.heading}\n\n{rows}")
         for sentence in marks(comparison):
-            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+            say(console, sentence)
     if to is None:
         return
     try:
         write_comparison(to, comparison)
     except OSError as error:
         raise SpecError(f"{to} cannot be written ({error.strerror}): give another folder with --to") from None
-    console.print(f"figure  {to}/compare.png, compare.svg", soft_wrap=True, highlight=False)
-    console.print(f"table   {to}/compare.csv", soft_wrap=True, highlight=False)
+    say(console, f"figure  {to}/compare.png, compare.svg")
+    say(console, f"table   {to}/compare.csv")
 
 
 _SHORT = 12
@@ -117,10 +118,10 @@ def show_checked(checked: Checked, console: Console) -> None:
     """Print encoders and tasks, what could not be checked, and that the study is ready."""
     console.print(_encoders_table(checked.inputs), _tasks_table(checked))
     for note in checked.unchecked:
-        console.print(f"not checked: {note}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"not checked: {note}")
     for warning in checked.warnings:
-        console.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
-    console.print("ready" if checked.to_run else "ready: every step is cached", highlight=False)
+        say(console, f"warning: {warning}")
+    say(console, "ready" if checked.to_run else "ready: every step is cached")
 
 
 def _encoders_table(inputs: StudyInputs) -> Table:

@@ -6,8 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from flows.options import DEFAULT_STORE, Overrides, StoreAddress, StudyOrName, Verbose, load_stored, one_sentence
+from flows.options import (
+    DEFAULT_STORE,
+    Overrides,
+    StoreAddress,
+    StudyOrName,
+    Verbose,
+    load_stored,
+    one_sentence,
+    open_store,
+)
 from papa.errors import SpecError
 
 EncoderName = Annotated[
@@ -30,12 +40,9 @@ def heads(
     with one_sentence(verbose):
         from flows.drops import parse_share
         from flows.heads import show_heads
-        from papa.study.store import Store
 
-        share, place = parse_share(max_drop), Store(store)
-        spec = load_stored(study, overrides, place)
-        place.check()
-        show_heads(spec, place, share, as_json=as_json)
+        share, opened = parse_share(max_drop), open_store(store)
+        show_heads(load_stored(study, overrides, opened), opened, share, as_json=as_json)
 
 
 def export(
@@ -63,12 +70,13 @@ def export(
     that is run first.
     """
     with one_sentence(verbose) as interruption:
-        from rich.console import Console
-
+        from flows.drops import parse_share
         from flows.export import ExportRequest, export_cell
         from papa.study.store import Store
 
-        share = _max_drop(fraction, max_drop)
+        if (fraction is None) == (max_drop is None):
+            raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
+        share = parse_share(max_drop) if max_drop is not None else None
         place = Store(store)
         spec = load_stored(study, overrides, place)
         request = ExportRequest(encoder, task, constants, order, fraction)
@@ -82,17 +90,6 @@ def export(
         export_cell(spec, place, request, to, Console(), onnx=onnx)
 
 
-def _max_drop(fraction: float | None, max_drop: str | None) -> float | None:
-    """The drop asked for; None where a fraction is."""
-    if (fraction is None) == (max_drop is None):
-        raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
-    if max_drop is None:
-        return None
-    from flows.drops import parse_share
-
-    return parse_share(max_drop)
-
-
 def report(
     study: StudyOrName,
     overrides: Overrides = None,
@@ -101,28 +98,18 @@ def report(
 ) -> None:
     """Build a finished study's report again, from stored results."""
     with one_sentence(verbose):
-        from rich.console import Console
-
         from flows.report import rebuild_report
-        from papa.study.store import Store
 
-        place = Store(store)
-        spec = load_stored(study, overrides, place)
-        place.check()
-        rebuild_report(spec, place, Console())
+        opened = open_store(store)
+        rebuild_report(load_stored(study, overrides, opened), opened, Console())
 
 
 def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """List the studies of a store, how far they are, and where their reports are."""
     with one_sentence(verbose):
-        from rich.console import Console
-
         from flows.studies import show_studies
-        from papa.study.store import Store
 
-        place = Store(store)
-        place.check()
-        show_studies(place, Console())
+        show_studies(open_store(store), Console())
 
 
 def compare(
@@ -138,8 +125,6 @@ def compare(
 ) -> None:
     """Show studies side by side, from what MLflow knows of them."""
     with one_sentence(verbose):
-        from rich.console import Console
-
         from flows.show import compare_studies
         from papa.study.store import Store
         from tasks.mlflow_client import tracking_address
@@ -154,8 +139,6 @@ def prune(
 ) -> None:
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with one_sentence(verbose):
-        from rich.console import Console
-
         from flows import prune as pruning
         from papa.study.store import Store
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from flows.terminal import print_rows, say
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -27,7 +28,7 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
 
 
 @dataclass(frozen=True)
-class StoredStudy:
+class ListedStudy:
     """A study that was started in a store.
 
     Attributes:
@@ -63,18 +64,13 @@ def save_study(store: Store, study: StudySpec) -> Path:
 
 def save_end(store: Store, name: str, error: BaseException | None) -> None:
     """Keep why a study failed, for ``papa list``; forget it where it did not."""
-    path = _failure(store, name)
     if isinstance(error, PapaError):
-        write_atomically(path, f"{error}\n")
+        write_atomically(store.study(f"{name}.failed"), f"{error}\n")
     elif error is None:
-        path.unlink(missing_ok=True)
+        store.study(f"{name}.failed").unlink(missing_ok=True)
 
 
-def _failure(store: Store, name: str) -> Path:
-    return store.study(f"{name}.failed")
-
-
-def stored_studies(store: Store) -> list[StoredStudy]:
+def stored_studies(store: Store) -> list[ListedStudy]:
     """The studies that were started in a store, the latest first.
 
     Raises:
@@ -84,7 +80,7 @@ def stored_studies(store: Store) -> list[StoredStudy]:
         raise ArtifactError(
             f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, or run a study first"
         )
-    return sorted((_stored(store, name) for name in names_in(store)), key=lambda one: (-one.date, one.name))
+    return sorted((_listed(store, name) for name in names_in(store)), key=lambda study: (-study.date, study.name))
 
 
 def names_in(store: Store) -> set[str]:
@@ -108,20 +104,19 @@ def study_file(store: Store, study: str) -> Path:
     raise SpecError(f"there is no study at {study}, and none of that name in {store.address}: it has {names}")
 
 
-def _stored(store: Store, name: str) -> StoredStudy:
-    results, saved, failed = store.study(name), saved_study(store, name), _failure(store, name)
+def _listed(store: Store, name: str) -> ListedStudy:
+    results, saved, failed = store.study(name), saved_study(store, name), store.study(f"{name}.failed")
     finished = is_complete(results)
     spec = _read((results / SPECIFICATION) if finished else saved)
     report = results / "report.html"
-    failure = shortened(" ".join(failed.read_text(errors="replace").split()), 400) if failed.is_file() else ""
-    return StoredStudy(
+    return ListedStudy(
         name,
         _finished_at(results) if finished else saved.stat().st_mtime,
         tuple(encoder.name for encoder in spec.encoders) if spec else (),
         tuple(task.name for task in spec.tasks) if spec else (),
-        _state(results, spec, _read(saved) if saved.exists() else None) if finished else NOT_FINISHED,
+        _state(results, spec, _read(saved)) if finished else NOT_FINISHED,
         report if finished and report.exists() else None,
-        failure,
+        shortened(" ".join(failed.read_text(errors="replace").split()), 400) if failed.is_file() else "",
     )
 
 
@@ -166,38 +161,38 @@ def show_studies(store: Store, console: Console) -> None:
     """
     studies = stored_studies(store)
     if not studies:
-        console.print(f"{store.address} holds no study yet", highlight=False, soft_wrap=True)
+        say(console, f"{store.address} holds no study yet")
         return
-    rows = [
-        (one.name, _time(one.date), _few(one.encoders), _few(one.tasks), "failed" if one.failure else one.state)
-        for one in studies
-    ]
+    rows = {study: _row(study) for study in studies}
     if not console.is_terminal:
-        reports = ["Report", *(str(one.report or "") for one in studies)]
-        for row, report in zip((_HEADINGS, *rows), reports, strict=True):
-            print("\t".join((*row, report)), file=console.file)
+        reported = [(*row, str(study.report or "")) for study, row in rows.items()]
+        print_rows(console, [(*_HEADINGS, "Report"), *reported])
         return
     table = Table(*(Column(heading, overflow="fold") for heading in _HEADINGS))
-    for row in rows:
+    for row in rows.values():
         table.add_row(*map(Text, row))
     console.print(table)
-    for one in studies:
-        if one.report:
-            console.print(f"{one.name}: {one.report}", highlight=False, soft_wrap=True, markup=False)
-        if one.failure or one.state != "finished":
-            console.print(_advice(store, one), highlight=False, soft_wrap=True, markup=False)
+    for study in studies:
+        if study.report:
+            say(console, f"{study.name}: {study.report}")
+        if study.failure or study.state != "finished":
+            say(console, f"{study.name}: {_advice(store, study)}")
 
 
-def _advice(store: Store, one: StoredStudy) -> str:
-    path = saved_study(store, one.name)
+def _row(study: ListedStudy) -> tuple[str, ...]:
+    state = "failed" if study.failure else study.state
+    return study.name, _time(study.date), _few(study.encoders), _few(study.tasks), state
+
+
+def _advice(store: Store, study: ListedStudy) -> str:
+    path = saved_study(store, study.name)
     again = f"run 'papa run {path}'" if path.exists() else "run it again from its file"
-    if one.failure:
-        return f"{one.name}: failed: {one.failure}: {again} to go on"
-    if one.state != NOT_FINISHED:
-        return f"{one.name}: {one.state}: {again}"
-    busy = min(running(store).values(), default=None)
-    runs = "; a study runs in this store just now" if busy is not None else ""
-    return f"{one.name}: started {_time(one.date)} and not finished{runs}: {again} to go on"
+    if study.failure:
+        return f"failed: {study.failure}: {again} to go on"
+    if study.state != NOT_FINISHED:
+        return f"{study.state}: {again}"
+    runs = "; a study runs in this store just now" if running(store) else ""
+    return f"started {_time(study.date)} and not finished{runs}: {again} to go on"
 
 
 def _time(seconds: float) -> str:

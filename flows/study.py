@@ -23,7 +23,7 @@ from pydantic import Field
 
 from flows.check import check_study
 from flows.environment import quiet_engines
-from flows.processes import FLOW, describe_run, mark_crashed_runs
+from flows.flow_runs import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
 from flows.steps import Steps

@@ -14,9 +14,10 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.processes import FLOW
+from flows.flow_runs import FLOW
 from flows.served import HOST, Served
 from flows.server import found_by_runs, running_server, start_own_server
+from flows.terminal import say
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.locks import running
@@ -91,20 +92,16 @@ def _mlflow(address: str) -> Any:
 
 def _show_links(prefect: str, mlflow: str, tracking: str, console: Console) -> None:
     """Print where both pages are, and of each study its last run and its scores."""
-
-    def line(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    line(f"Prefect  {prefect}{_PAGES}/runs")
-    line(f"MLflow   {mlflow}/#/experiments")
+    say(console, f"Prefect  {prefect}{_PAGES}/runs")
+    say(console, f"MLflow   {mlflow}/#/experiments")
     runs, scores = _last_runs(prefect), _scores(mlflow, tracking)
     for study in dict.fromkeys([*runs, *scores]):
-        line(f"\n{study}")
+        say(console, f"\n{study}")
         if study in runs:
-            line(f"  last run  {prefect}{_PAGES}/runs/flow-run/{runs[study]}")
+            say(console, f"  last run  {prefect}{_PAGES}/runs/flow-run/{runs[study]}")
         if study in scores:
-            line(f"  scores    {scores[study]}")
-    line("\nCtrl-C ends both.")
+            say(console, f"  scores    {scores[study]}")
+    say(console, "\nCtrl-C ends both.")
 
 
 def _last_runs(prefect: str) -> Mapping[str, str]:

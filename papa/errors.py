@@ -7,7 +7,7 @@ The command line prints the message alone and ends with an exit code that is not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
@@ -178,6 +178,20 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.error}"
+
+
+def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
+    """What a check finds wrong, if anything.
+
+    Args:
+        where: the key of the study that it looks at.
+        check: raises a ``PapaError`` where something is wrong.
+    """
+    try:
+        check()
+    except PapaError as error:
+        return [Problem(where, error)]
+    return []
 
 
 class CheckError(PapaError):

@@ -123,10 +123,10 @@ def test_what_is_advised_is_enough(tmp_path: Path) -> None:
     study = load_study(Path(write_study(tmp_path, SMALL)), ())
     inputs = check_inputs(study)
     with pytest.raises(CapacityError) as refused:
-        check_memory(study, inputs, 10_000)
+        check_memory(inputs, 10_000)
     advised = int(re.search(r"--workers (\d+)", str(refused.value))[1])
     assert 0 < advised < psutil.virtual_memory().available / 4e8
-    check_memory(study, inputs, max(1, advised - 1))
+    check_memory(inputs, max(1, advised - 1))
 
 
 def test_copies_of_the_weights_in_bfloat16_count(tmp_path: Path) -> None:

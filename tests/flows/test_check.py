@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,9 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     many = {text: Size(2 * free // a_row, 0, 32.0, 0.0) for text in inputs.sizes}
     wide = StudyInputs(inputs.study, inputs.encoders, inputs.fingerprints, many, inputs.labels)
     with pytest.raises(CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"):
-        check_disk(spec, wide, 1, tmp_path / "not" / "there")
-    check_disk(study(tmp_path, execution={"features_budget_gb": 1}), wide, 1, tmp_path)
+        check_disk(wide, 1, tmp_path / "not" / "there")
+    small = study(tmp_path, execution={"features_budget_gb": 1})
+    check_disk(replace(wide, study=small), 1, tmp_path)
 
 
 def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from papa.spec.file import override, resolve_study
 _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
 
 
-def one_line_study(
+def study_without_file(
     study: Path | None, encoders: Sequence[str], tasks: Sequence[str], limit: int | None, overrides: Sequence[str]
 ) -> StudySpec:
     """The study of some encoders on some tasks, everything else as a study file has it that says nothing of it.

@@ -34,43 +34,33 @@ def mark_interrupted_run() -> None:
             client.set_flow_run_state(run.id, Crashed(message="It was interrupted."), force=True)
 
 
-def mark_crashed_runs() -> int:
-    """Set runs of studies whose process died on this machine to Crashed, with their task runs; returns how many.
+def mark_crashed_runs() -> None:
+    """Set runs of studies whose process died on this machine to Crashed, with their task runs.
 
     Task runs of a study that something else set to Crashed, such as an automation that missed its heartbeat, are
     set to Crashed as well.
     """
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import (
-        FlowFilter,
-        FlowFilterName,
-        FlowRunFilter,
-        FlowRunFilterState,
-        FlowRunFilterStateType,
-        TaskRunFilter,
-        TaskRunFilterState,
-        TaskRunFilterStateType,
-    )
+    from prefect.client.schemas import filters
     from prefect.client.schemas.objects import StateType
     from prefect.states import Crashed
 
-    def flow_runs_in(*states: StateType) -> FlowRunFilter:
-        return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+    def flow_runs_in(*states: StateType) -> filters.FlowRunFilter:
+        state_type = filters.FlowRunFilterStateType(any_=list(states))
+        return filters.FlowRunFilter(state=filters.FlowRunFilterState(type=state_type))
 
-    studies = FlowFilter(name=FlowFilterName(any_=[FLOW]))
+    studies = filters.FlowFilter(name=filters.FlowFilterName(any_=[FLOW]))
     unfinished = [StateType.RUNNING, StateType.PENDING]
-    marked = 0
+    state_type = filters.TaskRunFilterStateType(any_=unfinished)
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_filter=studies, flow_run_filter=flow_runs_in(*unfinished)):
             driver = next((Process.parse(tag.removeprefix(TAG)) for tag in run.tags if tag.startswith(TAG)), None)
             if driver is not None and driver.gone:
                 client.set_flow_run_state(run.id, Crashed(message=f"Its process {driver} was killed."), force=True)
-                marked += 1
         left = client.read_task_runs(
             flow_filter=studies,
             flow_run_filter=flow_runs_in(StateType.CRASHED),
-            task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=unfinished))),
+            task_run_filter=filters.TaskRunFilter(state=filters.TaskRunFilterState(type=state_type)),
         )
         for task_run in left:
             client.set_task_run_state(task_run.id, Crashed(message="Its study's process was killed."), force=True)
-    return marked

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from flows.export import ExportRequest
 from flows.most_heads import needed_part
-from flows.one_line import one_line_study
 from flows.studies import save_end, save_study, saved_study, show_studies, stored_studies
+from flows.without_file import study_without_file
 from papa.errors import ArtifactError, SpecError
 from papa.spec.file import load_study
 from papa.study.store import MARKER, Store
@@ -21,11 +21,11 @@ BERT, MINILM = "google-bert/bert-base-uncased", "embedded/all-MiniLM-L6-v2"
 def test_it_is_the_study_that_a_file_would_describe(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(f"{{name: bert-base-uncased-cola, encoders: [{BERT}], tasks: [cola]}}")
-    assert one_line_study(None, [BERT], ["cola"], None, []) == load_study(path)
+    assert study_without_file(None, [BERT], ["cola"], None, []) == load_study(path)
 
 
 def test_options_repeat_and_combine_with_overrides() -> None:
-    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"])
+    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"])
     assert study.name == "bert-base-uncased-all-MiniLM-L6-v2-cola-rte-1000-rows"
     assert [one.name for one in study.encoders] == [BERT, MINILM]
     assert [(task.train_rows, task.validation_rows, task.slots) for task in study.tasks] == [
@@ -33,13 +33,13 @@ def test_options_repeat_and_combine_with_overrides() -> None:
         (1000, 1000, 64),
     ]
     assert study.seeds == (7,)
-    assert one_line_study(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
+    assert study_without_file(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
 
 
 def test_folders_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert one_line_study(None, ["./mine"], ["cola"], None, []).encoders[0].name == str(tmp_path / "mine")
+    assert study_without_file(None, ["./mine"], ["cola"], None, []).encoders[0].name == str(tmp_path / "mine")
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_what_does_not_fit_is_one_sentence(
     study: Path | None, encoders: list[str], tasks: list[str], sentence: str
 ) -> None:
     with pytest.raises(SpecError, match=sentence):
-        one_line_study(study, encoders, tasks, None, [])
+        study_without_file(study, encoders, tasks, None, [])
 
 
 def test_what_ran_can_be_run_again_from_its_file(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    study = one_line_study(None, [MINILM], ["reviews"], 20, ["ranking.epochs=1", "execution.workers=2"])
+    study = study_without_file(None, [MINILM], ["reviews"], 20, ["ranking.epochs=1", "execution.workers=2"])
     path = save_study(store, study)
     assert path == saved_study(store, study.name)
     assert load_study(path) == study
@@ -76,7 +76,7 @@ def test_a_study_that_never_finished_is_listed_as_such(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     store.make()
     assert stored_studies(store) == []
-    study = one_line_study(None, [MINILM], ["reviews"], 20, [])
+    study = study_without_file(None, [MINILM], ["reviews"], 20, [])
     save_study(store, study)
     (found,) = stored_studies(store)
     assert (found.name, found.encoders, found.tasks) == (study.name, (MINILM,), ("reviews",))
@@ -88,7 +88,7 @@ def test_a_study_that_never_finished_is_listed_as_such(tmp_path: Path) -> None:
 def test_a_study_that_failed_is_listed_with_its_reason(tmp_path: Path) -> None:
     store, printed = Store(tmp_path / "store"), Console(record=True, width=200, force_terminal=True)
     store.make()
-    study = one_line_study(None, [MINILM], ["reviews"], 20, [])
+    study = study_without_file(None, [MINILM], ["reviews"], 20, [])
     path = save_study(store, study)
     save_end(store, study.name, SpecError("the loss of seed 0 is nan"))
     show_studies(store, printed)
@@ -112,14 +112,14 @@ def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> Non
 
 
 def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
-    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 100, ["fractions=[0.5]"])
+    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, ["fractions=[0.5]"])
     part = needed_part(study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None))
     assert [one.name for one in part.encoders] == [BERT]
     assert part.tasks == study.tasks[1:]
     assert [one.label for one in part.constants] == ["zeros"]
     assert (part.orders, part.fractions) == (("first_to_last",), (1.0, 0.5))
     assert part.name not in ("", study.name), "the study's own results stay"
-    whole = one_line_study(None, [BERT], ["cola"], None, [])
+    whole = study_without_file(None, [BERT], ["cola"], None, [])
     assert needed_part(whole, ExportRequest(None, None, "average", "lambda", None)) == whole
 
 
@@ -132,6 +132,6 @@ def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
     ],
 )
 def test_what_an_export_does_not_say_is_asked_for(encoder: str | None, task: str | None, sentence: str) -> None:
-    study = one_line_study(None, [BERT, MINILM], ["cola", "rte"], 100, [])
+    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, [])
     with pytest.raises(SpecError, match=sentence):
         needed_part(study, ExportRequest(encoder, task, "average", "lambda", None))

@@ -1,0 +1,18 @@
+"""How commands print what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is: brackets in a name are no markup, and no line is broken."""
+    console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+
+
+def print_rows(console: Console, rows: Iterable[Iterable[str]]) -> None:
+    """Print a table for other programs: a line for each row, values parted by tabs."""
+    for row in rows:
+        print("\t".join(row), file=console.file)
