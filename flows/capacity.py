@@ -49,7 +49,7 @@ def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list
         problems += problems_of("precision", partial(check_precision, study.precision, device_of(study)))
     encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
     tasks = tuple(task for task in study.tasks if task.source in sources)
-    constants = tuple(one for one in study.constants if one.corpus is None or one.corpus.source in sources)
+    constants = tuple(entry for entry in study.constants if entry.corpus is None or entry.corpus.source in sources)
     alike = any(problem.where == "encoders" for problem in resolved.problems)
     if alike or not (encoders and tasks and constants):
         return problems
@@ -98,7 +98,7 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     stored = {cell: size for cell, size in sizes.items() if size <= budget}
     if not stored:
         return
-    (encoder, task), need = max(stored.items(), key=lambda one: one[1])
+    (encoder, task), need = max(stored.items(), key=lambda item: item[1])
     at_once = min(workers, len(cells) * len(study.fractions))
     if at_once * need <= free:
         return
@@ -110,13 +110,7 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
 
 
 def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> dict[str, float]:
-    """About what a worker needs at most in each stage for one encoder and task.
-
-    Args:
-        study: its seeds, constants, features and execution.
-        encoder, task: which.
-        size: of the task's text.
-    """
+    """About the bytes that a worker needs at most in each stage, for one encoder and a task of that size."""
     entries = encoder.layers * encoder.heads * task.slots**2
     probe = 4 * (encoder.layers + 1) * encoder.width**2
     tokens = study.execution.batch_tokens or _BATCH_TOKENS
@@ -124,7 +118,7 @@ def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, si
     layers = 4 * tokens * 2 * (encoder.layers + 1) * encoder.width
     averaging = _SUMS * 8 * entries + batch
     # Values on their way to and from the optimiser, which keeps two more for each.
-    trained = 8 * (probe + (4 * entries if any(one.kind == "trained" for one in study.constants) else 0))
+    trained = 8 * (probe + (4 * entries if any(entry.kind == "trained" for entry in study.constants) else 0))
     kept = 20 * encoder.width + 3 * encoder.heads * task.slots
     ranking = 4 * entries + trained + 4 * _PART_TOKENS * encoder.layers * kept
     probing = 4 * entries + 4 * len(study.seeds) * probe + batch + layers + _window(study, encoder, task, size)

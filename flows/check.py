@@ -137,12 +137,12 @@ def check_study(
         elif isinstance(result, PapaError):
             problems.append(Problem(texts[text], result))
         else:
-            one, errors = result
+            seen, errors = result
             problems += [Problem(texts[text], error) for error in errors]
-            if one is not None:
-                previews[text] = one
-                unchecked += [f"{texts[text]}: {one.unchecked}"] if one.unchecked else []
-    resolved.rows = {text: one.rows for text, one in previews.items() if one.rows}
+            if seen is not None:
+                previews[text] = seen
+                unchecked += [f"{texts[text]}: {seen.unchecked}"] if seen.unchecked else []
+    resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
     here = not for_plan and cluster is None
@@ -191,9 +191,9 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
         return None
     content = resolved.sources[text.source][1]
     corpora = [
-        Tokenise("", 0.0, encoder, resolved.at_commit(one), study.layout, content)
+        Tokenise("", 0.0, encoder, resolved.at_commit(spec), study.layout, content)
         for encoder in encoders
-        for one in laid_out
+        for spec in laid_out
     ]
     if not all(corpus.is_complete(store) for corpus in corpora):
         return None
@@ -206,13 +206,13 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
 
 def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, RowTokens]:
     """The tokens of a training row of each text, by the first encoder's tokenizer where it is not tokenised yet."""
-    encoder = next((one for one in resolved.encoders.values() if one.folder), None)
-    tokens = {text: one.tokens for text, one in previews.items() if one.tokens}
-    for text, one in previews.items():
-        if one.sample is not None and encoder:
+    encoder = next((reference for reference in resolved.encoders.values() if reference.folder), None)
+    tokens = {text: seen.tokens for text, seen in previews.items() if seen.tokens}
+    for text, seen in previews.items():
+        if seen.sample is not None and encoder:
             # A task's own slots, which a corpus takes from the tasks it serves.
             laid_out = text if text in resolved.study.tasks else laid_out_like(resolved.study.tasks[0], text)
-            tokens[text] = _counted(encoder, laid_out, resolved.study.layout, one.sample)
+            tokens[text] = _counted(encoder, laid_out, resolved.study.layout, seen.sample)
     return tokens
 
 

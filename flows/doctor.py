@@ -32,11 +32,11 @@ def doctor(
 
         console, findings = Console(highlight=False), []
         for group, found in _groups(store, ray_address):
-            findings += [{"group": group, **asdict(one)} for one in found]
+            findings += [{"group": group, **asdict(finding)} for finding in found]
             if not as_json:
                 console.print(group.capitalize(), style="bold")
                 console.print(_table(found))
-        broken = [one["what"] for one in findings if one["broken"]]
+        broken = [finding["what"] for finding in findings if finding["broken"]]
         if as_json:
             print(json.dumps({"usable": not broken, "findings": findings}, indent=1))
         else:
@@ -71,9 +71,9 @@ def _table(findings: list[Finding]) -> Table:
     table.add_column(no_wrap=True, min_width=14)
     table.add_column(no_wrap=True, min_width=15)
     table.add_column(overflow="fold")
-    for one in findings:
-        colour = _COLOURS.get(one.state, "red")
-        table.add_row(f"[{colour}]{one.state}[/]", escape(one.what), escape(one.found))
-        if one.advice:
-            table.add_row("", "", escape(f"→ {one.advice}"))
+    for finding in findings:
+        colour = _COLOURS.get(finding.state, "red")
+        table.add_row(f"[{colour}]{finding.state}[/]", escape(finding.what), escape(finding.found))
+        if finding.advice:
+            table.add_row("", "", escape(f"→ {finding.advice}"))
     return table

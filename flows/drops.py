@@ -8,20 +8,17 @@ failure, the chance that any "within" is wrong stays that of a single test, 2.5 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from flows.stored import StoredStudy
 from papa.errors import SpecError
-from papa.scores.intervals import Interval, Measured, paired_drop
-from papa.spec.cells import Cell, constant_count
+from papa.scores.intervals import Interval
+from papa.spec.cells import Cell
 from papa.spec.orders import Head, needs_lambda
-from papa.storage.artifacts import ArtifactReference
-from papa.study.baseline import Baseline, read_baseline
-from papa.study.probe import read_examples, read_scores
+from papa.study.probe import Probe, read_scores
 from papa.study.rank import Rank, read_lambda
-from papa.study.results import measured_of
 
 Verdict = Literal["within", "undecided", "beyond"]
 NO_BASELINES = "its baselines are not finished"
@@ -99,35 +96,30 @@ def parse_share(text: str) -> float:
 
 
 def answers(stored: StoredStudy, max_drop: float) -> list[Answer]:
-    """What the finished cells of a study say, for every encoder, task, kind of constants and head order.
+    """What the finished cells of a study say of a relative drop that is acceptable, as a share: an answer for every
+    encoder, task, kind of constants and head order."""
+    from papa.reporting.summary import LINE
 
-    Args:
-        stored: the study, and what of it is finished.
-        max_drop: the relative drop that is acceptable, as a share.
-    """
-    lines: dict[tuple[str, str, str, str], list[Cell]] = {}
+    rows = stored.summary(stored.cells).to_dict("records")
+    summary = {Cell(*(row[column] for column in (*LINE, "fraction"))): row for row in rows}
+    lines: dict[Cell, list[Cell]] = {}
     for cell in stored.steps.cells:
-        lines.setdefault((cell.encoder, cell.task, cell.constants, cell.order), []).append(cell)
-    return [_answer(stored, cells, max_drop) for cells in lines.values()]
+        lines.setdefault(replace(cell, fraction=0.0), []).append(cell)
+    return [_answer(stored, cells, summary, max_drop) for cells in lines.values()]
 
 
-def _answer(stored: StoredStudy, cells: Sequence[Cell], max_drop: float) -> Answer:
+def _answer(
+    stored: StoredStudy, cells: Sequence[Cell], summary: Mapping[Cell, Mapping[str, Any]], max_drop: float
+) -> Answer:
     """What cells say that differ in their fraction alone."""
-    first, finished = cells[0], [cell for cell in cells if stored.has(cell)]
+    first, rows = cells[0], {cell: summary[cell] for cell in cells if cell in summary}
     probe = stored.steps.cells[first][0]
-    heads_in_all = probe.encoder.layers * probe.encoder.heads
-    original = next((_measured(stored, cell) for cell in finished if cell.fraction == 1), None)
-    if original is not None:
-        reason = _reason(stored, first, original)
-    elif any(cell.fraction == 1 for cell in cells):
-        reason = "the cell with every head input-dependent is not finished"
-    else:
-        reason = "it has no fraction 1"
-    by_count = {constant_count(cell.fraction, heads_in_all): cell for cell in finished}
+    reason = _reason(stored, cells, list(rows.values()))
+    by_count = {row["constant_heads"]: cell for cell, row in rows.items()}
     counts, all_within = [], True
     for constant_heads, cell in sorted(by_count.items()):
-        if constant_heads and original is not None:
-            drop = paired_drop(original, _measured(stored, cell))
+        if constant_heads and not math.isnan(rows[cell]["original"]):
+            drop = Interval(*(rows[cell][column] for column in ("relative_drop", "drop_low", "drop_high", "seeds")))
             verdict = "undecided" if reason else verdict_on(drop, max_drop, all_within=all_within)
             all_within = verdict == "within"
             counts.append(Count(constant_heads, cell.fraction, drop, verdict, _heads(stored, cell)))
@@ -136,32 +128,19 @@ def _answer(stored: StoredStudy, cells: Sequence[Cell], max_drop: float) -> Answ
         first.task,
         first.constants,
         first.order,
-        heads_in_all,
+        probe.encoder.layers * probe.encoder.heads,
         tuple(counts),
-        _certainty(stored, first) if needs_lambda(first.order) else "",
-        len(cells) - len(finished),
+        _certainty(stored, probe) if needs_lambda(first.order) else "",
+        sum(not stored.has(cell) for cell in cells),
         reason,
     )
 
 
 def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
-    """What an interval says of one number of heads.
-
-    Args:
-        drop: its drop.
-        max_drop: the acceptable one.
-        all_within: whether every smaller number is within.
-    """
+    """What the drop of a number of heads says, given whether every smaller number is within ``max_drop``."""
     if drop.high <= max_drop and all_within:
         return "within"
     return "beyond" if drop.low > max_drop else "undecided"
-
-
-def _measured(stored: StoredStudy, cell: Cell) -> Measured:
-    steps = stored.steps.cells[cell]
-    folders = [stored.found[step].folder for step in steps]
-    scores = [(read_scores(folder).scores, read_examples(folder)) for folder in folders]
-    return measured_of(steps[0].task.metric, scores, folders[0])
 
 
 def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
@@ -169,39 +148,31 @@ def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
     return None if others else read_scores(stored.found[step].folder).constant_heads
 
 
-def _beside(stored: StoredStudy, cell: Cell) -> dict[Rank | Baseline, ArtifactReference]:
-    """The finished rankings and baselines of a cell's encoder on its task."""
-    probe = stored.steps.cells[cell][0]
-    return {
-        step: found
-        for step, found in stored.found.items()
-        if isinstance(step, Rank | Baseline) and (step.encoder, step.task) == (probe.encoder, probe.task)
-    }
-
-
-def _certainty(stored: StoredStudy, cell: Cell) -> str:
+def _certainty(stored: StoredStudy, probe: Probe) -> str:
     """What is known of the head order by λ; "" before it is made."""
     from papa.reporting.certainty import certainty
 
-    by_seed = {step.seed: found for step, found in _beside(stored, cell).items() if isinstance(step, Rank)}
+    by_seed = {
+        step.seed: found
+        for step, found in stored.found.items()
+        if isinstance(step, Rank) and (step.encoder, step.task) == (probe.encoder, probe.task)
+    }
     return certainty(read_lambda(by_seed), stored.inputs.study.fractions) if by_seed else ""
 
 
-def _reason(stored: StoredStudy, cell: Cell, original: Measured) -> str:
+def _reason(stored: StoredStudy, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> str:
     """Why nothing can be told of any drop; "" where something can."""
-    from papa.reporting.verdicts import not_beaten, reason_sentence
-    from papa.scores.examples import influence
+    from papa.reporting.verdicts import reason_sentence
 
-    if len(original.scores) == 1:
-        return "one seed has no interval: give the study more seeds"
-    found = [one for step, one in _beside(stored, cell).items() if isinstance(step, Baseline)]
-    if not found:
+    original = next((cell for cell in cells if cell.fraction == 1), None)
+    if original is None:
+        return "it has no fraction 1"
+    if not stored.has(original):
+        return "the cell with every head input-dependent is not finished"
+    if not rows:
         return NO_BASELINES
-    if math.isnan(paired_drop(original, original).mean):
+    if rows[0]["seeds"] == 1:
+        return "one seed has no interval: give the study more seeds"
+    if any(math.isnan(row["relative_drop"]) for row in rows):
         return "the original's score comes near 0, and a share of it says nothing"
-    baseline, metric = read_baseline(found[0].folder), stored.steps.cells[cell][0].task.metric
-    answer = baseline.always_one_answer
-    one_answer = Measured.same(original.scores, answer.score, influence(metric, answer.examples))
-    words = measured_of(metric, [(baseline.word_embeddings, baseline.word_examples)], found[0].folder)
-    why = not_beaten(original, one_answer, words)
-    return reason_sentence({"reason": why}) if why else ""
+    return "" if rows[0]["beats_baseline"] else reason_sentence(rows[0])

@@ -26,9 +26,7 @@ _FILE_BYTES = 10**9
 def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     """Point Prefect at the store; to be called before Prefect is imported.
 
-    Args:
-        store: where Prefect keeps its record.
-        verbose: show what engines log.
+    With ``verbose`` engines show what they log.
 
     Raises:
         SpecError: Prefect was imported before, for another store, or files may not grow as they need to.

@@ -16,9 +16,7 @@ from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.study.baseline import Baseline
 from papa.study.probe import Probe, read_scores
-from papa.study.results import ScoredCell, results_table
 from papa.study.store import Store
 
 
@@ -66,7 +64,7 @@ def export_cell(
         )
     _silence_transformers()
     with console.status("writing …") as status:
-        document = _export(stored, cell, step, _summary(stored, step, cell), folder, status, onnx)
+        document = _export(stored, cell, step, _summary(stored, cell), folder, status, onnx)
     _print(document, folder, console)
 
 
@@ -118,23 +116,13 @@ def _options(cells: Sequence[Cell]) -> str:
     )
 
 
-def _summary(stored: StoredStudy, probe: Probe, cell: Cell) -> Any:
+def _summary(stored: StoredStudy, cell: Cell) -> Any:
     """The study's summary of the original, where it has that, and of the cell."""
-    from papa.reporting.summary import summarise
-
-    own = [
-        found
-        for step, found in stored.found.items()
-        if isinstance(step, Baseline) and (step.encoder, step.task) == (probe.encoder, probe.task)
-    ]
-    if not own:
+    original = replace(cell, fraction=1.0)
+    summary = stored.summary(each for each in (original, cell) if each in stored.steps.cells and stored.has(each))
+    if summary.empty:
         raise SpecError(f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again")
-    scored = [
-        ScoredCell(one, probe.task.metric, tuple(stored.found[step] for step in stored.steps.cells[one]))
-        for one in (replace(cell, fraction=1.0), cell)
-        if one in stored.steps.cells and stored.has(one)
-    ]
-    return summarise(results_table(scored, {(cell.encoder, cell.task): own[0]}))
+    return summary
 
 
 def _export(

@@ -30,12 +30,12 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
         )
     found = answers(stored, max_drop)
     if as_json:
-        document = {"study": study.name, "max_drop": max_drop, "answers": [document_of(one) for one in found]}
+        document = {"study": study.name, "max_drop": max_drop, "answers": [document_of(answer) for answer in found]}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     console = Console()
-    for one in found:
-        console.print(text_of(one, max_drop), highlight=False, markup=False)
+    for answer in found:
+        console.print(text_of(answer, max_drop), highlight=False, markup=False)
 
 
 def document_of(answer: Answer) -> dict[str, Any]:

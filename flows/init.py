@@ -95,7 +95,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         set_there = value.model_dump(mode="json", exclude_defaults=True)
         return next(iter(set_there.values())) if len(set_there) == 1 else set_there
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _comment(text: str, indent: str) -> list[str]:

@@ -49,7 +49,9 @@ class Interruption:
     def __enter__(self) -> Interruption:
         # Who starts a command with a signal ignored, such as nohup or a shell's background job, wants it ignored.
         self._before = {
-            one: signal.signal(one, lambda *_: None) for one in _SIGNALS if signal.getsignal(one) != signal.SIG_IGN
+            number: signal.signal(number, lambda *_: None)
+            for number in _SIGNALS
+            if signal.getsignal(number) != signal.SIG_IGN
         }
         reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
@@ -64,8 +66,8 @@ class Interruption:
             # What fails now fails because processes are being killed.
             self._ending.join()
         signal.set_wakeup_fd(self._wakeup)
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         os.close(self._writer)
 
     def _watch(self, reader: int) -> None:

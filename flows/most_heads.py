@@ -29,13 +29,7 @@ def run_and_choose(
 ) -> tuple[StudySpec, ExportRequest]:
     """The study and the cell to export: the most constant heads whose drop is surely within ``max_drop``.
 
-    Args:
-        study: the one asked for; of it, what the request needs is run where it is not finished.
-        store: its store.
-        request: which encoder, task, constants and order.
-        max_drop: the acceptable relative drop, as a share.
-        interruption: what Ctrl-C does.
-        verbose: show what engines log.
+    What the request needs of the study is run where it is not finished.
 
     Raises:
         SpecError: no such encoder or task, or no number of heads is known to stay within the drop.
@@ -54,7 +48,7 @@ def run_and_choose(
             "allow more, give the study more fractions or seeds, or choose yourself with --fraction"
         )
     request = replace(request, fraction=answer.most.fraction)
-    labels = {one.label for one in study.constants}
+    labels = {kind.label for kind in study.constants}
     if 1.0 in study.fractions and request.order in study.orders and request.constants in labels:
         return study, request
     return part, replace(request, encoder=None, task=None)
@@ -71,9 +65,9 @@ def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     Raises:
         SpecError: the study has several encoders or tasks and the request names none, or one that it does not have.
     """
-    encoder = _only("encoder", request.encoder, {one.name: one for one in study.encoders})
-    task = _only("task", request.task, {one.name: one for one in study.tasks})
-    constants: Any = next((one for one in study.constants if one.label == request.constants), None)
+    encoder = _only("encoder", request.encoder, {spec.name: spec for spec in study.encoders})
+    task = _only("task", request.task, {spec.name: spec for spec in study.tasks})
+    constants: Any = next((kind for kind in study.constants if kind.label == request.constants), None)
     document = study.model_dump(mode="json") | {
         "encoders": [encoder.model_dump(mode="json")],
         "tasks": [task.model_dump(mode="json")],

@@ -47,13 +47,8 @@ class PlannedStep:
 
 
 def planned_steps(steps: Sequence[Step], store: Store, rates: Mapping[str, float]) -> list[PlannedStep]:
-    """What of a study's steps is there, and about what the others cost.
-
-    Args:
-        steps: a study's.
-        store: what is asked, once a step.
-        rates: operations per second of each stage.
-    """
+    """What of a study's steps is in a store, and about what the others cost at so many operations a second of each
+    stage."""
     plan = []
     for step in steps:
         cached = step.is_complete(store)
@@ -81,20 +76,22 @@ class Bound:
 
 
 def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
-    """The bound of a plan.
+    """The bound of a plan, whose steps come after those that they read.
 
     Args:
-        plan: steps, each after those it reads.
+        plan: the steps.
         alone: stages whose steps one worker computes, whatever their parts.
     """
     until: dict[Step, float] = {}
-    for one in plan:
-        step, shared = one.step, 1.0 if one.step.stage == "average" else _SHARED
+    for planned in plan:
+        step, shared = planned.step, 1.0 if planned.step.stage == "average" else _SHARED
         parts = 1 if step.stage in alone else step.parts
-        own = one.seconds * (1 - shared + shared / parts)
+        own = planned.seconds * (1 - shared + shared / parts)
         until[step] = own + max((until[need] for need in step.needs), default=0.0)
-    seconds = [one.seconds for one in plan]
-    return Bound(sum(seconds), max(until.values(), default=0.0), SUBMITTING * sum(not one.cached for one in plan))
+    seconds = [planned.seconds for planned in plan]
+    return Bound(
+        sum(seconds), max(until.values(), default=0.0), SUBMITTING * sum(not planned.cached for planned in plan)
+    )
 
 
 @dataclass(frozen=True)
@@ -115,14 +112,7 @@ class Cluster:
 
 
 def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster) -> None:
-    """Print the plan of a study.
-
-    Args:
-        checked: the study.
-        store: its artifacts, and the rates at which they were computed.
-        console: where to.
-        cluster: where the study would run.
-    """
+    """Print the plan of a study, from the artifacts of a store and the rates at which they were computed."""
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     study = checked.inputs.study
@@ -132,7 +122,7 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
     unit = "GPU" if cluster.gpus else "worker"
     many = cluster.gpus or cluster.nodes > 1
     console.print(stage_table(steps, unit) if many else plan_table(steps, measured=bool(measured)))
-    missing = sum(not one.cached for one in steps)
+    missing = sum(not planned.cached for planned in steps)
     cached = f"{len(steps) - missing} of {len(steps)} steps are cached; "
     if not missing:
         say(console, f"{cached}nothing would run.")
@@ -183,19 +173,14 @@ def _of(count: int, unit: str) -> str:
 
 
 def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
-    """What each stage takes in all, for plans on many workers.
-
-    Args:
-        plan: the steps.
-        unit: what computes, such as "GPU".
-    """
+    """What each stage takes in all, for plans on many workers or GPUs."""
     table = Table("Stage", "To run", "Cached", f"{unit} time")
     for column in table.columns[1:]:
         column.justify = "right"
-    for stage in dict.fromkeys(one.step.stage for one in plan):
-        steps = [one for one in plan if one.step.stage == stage]
-        missing = [one for one in steps if not one.cached]
-        seconds = sum(one.seconds for one in missing)
+    for stage in dict.fromkeys(planned.step.stage for planned in plan):
+        steps = [planned for planned in plan if planned.step.stage == stage]
+        missing = [planned for planned in steps if not planned.cached]
+        seconds = sum(planned.seconds for planned in missing)
         table.add_row(stage, str(len(missing)), str(len(steps) - len(missing)), duration(seconds) if seconds else "")
     return table
 
@@ -208,14 +193,14 @@ def plan_table(plan: Sequence[PlannedStep], *, measured: bool) -> Table:
     table.add_column("State")
     table.add_column("About", justify="right")
     previous = None
-    for one in plan:
-        stage = one.step.stage
+    for planned in plan:
+        stage = planned.step.stage
         if previous not in (None, stage):
             table.add_section()
         previous = stage
-        cost = duration(one.seconds) if one.seconds >= 0.1 else ""
-        state = "[green]cached[/]" if one.cached else "to run"
-        table.add_row(stage, one.step.name.removeprefix(f"{stage} · "), state, cost)
+        cost = duration(planned.seconds) if planned.seconds >= 0.1 else ""
+        state = "[green]cached[/]" if planned.cached else "to run"
+        table.add_row(stage, planned.step.name.removeprefix(f"{stage} · "), state, cost)
     table.caption = "time on one worker, " + (
         "from this store's own rates" if measured else "from the rate of a matrix product"
     )

@@ -200,11 +200,7 @@ class StudyProgress:
 
 
 class Remaining:
-    """Time left of a study, by how long its estimated seconds have taken so far.
-
-    Args:
-        planned: estimated seconds of each step.
-    """
+    """Time left of a study, by how long the estimated seconds of its steps have taken so far."""
 
     def __init__(self, planned: Mapping[str, float]) -> None:
         self._planned = dict(planned)

@@ -45,15 +45,15 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
     console.print(_table(unused, store))
-    everything = f"{len(unused)} in all, {_size(sum(one.size for one in unused))}"
+    everything = f"{len(unused)} in all, {_size(sum(entry.size for entry in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
         say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
         return
     if users:
         raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
-    for one in unused:
-        remove(one.address)
+    for entry in unused:
+        remove(entry.address)
     say(console, f"{everything}: deleted.")
 
 
@@ -81,9 +81,9 @@ def _table(unused: list[Unused], store: Store) -> Table:
     for title in ("Size", "Age"):
         table.add_column(title, justify="right")
     now = time.time()
-    for one in unused:
-        where = _short(one.address, store)
-        table.add_row(Text(one.name), one.reason, Text(where), _size(one.size), _age(now - one.modified))
+    for entry in unused:
+        where = _short(entry.address, store)
+        table.add_row(Text(entry.name), entry.reason, Text(where), _size(entry.size), _age(now - entry.modified))
     return table
 
 

@@ -44,13 +44,8 @@ def run_study(
 ) -> None:
     """Check a study and run it from the command line; print its table and where things lie.
 
-    Args:
-        spec: its specification; it is saved beside the results.
-        store: its store, made here.
-        interruption: what Ctrl-C does.
-        study, overrides, workers, ray_address: as on the command line, for Prefect's record; without a file of its own
-            the study is the saved one.
-        verbose: show what engines log.
+    The store is made. The specification is saved beside the results; where the study has no file, ``study``, of its
+    own, that is the file in Prefect's record.
 
     Raises:
         PapaError: the study could not start, or a cell failed.
@@ -117,9 +112,7 @@ def _import_for_later(flow: Flow[..., str], parameters: Mapping[str, Any]) -> No
 def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy, *, watched: bool) -> None:
     """Run a flow; where Prefect's server is lost meanwhile, what the steps came to counts.
 
-    Args:
-        flow, parameters, ready: the study.
-        watched: whether something may listen for the flow's heartbeats; the thread that sends them ends a second late.
+    Heartbeats are sent where something may listen for them: the thread that sends them ends a second late.
 
     Raises:
         PapaError: a cell failed, or Prefect cannot record the study.

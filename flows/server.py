@@ -36,11 +36,6 @@ class OwnServer(Served):
     """A server that is starting or runs, with its database in a store.
 
     It holds a lock of the store until it answers, as two would both create the tables of a new database.
-
-    Args:
-        store: whose.
-        pages: serve Prefect's pages, too.
-        port: where to listen if it is free; 0 is any.
     """
 
     def __init__(self, store: Store, *, pages: bool, port: int) -> None:
@@ -102,7 +97,7 @@ def use_server(store: Store) -> OwnServer | None:
 
 
 def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> OwnServer:
-    """Start a server with its database in the store; it ends with this process.
+    """Start a server, with or without Prefect's pages, with its database in the store; it ends with this process.
 
     To be called from the main thread, before Prefect is imported: so Prefect finds its address, and has sent what
     it had to send when the server ends.

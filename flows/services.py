@@ -25,16 +25,11 @@ _NO_STUDY = "papa-doctor"
 
 
 def services(store: Store, ray_address: str | None) -> list[Finding]:
-    """Ask the hub, the store, MLflow, Prefect and Ray.
-
-    Args:
-        store: as a study would use it; nothing is made in it.
-        ray_address: as on the command line.
-    """
+    """Ask the hub, the store, MLflow, Prefect and Ray; nothing is made in the store."""
     looks: list[Callable[[], Finding]] = [_hub, lambda: _store(store)]
     looks += [_mlflow(store), _prefect(store), lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS"))]
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [one.result() for one in [pool.submit(look) for look in looks]]
+        return [future.result() for future in [pool.submit(look) for look in looks]]
 
 
 def _asked(what: str, where: str, ask: Callable[[], str | None], *, broken: bool = True) -> Finding:

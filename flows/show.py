@@ -73,13 +73,7 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
 
 
 def compare_studies(studies: list[str], address: str, to: Path | None, console: Console) -> None:
-    """Print the table of some studies and write it, with its figure, to a folder.
-
-    Args:
-        studies: their names.
-        address: MLflow's tracking URI.
-        to: the folder; None writes nothing.
-        console: where to print.
+    """Print the table of some studies in the MLflow at ``address``; write it, with its figure, to a folder.
 
     Raises:
         PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 from flows.build import tracked_steps
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from papa.study.baseline import Baseline
 from papa.study.inputs import StudyInputs, check_inputs
 from papa.study.step import Step
 from papa.study.steps import StudySteps
@@ -17,10 +20,6 @@ from tasks.mlflow_client import tracking_address
 
 class StoredStudy:
     """A study, and which of its steps are finished.
-
-    Args:
-        study: the resolved specification.
-        store: what is asked.
 
     Attributes:
         inputs: its encoders and sources.
@@ -43,6 +42,30 @@ class StoredStudy:
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""
         return all(step in self.found for step in self.steps.cells[cell])
+
+    def summary(self, cells: Iterable[Cell]) -> Any:
+        """The summary of finished cells, as the report has it; without those whose baselines are not finished."""
+        from pandas import DataFrame
+
+        from papa.reporting.columns import SUMMARY_COLUMNS
+        from papa.reporting.summary import summarise
+        from papa.study.results import ScoredCell, results_table
+
+        label = self.inputs.encoder_label
+        baselines = {
+            (label(step.encoder), step.task.name): found
+            for step, found in self.found.items()
+            if isinstance(step, Baseline)
+        }
+        scored = []
+        for cell in cells:
+            if (cell.encoder, cell.task) in baselines:
+                steps = self.steps.cells[cell]
+                scored.append(ScoredCell(cell, steps[0].task.metric, tuple(self.found[step] for step in steps)))
+        if not scored:
+            return DataFrame(columns=list(SUMMARY_COLUMNS))
+        used = {(one.cell.encoder, one.cell.task) for one in scored}
+        return summarise(results_table(scored, {key: found for key, found in baselines.items() if key in used}))
 
     @property
     def cells(self) -> list[Cell]:

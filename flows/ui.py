@@ -36,9 +36,7 @@ _RUNS_SHOWN = 200
 def show_pages(store: Store, console: Console) -> None:
     """Serve both pages and print the links until Ctrl-C; while a study uses the server, until the second one.
 
-    Args:
-        store: made, with the environment prepared for it.
-        console: where links are printed.
+    The store is made, and the environment prepared for it.
 
     Raises:
         PapaError: the pages of the store are served already, or a server does not start.

@@ -41,8 +41,8 @@ def study_without_file(
         "encoders": list(encoders),
         "tasks": [{"name": task, **rows} for task in tasks],
     }
-    for one in overrides:
-        override(document, one)
+    for setting in overrides:
+        override(document, setting)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
 
 

@@ -157,13 +157,15 @@ FIELDS = st.one_of(
     st.sampled_from(["\n", "\r\n", "\r"]),
 )
 @example([[["a", "B-PER"]], [["b", "I-PER", "x"]]], " ", "\n")
+@example([[["a", "O"], ["b O"]]], "\t", "\n")
 def test_conll(folder: Path, sentences: list[list[list[str]]], between: str, end: str) -> None:
     content = end.join(end.join(between.join(fields) for fields in sentence) + end for sentence in sentences)
     path = written(folder, "conll", content.encode())
     for metric in ("entity_f1", "token_f1"):
         found = rows_or_sentence(path, "words", columns={"words": "0", "label": "1"}, metric=metric)
         if found is not None and end == "\n" and between == "\t":
-            plain = [line.split("\t") for line in content.split("\n") if line.strip() and "\t" in line]
+            lines = [line for line in content.split("\n") if line.strip()]
+            plain = [line.split("\t") if "\t" in line else line.split() for line in lines]
             words = [word for row in found.train["words"].to_pylist() for word in row]
             assert words == [fields[0].strip() for fields in plain if fields[0] != "-DOCSTART-"]
 
