@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.check import Checked
 from flows.progress import duration
@@ -174,9 +175,8 @@ def _of(count: int, unit: str) -> str:
 
 def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
     """What each stage takes in all, for plans on many workers or GPUs."""
-    table = Table("Stage", "To run", "Cached", f"{unit} time")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    numbers = (Column(heading, justify="right") for heading in ("To run", "Cached", f"{unit} time"))
+    table = Table("Stage", *numbers)
     for stage in dict.fromkeys(planned.step.stage for planned in plan):
         steps = [planned for planned in plan if planned.step.stage == stage]
         missing = [planned for planned in steps if not planned.cached]
@@ -186,22 +186,14 @@ def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
 
 
 def plan_table(plan: Sequence[PlannedStep], *, measured: bool) -> Table:
-    """The plan for the terminal."""
-    table = Table(title=None)
-    table.add_column("Stage")
-    table.add_column("Step")
-    table.add_column("State")
-    table.add_column("About", justify="right")
-    previous = None
-    for planned in plan:
-        stage = planned.step.stage
-        if previous not in (None, stage):
-            table.add_section()
-        previous = stage
-        cost = duration(planned.seconds) if planned.seconds >= 0.1 else ""
-        state = "[green]cached[/]" if planned.cached else "to run"
-        table.add_row(stage, planned.step.name.removeprefix(f"{stage} · "), state, cost)
-    table.caption = "time on one worker, " + (
-        "from this store's own rates" if measured else "from the rate of a matrix product"
-    )
+    """Each step of a plan."""
+    rates = "this store's own rates" if measured else "the rate of a matrix product"
+    caption = f"time on one worker, from {rates}"
+    table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
+    for stage, steps in groupby(plan, lambda planned: planned.step.stage):
+        table.add_section()
+        for planned in steps:
+            cost = duration(planned.seconds) if planned.seconds >= 0.1 else ""
+            state = "[green]cached[/]" if planned.cached else "to run"
+            table.add_row(stage, planned.step.name.removeprefix(f"{stage} · "), state, cost)
     return table

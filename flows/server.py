@@ -21,6 +21,7 @@ from papa.errors import PapaError, TransientError
 from papa.processes import Process
 from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
+from papa.storage.metadata import bytes_of
 from papa.storage.template import keep_as_template, start_from_template
 from papa.study.store import Store
 from tasks.mlflow_client import without_password
@@ -179,7 +180,7 @@ def running_server(store: Store) -> int | None:
     What a killed one left, one of another machine, and one that does not answer are passed over.
     """
     try:
-        document = json.loads((store.prefect / _RUNNING).read_bytes())
+        document = json.loads(bytes_of(store.prefect / _RUNNING))
         process, port = Process.parse(document["process"]), int(document["port"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -83,6 +83,13 @@ def test_a_port_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
         assert running_server(written(tmp_path, str(Process.this()), free.getsockname()[1])) is None
 
 
+def test_a_pipe_is_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.prefect.mkdir()
+    os.mkfifo(store.prefect / "server.json")
+    assert running_server(store) is None
+
+
 @pytest.mark.parametrize("process", ["nonsense", 7, None])
 def test_what_is_damaged_is_passed_over(tmp_path: Path, process: object, port: int) -> None:
     assert running_server(written(tmp_path, process, port)) is None
