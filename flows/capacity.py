@@ -23,7 +23,7 @@ from papa.study.costs import Size, feature_bytes
 from papa.study.inputs import ResolvedInputs, StudyInputs, device_of
 from papa.study.store import Store
 
-_PROCESS = 0.55e9
+_PROCESS = 0.56e9
 """A worker with its libraries and its unused heap."""
 _OVERHEAD = 1.5e9
 """The study itself, Prefect's server and Ray."""
