@@ -211,7 +211,8 @@ def _conll(path: Path) -> pa.Table:
     sentence: list[list[str]] = []
     width: int | None = None
     for number, line in enumerate(_lines(path), start=1):
-        fields = line.split("\t") if "\t" in line else line.split()
+        # Spaces alone: a word may hold another white space, such as one that does not break.
+        fields = line.split("\t") if "\t" in line else [one for one in line.split(" ") if one]
         if not line.strip() or fields[0] == "-DOCSTART-":
             if sentence:
                 sentences.append(sentence)

@@ -99,7 +99,7 @@ def read_document(folder: Path) -> ExportDocument:
         if not all(is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()):
             raise ValueError
         missing = [name for name in files if not (folder / name).is_file()]
-    except (KeyError, TypeError, ValueError, OSError):
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
         raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
     for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():
         if expected is None or name in missing:

@@ -74,7 +74,7 @@ def _studies_in(folder: Path) -> list[str]:
     return [path.stem for path in folder.glob("*.y*ml")] if folder.is_dir() else []
 
 
-def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> StudySpec:
+def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> StudySpec:
     """A study from a mapping: names become full tasks, paths become absolute.
 
     With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side; what the study says
@@ -113,7 +113,7 @@ def resolve_study(document: Mapping[str, Any], *, folder: Path, origin: str) -> 
     raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
 
-def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
+def refuse_credentials(document: Mapping[Any, Any], origin: str) -> None:
     """Refuse a study that names a password or key, as studies are stored, logged and shown.
 
     Raises:
@@ -124,7 +124,7 @@ def refuse_credentials(document: Mapping[str, Any], origin: str) -> None:
         raise SpecError(f"{origin}: '{place}' holds a user, password, key or token: {WHERE_INSTEAD}")
 
 
-def _refuse_half_characters(document: Mapping[str, Any], origin: str) -> None:
+def _refuse_half_characters(document: Mapping[Any, Any], origin: str) -> None:
     """Refuse what JSON and YAML can escape and no file can hold: one half of a surrogate pair."""
     for place, text in texts_in(document):
         if any("\ud800" <= character <= "\udfff" for character in text):
@@ -193,7 +193,7 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
     return entry
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
     """``base`` with the values of ``over``, recursively; a mapping with a ``kind`` replaces the other whole."""
     merged = dict(base)
     for key, value in over.items():

@@ -24,7 +24,7 @@ class MalformedError(CheckError, SpecError):
             is left.
     """
 
-    def __init__(self, problems: Sequence[Problem], document: Mapping[str, Any]) -> None:
+    def __init__(self, problems: Sequence[Problem], document: Mapping[Any, Any]) -> None:
         super().__init__(problems)
         self._places = {key: [*range(len(value))] for key, value in document.items() if isinstance(value, list)}
         self.rest = self._without_faults(deepcopy(dict(document)))
@@ -37,7 +37,7 @@ class MalformedError(CheckError, SpecError):
 
         return Problem(re.sub(r"^(encoders|tasks|constants)\.(\d+)", moved, problem.where), problem.error)
 
-    def _without_faults(self, rest: dict[str, Any]) -> StudySpec | None:
+    def _without_faults(self, rest: dict[Any, Any]) -> StudySpec | None:
         while True:
             try:
                 return StudySpec.model_validate(rest)

@@ -119,6 +119,14 @@ def test_conll_with_tabs_keeps_spaces_inside_words(tmp_path: Path) -> None:
     assert read_file(path, None, header=True).rows["0"].to_pylist() == [["1 000", "New York"]]
 
 
+def test_conll_with_spaces_keeps_other_white_space_inside_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "1\u00a0000  O\nNew\u3000York B-LOC\n")
+    assert read_file(path, None, header=True).rows.to_pydict() == {
+        "0": [["1\u00a0000", "New\u3000York"]],
+        "1": [["O", "B-LOC"]],
+    }
+
+
 def test_a_short_conll_line_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 3 has 1 columns where the lines before have 2"):
         read_file(write(tmp_path / "a.conll", "a O\n\nb\n"), None, header=True)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from papa.spec.document import write_yaml
 from tests.flows.processes import PATIENCE_SECONDS
 
@@ -94,6 +96,15 @@ def papa(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
     """Run ``papa`` to its end."""
     with start(*arguments, more=more) as process:
         return finish(process)
+
+
+def said(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
+    """What ``papa`` says, in this process: for commands that start no engine."""
+    without = {name: None for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))}
+    found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200", **(more or {})})
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return Finished(found.exit_code, found.stdout, found.stderr)
 
 
 def finish(process: subprocess.Popen[str]) -> Finished:

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from flows.show import show_tasks
-from tests.flows.conftest import SMALL, environment, papa, words, write_study
+from tests.flows.conftest import SMALL, environment, papa, said, words, write_study
 
-pytestmark = pytest.mark.server
-
+HEAVY = {"torch", "transformers", "datasets", "sklearn"}
 LIGHT = {"ray", "mlflow", "prefect"}
 
 
+@pytest.mark.server
 def test_version_is_printed_without_engines() -> None:
     finished = papa("--version")
     assert finished.code == 0
@@ -36,17 +36,27 @@ def test_version_is_printed_without_engines() -> None:
     ],
 )
 def test_impossible_studies_are_one_sentence(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
-    finished = papa("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
+    finished = said("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
     assert finished.code == 1
     (line,) = words(finished)
     assert line.startswith("error: ")
     assert sentence in line
-    assert not finished.imported
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.server
+@pytest.mark.parametrize(("change", "allowed"), [({"seeds": []}, set()), ({"encoders": ["/no/encoder"]}, HEAVY)])
+def test_a_study_that_cannot_run_imports_no_engine(
+    tmp_path: Path, change: dict[str, object], allowed: set[str]
+) -> None:
+    finished = papa("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
+    assert finished.code == 1
+    assert finished.imported <= allowed
+    assert not (tmp_path / "store" / "artifacts").exists()
+
+
 def test_a_missing_study_is_one_sentence(tmp_path: Path) -> None:
-    finished = papa("plan", str(tmp_path / "none.yaml"))
+    finished = said("plan", str(tmp_path / "none.yaml"))
     assert finished.code == 1
     (line,) = words(finished)
     assert line.startswith(f"error: there is no study at {tmp_path / 'none.yaml'}")
@@ -60,20 +70,19 @@ def test_a_missing_study_is_one_sentence(tmp_path: Path) -> None:
         ("tasks.0.source={kind: files, train: no.csv, validation: no.csv}", "there is no file at"),
     ],
 )
-def test_what_does_not_fit_is_said_before_prefect_starts(tmp_path: Path, override: str, sentence: str) -> None:
+def test_what_does_not_fit_is_said_before_anything_is_made(tmp_path: Path, override: str, sentence: str) -> None:
     store = tmp_path / "store"
-    finished = papa("run", write_study(tmp_path, SMALL), "--set", override, "--store", str(store))
+    finished = said("check", write_study(tmp_path, SMALL), "--set", override, "--store", str(store))
     assert finished.code == 1
     (line,) = words(finished)
     assert line.startswith("error: ")
     assert sentence in line
-    assert not finished.imported & LIGHT
     assert not (store / "artifacts").exists()
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    finished = papa("run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "file" / "store"))
+    finished = said("run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "file" / "store"))
     assert finished.code == 1
     (line,) = words(finished)
     assert "cannot be written" in line
@@ -81,7 +90,7 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_models_and_tasks_are_listed() -> None:
-    models, tasks = papa("models"), papa("tasks")
+    models, tasks = said("models"), said("tasks")
     assert models.code == tasks.code == 0
     assert all(kind in models.out for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"))
     rows = [line.split("\t") for line in tasks.out.splitlines()]
@@ -103,21 +112,21 @@ def test_the_tasks_fit_a_terminal_of_eighty_columns() -> None:
 
 def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "store"))
-    refused = papa("run", "--encoder", "embedded/all-MiniLM-L6-v2", "--task", "revews", *store)
+    refused = said("run", "--encoder", "embedded/all-MiniLM-L6-v2", "--task", "revews", *store)
     assert refused.code == 1
     (line,) = words(refused)
     assert "task 'revews' is unknown (did you mean 'reviews'?)" in line
     assert not (tmp_path / "store").exists()
-    written = papa("init", str(tmp_path / "mine.yaml"))
+    written = said("init", str(tmp_path / "mine.yaml"))
     assert written.code == 0
-    assert papa("plan", str(tmp_path / "mine.yaml"), *store).code == 0
-    again = papa("init", str(tmp_path / "mine.yaml"))
+    assert said("plan", str(tmp_path / "mine.yaml"), *store).code == 0
+    again = said("init", str(tmp_path / "mine.yaml"))
     assert again.code == 1
     assert "is there already" in words(again)[0]
 
 
 def test_a_store_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    finished = papa("list", "--store", str(tmp_path / "none"))
+    finished = said("list", "--store", str(tmp_path / "none"))
     assert finished.code == 1
     (line,) = words(finished)
     assert "is no store of PAPA" in line
@@ -126,12 +135,13 @@ def test_a_store_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--fraction", "0.5", "--max-drop", "1%"]])
 def test_a_cell_to_export_is_chosen_in_one_way(tmp_path: Path, options: list[str]) -> None:
-    finished = papa("export", write_study(tmp_path, SMALL), "--to", str(tmp_path / "to"), *options)
+    finished = said("export", write_study(tmp_path, SMALL), "--to", str(tmp_path / "to"), *options)
     assert finished.code == 1
     (line,) = words(finished)
     assert "give either --fraction, such as 0.125, or --max-drop, such as 1%" in line
 
 
+@pytest.mark.server
 def test_shells_complete_commands() -> None:
     asked = {"_PAPA_COMPLETE": "complete_bash", "COMP_WORDS": "papa he", "COMP_CWORD": "1"}
     done = subprocess.run(
@@ -140,6 +150,7 @@ def test_shells_complete_commands() -> None:
     assert done.stdout.split() == ["heads"]
 
 
+@pytest.mark.server
 def test_a_plan_computes_nothing(tmp_path: Path) -> None:
     store = tmp_path / "store"
     finished = papa("plan", write_study(tmp_path, SMALL), "--store", str(store))

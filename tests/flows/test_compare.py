@@ -11,11 +11,9 @@ import pandas
 import pytest
 
 from papa.study.store import Store
-from tests.flows.conftest import papa, words
+from tests.flows.conftest import said, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, log_study, logged
-
-pytestmark = pytest.mark.server
 
 RESULTS = {
     "short": results(encoders=MODELS, fractions=(1.0, 0.0)),
@@ -35,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
-    finished = papa("compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new"))
+    finished = said("compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new"))
     assert finished.code == 0, finished.err
     for told in ("Study", "first-encoder  | short", "second-encoder | long", "1/16", "drop", "Beats both"):
         assert told in finished.out, finished.out
@@ -56,7 +54,7 @@ def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
 
 
 def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) -> None:
-    papa("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
+    said("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
     lines = pandas.read_csv(tmp_path / "compare.csv")[["encoder", "study"]].drop_duplicates().to_records(index=False)
     assert [tuple(line) for line in lines] == [(model, study) for model in MODELS for study in ("long", "short")]
 
@@ -65,7 +63,7 @@ def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Pa
     changed = RESULTS["short"].assign(score=lambda frame: frame["score"] - 0.2)
     log_study("changed", Store(tmp_path / "first"), f"sqlite:///{store / 'mlflow.db'}", RESULTS["short"])
     log_study("changed", Store(tmp_path / "second"), f"sqlite:///{store / 'mlflow.db'}", changed)
-    papa("compare", "changed", "--store", str(store), "--to", str(tmp_path))
+    said("compare", "changed", "--store", str(store), "--to", str(tmp_path))
     table = pandas.read_csv(tmp_path / "compare.csv")
     first = table[(table["encoder"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
     expected = changed[(changed["encoder"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
@@ -100,26 +98,26 @@ def test_mlflows_files_are_believed_only_as_they_were_logged(tmp_path: Path, dam
     assert len(files) == len(MODELS), "of each parent run"
     for file in files:
         damage(file)
-    finished = papa("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
+    finished = said("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
     assert finished.code == 1
-    (said,) = words(finished)
-    assert said.startswith("error: ")
-    assert "short" in said
-    assert "0.99" not in finished.out + said
+    (line,) = words(finished)
+    assert line.startswith("error: ")
+    assert "short" in line
+    assert "0.99" not in finished.out + line
     assert not (tmp_path / "new").exists()
 
 
 def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:
-    finished = papa("compare", "short", "lung", "--store", str(store))
+    finished = said("compare", "short", "lung", "--store", str(store))
     assert finished.code == 1
-    (said,) = words(finished)
-    assert said.startswith("error: MLflow at sqlite:///")
-    assert "knows no study 'lung': it has " in said
-    assert {"short", "long"} <= set(said.rpartition("it has ")[2].split(", "))
+    (line,) = words(finished)
+    assert line.startswith("error: MLflow at sqlite:///")
+    assert "knows no study 'lung': it has " in line
+    assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
 
 def test_a_store_without_studies(tmp_path: Path) -> None:
-    finished = papa("compare", "any", "--store", str(tmp_path / "empty"))
+    finished = said("compare", "any", "--store", str(tmp_path / "empty"))
     assert finished.code == 1
     assert words(finished) == [
         f"error: there is no MLflow database {tmp_path / 'empty' / 'mlflow.db'}: run a study first, "
@@ -130,7 +128,7 @@ def test_a_store_without_studies(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    finished = papa("compare", "short", "--store", str(store), "--to", str(tmp_path / "file"))
+    finished = said("compare", "short", "--store", str(store), "--to", str(tmp_path / "file"))
     assert finished.code == 1
     assert words(finished) == [
         f"error: {tmp_path / 'file'} cannot be written (File exists): give another folder with --to"

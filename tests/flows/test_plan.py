@@ -17,25 +17,24 @@ from papa.spec.file import load_study
 from papa.study.costs import SUBMITTING, expected_rates
 from papa.study.inputs import check_inputs
 from papa.study.store import Store
-from tests.flows.conftest import papa
+from tests.flows.conftest import said
 from tests.study.test_store import AVERAGE, CONSTANTS
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 
 
-@pytest.mark.server
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
-    finished = papa("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "16", "--tflops", "100")
+    finished = said("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "16", "--tflops", "100")
     assert finished.code == 0, finished.err
     assert re.search(r"average\s+│\s+36\b", finished.out)
     assert re.search(r"probe\s+│\s+180\b", finished.out)
     assert "on 16 GPUs" in finished.out
     assert "a GPU at 100 TFLOP/s, as stated" in finished.out
-    nodes = papa("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "8", "--nodes", "64", "--tflops", "100")
+    nodes = said("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "8", "--nodes", "64", "--tflops", "100")
     assert "on 512 GPUs of 64 nodes" in nodes.out
     assert "more would not help" in nodes.out
-    workers = papa("plan", str(WHOLE), "--store", str(tmp_path), "--workers", "4", "--nodes", "2")
+    workers = said("plan", str(WHOLE), "--store", str(tmp_path), "--workers", "4", "--nodes", "2")
     assert "on 8 workers of 2 nodes" in workers.out
     assert re.search(r"they would be busy for \d+% of the time", workers.out)
     assert not list(tmp_path.iterdir())

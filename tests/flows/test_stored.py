@@ -13,7 +13,7 @@ import pytest
 
 import papa as library
 from papa.spec.file import load_study
-from tests.flows.conftest import Finished, artifacts, papa, words
+from tests.flows.conftest import Finished, artifacts, papa, said, words
 
 pytestmark = pytest.mark.server
 
@@ -54,7 +54,7 @@ def heads(store: Path, *options: str) -> Finished:
 def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
     study = load_study(store / "studies" / f"{NAME}.yaml")
     assert (study.name, study.orders, study.fractions) == (NAME, ("first_to_last",), (1.0, 0.5))
-    plan = papa("plan", str(store / "studies" / f"{NAME}.yaml"), "--store", str(store))
+    plan = said("plan", str(store / "studies" / f"{NAME}.yaml"), "--store", str(store))
     assert "nothing would run" in plan.out
 
 
@@ -75,7 +75,7 @@ def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
 def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path) -> None:
     options = ("--store", str(store), "--order", "first_to_last")
     to = tmp_path / "within"
-    refused = papa("export", NAME, *options, "--max-drop", percent(drop["drop_high"] - 1e-6), "--to", str(to))
+    refused = said("export", NAME, *options, "--max-drop", percent(drop["drop_high"] - 1e-6), "--to", str(to))
     assert refused.code == 1
     (line,) = words(refused)
     assert "no number of heads is known to stay within a drop" in line
@@ -114,11 +114,11 @@ def test_a_report_is_built_again(store: Path) -> None:
 
 
 def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path) -> None:
-    finished = papa("report", NAME, "--store", str(store), "--set", "fractions=[1, 0.5, 0.25]")
+    finished = said("report", NAME, "--store", str(store), "--set", "fractions=[1, 0.5, 0.25]")
     assert finished.code == 1
     (line,) = words(finished)
     assert "is not finished: 2 of 3 cells and 5 of 6 steps are there: run 'papa run' on it to go on" in line
-    elsewhere = papa("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
+    elsewhere = said("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
     assert elsewhere.code == 1
     assert "has no finished cell in this store" in words(elsewhere)[0]
 
@@ -131,7 +131,7 @@ def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "copy").rglob("*"):
         os.utime(path, (0, 0))
     listed, copied = (
-        {line.split("\t")[0]: line.split("\t") for line in papa("list", "--store", str(place)).out.splitlines()}
+        {line.split("\t")[0]: line.split("\t") for line in said("list", "--store", str(place)).out.splitlines()}
         for place in (store, tmp_path / "copy")
     )
     assert listed["Study"] == ["Study", "Date", "Encoders", "Tasks", "State", "Report"]
@@ -143,7 +143,7 @@ def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_that_the_store_does_not_have_is_one_sentence(store: Path) -> None:
-    finished = papa("heads", "demo", "--store", str(store))
+    finished = said("heads", "demo", "--store", str(store))
     assert finished.code == 1
     (line,) = words(finished)
     assert f"there is no study at demo, and none of that name in {store}: it has " in line

@@ -172,10 +172,13 @@ def test_rewritten_documents_of_exports(sound: Path, place: Path, data: st.DataO
     assert refused(lambda: load_exported(place)) or sign
 
 
-@pytest.mark.parametrize("name", ["constants", "score", "speed", "fidelity"])
-def test_documents_of_exports_signed_by_another_program(sound: Path, place: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*((name, []) for name in ("constants", "score", "speed", "fidelity")), ("heads", [[0, float("inf")]])],
+)
+def test_documents_of_exports_signed_by_another_program(sound: Path, place: Path, name: str, value: Any) -> None:
     path = copied(sound, "export", place) / "papa.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | {name: []})))
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | {name: value})))
     assert refused(lambda: load_exported(place))
 
 

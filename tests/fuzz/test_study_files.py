@@ -75,6 +75,7 @@ def check_is_right(study: StudySpec | None) -> None:
 @example({**STUDY, "tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]})
 @example({**STUDY, "a\nb\x1b[31m": 1})
 @example({**STUDY, "tasks": [{**OWN_TASK, "labels": ["no", "\ud800"]}]})
+@example({**STUDY, 7: 7, "tasks": [{"name": "mrpc", "probe": {None: 1}}]})
 def test_changed_values(document: Any) -> None:
     if isinstance(document, dict):
         check_is_right(result_or_sentence(lambda: resolved(document)))
