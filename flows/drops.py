@@ -17,8 +17,9 @@ from papa.errors import SpecError
 from papa.scores.intervals import Interval
 from papa.spec.cells import Cell
 from papa.spec.orders import Head, needs_lambda
-from papa.study.probe import Probe, read_scores
-from papa.study.rank import Rank, read_lambda
+from papa.study.probe import read_scores
+from papa.study.rank import read_lambda
+from papa.study.steps import StudyPart
 
 Verdict = Literal["within", "undecided", "beyond"]
 NO_BASELINES = "its baselines are not finished"
@@ -102,18 +103,24 @@ def answers(stored: StoredStudy, max_drop: float) -> list[Answer]:
 
     rows = stored.summary(stored.cells).to_dict("records")
     summary = {Cell(*(row[column] for column in (*LINE, "fraction"))): row for row in rows}
-    lines: dict[Cell, list[Cell]] = {}
-    for cell in stored.steps.cells:
-        lines.setdefault(replace(cell, fraction=0.0), []).append(cell)
-    return [_answer(stored, cells, summary, max_drop) for cells in lines.values()]
+    found = []
+    for part in stored.steps.parts:
+        lines: dict[Cell, list[Cell]] = {}
+        for probed in part.cells:
+            lines.setdefault(replace(probed.cell, fraction=0.0), []).append(probed.cell)
+        found += [_answer(stored, part, cells, summary, max_drop) for cells in lines.values()]
+    return found
 
 
 def _answer(
-    stored: StoredStudy, cells: Sequence[Cell], summary: Mapping[Cell, Mapping[str, Any]], max_drop: float
+    stored: StoredStudy,
+    part: StudyPart,
+    cells: Sequence[Cell],
+    summary: Mapping[Cell, Mapping[str, Any]],
+    max_drop: float,
 ) -> Answer:
     """What cells say that differ in their fraction alone."""
     first, rows = cells[0], {cell: summary[cell] for cell in cells if cell in summary}
-    probe = stored.steps.cells[first][0]
     reason = _reason(stored, cells, list(rows.values()))
     by_count = {row["constant_heads"]: cell for cell, row in rows.items()}
     counts, all_within = [], True
@@ -128,9 +135,9 @@ def _answer(
         first.task,
         first.constants,
         first.order,
-        probe.encoder.layers * probe.encoder.heads,
+        part.encoder.layers * part.encoder.heads,
         tuple(counts),
-        _certainty(stored, probe) if needs_lambda(first.order) else "",
+        _certainty(stored, part) if needs_lambda(first.order) else "",
         sum(not stored.has(cell) for cell in cells),
         reason,
     )
@@ -148,15 +155,11 @@ def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
     return None if others else read_scores(stored.found[step].folder).constant_heads
 
 
-def _certainty(stored: StoredStudy, probe: Probe) -> str:
+def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     """What is known of the head order by λ; "" before it is made."""
     from papa.reporting.certainty import certainty
 
-    by_seed = {
-        step.seed: found
-        for step, found in stored.found.items()
-        if isinstance(step, Rank) and (step.encoder, step.task) == (probe.encoder, probe.task)
-    }
+    by_seed = {seed: stored.found[step] for seed, step in part.rankings.items() if step in stored.found}
     return certainty(read_lambda(by_seed), stored.inputs.study.fractions) if by_seed else ""
 
 

@@ -10,7 +10,6 @@ from flows.build import tracked_steps
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
-from papa.study.baseline import Baseline
 from papa.study.inputs import StudyInputs, check_inputs
 from papa.study.step import Step
 from papa.study.steps import StudySteps
@@ -49,23 +48,15 @@ class StoredStudy:
 
         from papa.reporting.columns import SUMMARY_COLUMNS
         from papa.reporting.summary import summarise
-        from papa.study.results import ScoredCell, results_table
+        from papa.study.results import results_table
 
-        label = self.inputs.encoder_label
-        baselines = {
-            (label(step.encoder), step.task.name): found
-            for step, found in self.found.items()
-            if isinstance(step, Baseline)
-        }
-        scored = []
-        for cell in cells:
-            if (cell.encoder, cell.task) in baselines:
-                steps = self.steps.cells[cell]
-                scored.append(ScoredCell(cell, steps[0].task.metric, tuple(self.found[step] for step in steps)))
-        if not scored:
-            return DataFrame(columns=list(SUMMARY_COLUMNS))
-        used = {(one.cell.encoder, one.cell.task) for one in scored}
-        return summarise(results_table(scored, {key: found for key, found in baselines.items() if key in used}))
+        scored, baselines, wanted = [], {}, set(cells)
+        for part in self.steps.parts:
+            own = [probed.scored(self.found) for probed in part.cells if probed.cell in wanted]
+            if own and part.baseline in self.found:
+                scored += own
+                baselines[part.place] = self.found[part.baseline]
+        return summarise(results_table(scored, baselines)) if scored else DataFrame(columns=list(SUMMARY_COLUMNS))
 
     @property
     def cells(self) -> list[Cell]:
