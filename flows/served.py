@@ -112,7 +112,7 @@ class Served:
 
         A thread that lives as long as this process: the kernel ends what a thread started with it.
         """
-        failures = 0
+        failures, why = 0, f"{self.log} says why"
         while True:
             failures = 0 if self._has_answered() else failures + 1
             self.process.wait()
@@ -125,13 +125,14 @@ class Served:
                 try:
                     self.prepare()
                     self._start()
-                except (OSError, PapaError):
+                except (OSError, PapaError) as error:
+                    why = str(error)
                     break
             if not failures:
                 self.lost("is started again")
         self._refused = True
         self._tried.set()
-        self.lost(f"cannot be started again ({self.log} says why)")
+        self.lost(f"cannot be started again ({why})")
         _refuse(self._listening)
 
     def _has_answered(self) -> bool:

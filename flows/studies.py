@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,36 +107,31 @@ def _listed(store: Store, name: str) -> ListedStudy:
     results, saved, failed = store.study(name), saved_study(store, name), store.study(f"{name}.failed")
     finished = is_complete(results)
     spec = _read((results / SPECIFICATION) if finished else saved)
+    date, state = _end(results, spec, _read(saved)) if finished else (saved.stat().st_mtime, NOT_FINISHED)
     report = results / "report.html"
     return ListedStudy(
         name,
-        _finished_at(results) if finished else saved.stat().st_mtime,
+        date,
         tuple(encoder.name for encoder in spec.encoders) if spec else (),
         tuple(task.name for task in spec.tasks) if spec else (),
-        _state(results, spec, _read(saved)) if finished else NOT_FINISHED,
+        state,
         report if finished and report.exists() else None,
         shortened(" ".join(failed.read_text(errors="replace").split()), 400) if failed.is_file() else "",
     )
 
 
-def _finished_at(results: Path) -> float:
-    """When a study was finished; when its folder was written, where its metadata do not say it."""
-    with suppress(ArtifactError):
-        finished = inspect(results).get("finished")
-        if isinstance(finished, float):
-            return finished
-    return (results / METADATA).stat().st_mtime
-
-
-def _state(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> str:
+def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> tuple[float, str]:
+    """When a study was finished, or its folder written where its metadata do not say it; and the state of that."""
+    written = (results / METADATA).stat().st_mtime
     try:
-        version = inspect(results).get("stage_version")
+        metadata = inspect(results)
     except ArtifactError:
-        return "damaged results"
-    if finished is None or version != Aggregate.version:
-        return "finished by another version of PAPA"
+        return written, "damaged results"
+    date = metadata["finished"] if isinstance(metadata.get("finished"), float) else written
+    if finished is None or metadata.get("stage_version") != Aggregate.version:
+        return date, "finished by another version of PAPA"
     same = saved is None or _results_of(saved) == _results_of(finished)
-    return "finished" if same else "finished; changed since, and not finished again"
+    return date, "finished" if same else "finished; changed since, and not finished again"
 
 
 def _results_of(study: StudySpec) -> object:
