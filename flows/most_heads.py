@@ -12,6 +12,7 @@ from flows.export import ExportRequest
 from flows.interrupt import Interruption
 from flows.run import run_study
 from flows.stored import StoredStudy
+from flows.terminal import short_name
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
@@ -78,17 +79,13 @@ def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     part = resolve_study(document, folder=Path.cwd(), origin="papa export")
     if part.model_copy(update={"fractions": study.fractions}) == study and 1.0 in study.fractions:
         return study
-    return part.model_copy(update={"name": f"{study.name}-{task.name}-{_short(encoder.name)}-within"})
+    return part.model_copy(update={"name": f"{study.name}-{task.name}-{short_name(encoder.name)}-within"})
 
 
 def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:
     """The one asked for, by its name in full or without its owner; the only one where none is."""
-    found = [value for name, value in named.items() if asked in (None, name, _short(name))]
+    found = [value for name, value in named.items() if asked in (None, name, short_name(name))]
     if len(found) != 1:
         fault = f"{asked} is none of the study's{meant(asked, named)}" if asked else "is missing"
         raise SpecError(f"--{what} {fault}: give one of {', '.join(named)}")
     return found[0]
-
-
-def _short(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]

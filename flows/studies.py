@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from flows.terminal import print_rows, say
+from flows.terminal import print_rows, say, short_name
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -195,5 +195,5 @@ def _time(seconds: float) -> str:
 
 def _few(names: Iterable[str]) -> str:
     """Names without their owners, the first of them where there are many."""
-    short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    short = [short_name(name) for name in names]
     return ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.terminal import short_name
 from papa.errors import SpecError
 from papa.spec import StudySpec
 from papa.spec.file import override, resolve_study
@@ -48,6 +49,5 @@ def study_without_file(
 
 def _name(encoders: Sequence[str], tasks: Sequence[str], limit: int | None) -> str:
     """What the study is called: by its encoders and tasks, so that another study has results of its own."""
-    short = [name.rstrip("/").rsplit("/", 1)[-1] for name in encoders]
-    parts = ["+".join(short), "+".join(tasks), *([f"{limit}-rows"] if limit else [])]
+    parts = ["+".join(map(short_name, encoders)), "+".join(tasks), *([f"{limit}-rows"] if limit else [])]
     return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts)).strip("-._") or "study"

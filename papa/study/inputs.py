@@ -16,7 +16,7 @@ from papa.corpora.corpus import RowTokens
 from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError
+from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 from papa.study.costs import Size, size_of
 
@@ -185,7 +185,8 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved) + _duplicates(resolved)
+    resolved.problems += _positions(resolved)
+    resolved.problems += problems_of("encoders", partial(labels_of, tuple(resolved.encoders.values())))
     return resolved
 
 
@@ -255,14 +256,6 @@ def _positions(resolved: ResolvedInputs) -> list[Problem]:
         for encoder in resolved.encoders.values()
         if task.slots > encoder.positions
     ]
-
-
-def _duplicates(resolved: ResolvedInputs) -> list[Problem]:
-    try:
-        labels_of(tuple(resolved.encoders.values()))
-    except SpecError as error:
-        return [Problem("encoders", error)]
-    return []
 
 
 def device_of(study: StudySpec) -> str:
