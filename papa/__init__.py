@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.fidelity import Fidelity, fidelity
     from papa.library.measuring import Measurement, measure
+    from papa.library.own_lambda import train_own_lambda
+    from papa.library.savings import CacheSavings, cache_savings
     from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
     from papa.library.tasks import Task
     from papa.probes.training import SeedScore
@@ -37,6 +39,8 @@ _PLACES = {
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.fidelity": ("Fidelity", "fidelity"),
     "papa.library.measuring": ("Measurement", "measure"),
+    "papa.library.own_lambda": ("train_own_lambda",),
+    "papa.library.savings": ("CacheSavings", "cache_savings"),
     "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
     "papa.library.tasks": ("Task",),
     "papa.probes.training": ("SeedScore",),
@@ -46,6 +50,7 @@ _PLACES = {
 _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
+    "CacheSavings",
     "ConstantMatrices",
     "ExportedEncoder",
     "Fidelity",
@@ -59,6 +64,7 @@ __all__ = [
     "TrainedLambda",
     "ablated",
     "average",
+    "cache_savings",
     "constant_heads",
     "constants",
     "features",
@@ -71,6 +77,7 @@ __all__ = [
     "measure",
     "replaced",
     "train_lambda",
+    "train_own_lambda",
 ]
 
 

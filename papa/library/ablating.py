@@ -76,7 +76,7 @@ def ablated(
     """
     modules = attention_modules(model)
     sizes = [head_count(module) for module in modules]
-    chosen = _chosen(heads, sizes)
+    chosen = heads_by_layer(heads, sizes)
     held = cast("PreTrainedModel", model)
     substitute = _substitute(held, modules, sizes, by, data, seed)
     rules: dict[int, LayerRule] = {
@@ -111,7 +111,7 @@ def substitute_for(
     )
 
 
-def _chosen(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
+def heads_by_layer(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.errors import DataError, EncoderError
-from papa.library.ablating import By, Heads, ablated
+from papa.library.ablating import By, Heads, ablated, substitute_for
 from papa.reporting.wording import score_label
 from papa.scores.fidelity import LEAST_SENTENCES, divergence, embedding_fidelity, mean_over_examples, same_answer
 from papa.scores.intervals import Interval
@@ -73,8 +74,8 @@ def fidelity(
 
     What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings the cosine to their
     own, Spearman's correlation of similarities, and nearest neighbours kept. Logits of a classifier, one answer a text
-    or a token: agreement and divergence. Logits of a language model: agreement of the top token, and the loss; of a
-    masked one where ``labels`` say which tokens count.
+    or a token: agreement and divergence. Logits of a language model: agreement of the top token, divergence, and the
+    loss: of the next token, or of a masked one where ``labels`` say which tokens count.
 
     Examples:
         >>> import papa, torch
@@ -82,7 +83,7 @@ def fidelity(
         >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
         >>> found = papa.fidelity(model, [(0, 1)], data=[{"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}])
         >>> sorted(found.measures)
-        ['agreement', 'loss_after', 'loss_before', 'loss_difference']
+        ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
 
     Args:
         model: as for ``papa.ablated``, in eval mode.
@@ -101,9 +102,16 @@ def fidelity(
         SpecError, ArtifactError: as ``papa.ablated``.
     """
     batches = batches_of(model, data)
-    before = answers(model, batches, score)
-    with ablated(model, heads, by, data=batches if made_from is None else made_from, seed=seed):
-        after = answers(model, batches, score)
+    substitute = substitute_for(model, by, data=batches if made_from is None else made_from, seed=seed)
+    pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+    for inputs in batches:
+        own = _of_inputs(model, inputs, score)
+        with ablated(model, heads, substitute):
+            replaced = _of_inputs(model, inputs, score)
+        if "words" in own:
+            replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))
+        pairs.append((own, replaced))
+    before, after = (_together(side) for side in zip(*pairs, strict=True))
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
@@ -141,6 +149,8 @@ def compared(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) 
         values["divergence"] = divergence(before["logits"], after["logits"])
     elif "top" in before:
         values["agreement"] = before["top"] == after["top"]
+        if "divergence" in after:
+            values["divergence"] = after["divergence"]
     for name in ("loss", "score"):
         if name in before:
             values |= {f"{name}_before": before[name], f"{name}_after": after[name]}
@@ -148,22 +158,39 @@ def compared(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) 
     return values
 
 
-@torch.inference_mode()
 def answers(
     model: nn.Module, batches: Sequence[Mapping[str, Any]], score: OwnScore | None = None
 ) -> dict[str, np.ndarray]:
     """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, ``top`` and ``loss``, or
     ``score``.
     """
-    found = [
-        _scored(score, inputs, model(**inputs)) if score else _of_batch(model, inputs, model(**inputs))
-        for inputs in batches
-    ]
+    found = []
+    for inputs in batches:
+        found.append(_of_inputs(model, inputs, score))
+        found[-1].pop("words", None)
+    return _together(found)
+
+
+@torch.inference_mode()
+def _of_inputs(model: nn.Module, inputs: Mapping[str, Any], score: OwnScore | None) -> dict[str, Tensor]:
+    outputs = model(**inputs)
+    return _scored(score, inputs, outputs) if score else of_batch(model, inputs, outputs)
+
+
+def _together(found: Sequence[Mapping[str, Tensor]]) -> dict[str, np.ndarray]:
     if any(one.keys() != found[0].keys() for one in found):
         raise DataError("some batches of data have labels and others have none: give labels with every batch")
     return {name: np.concatenate([one[name].float().cpu().numpy() for one in found]) for name in found[0]} | {
         "lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])
     }
+
+
+def kl_divergence(
+    before: Float[Tensor, "answers classes"], after: Float[Tensor, "answers classes"]
+) -> Float[Tensor, " answers"]:
+    """Of the answers after from those before, in nats, from logits; gradients pass."""
+    first, second = before.float().log_softmax(-1), after.float().log_softmax(-1)
+    return nn.functional.kl_div(second, first, reduction="none", log_target=True).sum(-1)
 
 
 def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
@@ -176,7 +203,10 @@ def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[st
     return {"score": found, "lengths": torch.ones(len(found), dtype=torch.int64)}
 
 
-def _of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+    """Of one batch: ``lengths`` and ``embeddings``, ``logits`` of classes, or of a language model ``words``, the logits
+    at each token that counts, their ``top``, and ``loss`` where the true token is known.
+    """
     logits = getattr(outputs, "logits", None)
     if logits is None:
         return _embedded(inputs, outputs)
@@ -194,9 +224,10 @@ def _of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, 
         labels = None if labels is None else labels[:, 1:]
     if labels is not None:
         real = real & (labels != -100)
-    found = {"top": logits[real].argmax(-1), "lengths": real.sum(1)}
+    words = logits[real]
+    found = {"words": words, "top": words.argmax(-1), "lengths": real.sum(1)}
     if labels is not None:
-        found["loss"] = nn.functional.cross_entropy(logits[real].float(), labels[real], reduction="none")
+        found["loss"] = nn.functional.cross_entropy(words.float(), labels[real], reduction="none")
     return found
 
 

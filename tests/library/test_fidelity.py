@@ -63,8 +63,8 @@ def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
         (bert(BertModel), {"cosine", "similarities", "nearest_1", "nearest_10"}),
         (bert(BertForSequenceClassification, num_labels=3), {"agreement", "divergence"}),
         (bert(BertForTokenClassification, num_labels=5), {"agreement", "divergence"}),
-        (bert(BertForMaskedLM), {"agreement"}),
-        (gpt(), {"agreement", "loss_before", "loss_after", "loss_difference"}),
+        (bert(BertForMaskedLM), {"agreement", "divergence"}),
+        (gpt(), {"agreement", "divergence", "loss_before", "loss_after", "loss_difference"}),
     ],
     ids=lambda one: type(one).__name__,
 )

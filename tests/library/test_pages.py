@@ -33,7 +33,7 @@ def test_the_page_runs_when_pasted(
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", HEAD_MASK.read_text(), re.MULTILINE | re.DOTALL)
     exec(compile("\n".join(blocks), str(HEAD_MASK), "exec"), {"__name__": "pasted"})
-    assert capsys.readouterr().out.splitlines() == ["True True", "torch.Size([1, 2])"]
+    assert capsys.readouterr().out.splitlines() == ["True True", "torch.Size([1, 2])", "8 4"]
 
 
 def test_the_page_and_the_surface_name_the_same() -> None:
@@ -61,6 +61,8 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.encoder",
         "papa.library.steps",
         "papa.library.measuring",
+        "papa.library.own_lambda",
+        "papa.library.savings",
         "papa.spec.head_scores",
     ],
 )
