@@ -1,6 +1,9 @@
-"""Trained models: a decoder that learned to copy what stands 23 tokens before, and MiniLM."""
+"""Trained models: decoders that learned to copy what stands 23 tokens before, and induction; and MiniLM."""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from transformers import BertModel, GPT2Config, GPT2LMHeadModel
 
 import papa
 from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.library.ablating import substitute_for
 from papa.spec import EncoderSpec
 from tests.ablation.models import answers
 
@@ -65,6 +69,61 @@ def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone(co
     assert loss["average"] < loss["own"] + 0.05
     assert loss["relative"] < loss["own"] + 0.1
     assert min(loss["zeros"], loss["mean"], loss["resample"], loss["one off"]) > 2
+
+
+SHORTEST, LONGEST, LENGTH, WORDS = 6, 16, 32, 32
+
+
+def periodic(seed: int, texts: int = 64) -> dict[str, Tensor]:
+    """Random tokens again and again, with a period of each text's own; labels are what its first period tells."""
+    draw = torch.Generator().manual_seed(seed)
+    period = torch.randint(SHORTEST, LONGEST + 1, (texts, 1), generator=draw)
+    tokens = torch.randint(WORDS, (texts, LONGEST), generator=draw)
+    places = torch.arange(LENGTH)[None]
+    ids = tokens.gather(1, places % period)
+    return {"input_ids": ids, "labels": torch.where(places > period, ids, -100)}
+
+
+@pytest.fixture(scope="module")
+def inducer() -> GPT2LMHeadModel:
+    """A small GPT-2 that has learned induction: to find its last token earlier on, and to say what followed."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": LENGTH, "vocab_size": WORDS}
+    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet, loss_type="ForCausalLM"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(1000):
+        loss = model(**periodic(step)).loss
+        if loss.item() < 0.5:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text(
+    inducer: GPT2LMHeadModel,
+) -> None:
+    """Induction needs the token before, a position, in the first layer, and what is like it, in the second."""
+    held_out, data = [periodic(10_001), periodic(10_002)], [periodic(seed) for seed in range(20_000, 20_016)]
+    every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    average = substitute_for(inducer, "average", data=data)
+    lambdas = papa.train_own_lambda(inducer, data, average, epochs=2, seeds=(0,), progress=False)
+    assert lambdas.mean[0].max() < 0.4 < 0.6 < lambdas.mean[1].min()
+
+    def loss(heads: Sequence[tuple[int, int]]) -> float:
+        return papa.fidelity(inducer, heads, average, data=held_out).measures["loss_after"].mean
+
+    own = loss([])
+    assert own < 0.6
+    assert loss(every) > own + 1.5
+    for fraction, lost in ((0.5, 0.4), (0.25, 0.8)):
+        heads = papa.constant_heads(lambdas, fraction)
+        draw = random.Random(0)
+        at_random = [loss(draw.sample(every, len(heads))) for _ in range(10)]
+        assert loss(heads) < own + lost
+        assert loss(heads) < sum(at_random) / len(at_random) - 0.2
 
 
 def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None:
