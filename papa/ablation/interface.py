@@ -43,6 +43,7 @@ class LayerAttention:
         dropout: probability with which entries of A are dropped.
         query_slots, key_slots: the position of each in its text, from 0; one row where all inputs have the same.
         first: where among the keys the first query's own key is.
+        causal: whether the model is a decoder, whose tokens see none after them.
     """
 
     query: Float[Tensor, "batch heads queries width"]
@@ -55,6 +56,7 @@ class LayerAttention:
     query_slots: Int[Tensor, "#batch queries"]
     key_slots: Int[Tensor, "#batch keys"]
     first: int
+    causal: bool
 
     def parts(self) -> Iterator[LayerAttention]:
         """The same call, some queries at a time: A of a part is small, however long a text is."""
@@ -289,6 +291,7 @@ def _attention(
         dropout,
         *slots,
         first=key.shape[-2] - query.shape[-2],
+        causal=causal,
     )
     rule = place.next_rule() if place else None
     output = layer.output(layer.every_head()) if rule is None else rule(layer)

@@ -13,53 +13,48 @@ from papa.ablation.interface import LayerAttention
 from papa.ablation.observers import weights_of_pairs
 from papa.ablation.substitutes import weighted
 
-_FIRST = 1
-"""First tokens with a column of their own: heads rest on them."""
+_APART = 2
+"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last, its separator."""
 
 
 @dataclass(frozen=True)
 class ByDistance:
-    """What a token takes from another by the distance between them, and from the first tokens wherever it stands.
+    """What a token takes from another by the distance between them, and from a text's ends wherever it stands.
 
     Attributes:
         weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle entry is d = 0. A
             distance beyond the first or the last entry has that entry's.
-        first: weights of the first tokens, as far as they are kept apart.
+        ends: weights of the first token, and of the last one in an encoder.
     """
 
     weights: Float[Tensor, "layers heads distances"]
-    first: Float[Tensor, "layers heads first"]
+    ends: Float[Tensor, "layers heads 2"]
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
         device = attention.value.device
-        weights, first = self.weights[layer].to(device)[heads], self.first[layer].to(device)[heads]
-        reach, count = weights.shape[-1] // 2, first.shape[-1]
+        weights, ends = self.weights[layer].to(device)[heads], self.ends[layer].to(device)[heads]
+        reach, last = weights.shape[-1] // 2, _last(attention)
+        table = torch.cat([ends, weights], dim=-1)
 
         def rows(part: LayerAttention) -> Tensor:
-            keys = part.key_slots[:, None, :]
-            found = weights[:, (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach]
-            apart = first[:, keys.clamp(max=count - 1)]
-            return torch.where(keys < count, apart, found).transpose(0, 1)
+            return table[:, _places(part, last, reach)].transpose(0, 1)
 
         return weighted(rows, attention, heads)
 
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, with the columns of the first tokens apart; no matrix of positions is ever held."""
+    """Means of A along diagonals, with the columns of a text's ends apart; no matrix of positions is ever held."""
 
-    sums: dict[int, Float[Tensor, "heads first_and_distances"]] = field(default_factory=dict)
-    counts: dict[int, Float[Tensor, " first_and_distances"]] = field(default_factory=dict)
+    sums: dict[int, Float[Tensor, "heads ends_and_distances"]] = field(default_factory=dict)
+    counts: dict[int, Float[Tensor, " ends_and_distances"]] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> None:
         self._make_room(attention, layer)
-        sums, counts = self.sums[layer], self.counts[layer]
-        middle = (len(counts) + _FIRST) // 2
+        sums, counts, last = self.sums[layer], self.counts[layer], _last(attention)
         for part in attention.parts():
             weights, pairs = weights_of_pairs(part)
-            keys = part.key_slots[:, None, :]
-            places = torch.where(keys < _FIRST, keys, part.query_slots[:, :, None] - keys + middle)
-            at = places.expand(pairs.shape).flatten()
+            at = _places(part, last, (len(counts) - _APART) // 2).expand(pairs.shape).flatten()
             sums.index_add_(1, at, weights.transpose(0, 1).flatten(1))
             counts.index_add_(0, at, pairs.double().flatten())
 
@@ -67,19 +62,33 @@ class AverageByDistance:
         """Distances of both signs, up to that of this text's ends."""
         if layer not in self.sums:
             heads = attention.query.shape[1]
-            self.sums[layer] = attention.query.new_zeros(heads, _FIRST + 1, dtype=torch.float64)
-            self.counts[layer] = attention.query.new_zeros(_FIRST + 1, dtype=torch.float64)
+            self.sums[layer] = attention.query.new_zeros(heads, _APART + 1, dtype=torch.float64)
+            self.counts[layer] = attention.query.new_zeros(_APART + 1, dtype=torch.float64)
         longest = int(attention.key_slots.max())
-        if (more := longest - (len(self.counts[layer]) - _FIRST) // 2) > 0:
+        if (more := longest - (len(self.counts[layer]) - _APART) // 2) > 0:
             for held in (self.sums, self.counts):
-                first, distances = held[layer].split([_FIRST, held[layer].shape[-1] - _FIRST], dim=-1)
-                held[layer] = torch.cat([first, F.pad(distances, (more, more))], dim=-1)
+                ends, distances = held[layer].split([_APART, held[layer].shape[-1] - _APART], dim=-1)
+                held[layer] = torch.cat([ends, F.pad(distances, (more, more))], dim=-1)
 
     def result(self) -> ByDistance:
         means = {layer: sums / self.counts[layer].clamp(min=1) for layer, sums in sorted(self.sums.items())}
-        near = [own[:, _FIRST:][:, _last_seen(self.counts[layer][_FIRST:] > 0)] for layer, own in means.items()]
-        first = [own[:, :_FIRST] for own in means.values()]
-        return ByDistance(torch.stack(near).float(), torch.stack(first).float())
+        near = [own[:, _APART:][:, _last_seen(self.counts[layer][_APART:] > 0)] for layer, own in means.items()]
+        ends = [own[:, :_APART] for own in means.values()]
+        return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
+
+
+def _last(attention: LayerAttention) -> Int[Tensor, "#batch 1 1"]:
+    """The position of each text's last token where it is apart, else of none."""
+    if attention.causal:
+        return attention.key_slots.new_full((1, 1, 1), -1)
+    return (attention.query_slots * attention.real_queries).amax(dim=1)[:, None, None]
+
+
+def _places(part: LayerAttention, last: Int[Tensor, "#batch 1 1"], reach: int) -> Int[Tensor, "#batch queries keys"]:
+    """Where among the ends and the distances a pair of tokens finds its weight."""
+    keys = part.key_slots[:, None, :]
+    distances = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _APART
+    return torch.where(keys == 0, 0, torch.where(keys == last, 1, distances))
 
 
 def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:

@@ -71,16 +71,21 @@ def test_a_distance_that_no_text_had_weighs_as_the_farthest_that_one_had(name: s
     length = int(short["attention_mask"].sum())
     own = own[:, :length, :length]
 
+    encoder = name == "bert"
+
     def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
+        """The first column is apart, and an encoder's last; so the farthest distances are two below the length."""
         found = torch.zeros(slots, slots, dtype=torch.float64)
         for row in range(slots):
             for column in range(slots):
-                # The first column is apart, so the farthest distance to a token before is two below the length.
-                near = max(1 - length, min(row - column, length - 2))
-                mean = own[head].diagonal(-near)[1 if near >= 0 else 0 :].mean()
-                found[row, column] = own[head, :, 0].mean() if column == 0 else mean
-                if column and near != row - column:
+                near = max(2 - length, min(row - column, length - 2))
+                inner = slice(1 if near >= 0 else 0, -1 if encoder and near <= 0 else None)
+                found[row, column] = own[head].diagonal(-near)[inner].mean()
+                if near != row - column:
                     found[row, column] *= beyond
+        found[:, 0] = own[head, :, 0].mean()
+        if encoder:
+            found[:, -1] = own[head, :, -1].mean()
         return found
 
     with papa.ablated(model, {0: range(HEADS)}, by="relative", data=[short]):
