@@ -17,6 +17,7 @@ from transformers.masking_utils import eager_mask
 import papa
 from papa.ablation import interface
 from papa.ablation.mixing import Mixed
+from papa.ablation.substitutes import ByPosition
 from papa.errors import SpecError
 from tests.ablation.models import DECODERS, GROUPED, answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone
@@ -157,8 +158,6 @@ def test_a_mix_ends_at_attention_and_at_the_constant(name: str) -> None:
     matrices = torch.rand(9, 9, generator=torch.Generator().manual_seed(2)).expand(LAYERS, HEADS, 9, 9)
     with papa.ablated(model, EVERY_HEAD, by=matrices):
         constant = answers(model, inputs)
-    from papa.ablation.substitutes import ByPosition
-
     for share, expected, other in ((1.0, before, constant), (0.0, constant, before)):
         with papa.ablated(model, EVERY_HEAD, by=Mixed(ByPosition(matrices), torch.full((LAYERS, HEADS), share))):
             found = answers(model, inputs)
