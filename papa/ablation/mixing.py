@@ -27,5 +27,5 @@ class Mixed:
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
         constant = self.substitute.output(attention, layer, heads)
-        share = self.shares[layer, heads][:, None, None].to(constant)
+        share = self.shares[layer].to(constant)[heads][:, None, None]
         return constant + share * (attention.output(heads) - constant)
