@@ -40,6 +40,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     reference = PAGE.read_text().partition("## Reference")[2]
     named = set(re.findall(r"^\| `(\w+)", reference, re.MULTILINE))
     explained = {
+        "CacheSavings",
         "ConstantMatrices",
         "ExportedEncoder",
         "Fidelity",
