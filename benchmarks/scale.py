@@ -90,7 +90,7 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
             first += count
             steps = check_study(spec, store).steps
             progress = StudyProgress(lambda line: print(line, file=log))
-            live = live_runs(spec, steps, store, progress)
+            live = live_runs(steps, store, progress)
             live.begin()
             ready = ReadyStudy(spec, steps, store, pool, progress, live)
             processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.process.pid)}

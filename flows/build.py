@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from papa.study import costs
 from papa.study.inputs import StudyInputs
-from papa.study.steps import StudyPart, StudySteps, study_steps
-from tasks.mlflow_parents import ParentRun, ProbedParent
-from tasks.mlflow_texts import texts_of
+from papa.study.steps import StudySteps, study_steps
 from tasks.track import Track
 
 
@@ -20,15 +18,6 @@ def tracked_steps(inputs: StudyInputs, address: str) -> StudySteps:
         address: where MLflow keeps its runs.
     """
     found, study = study_steps(inputs), inputs.study
-    parents = tuple(
-        ProbedParent(_parent(part, inputs), part.cells, part.constants, part.rankings) for part in found.parts
-    )
     flops = costs.tracking_flops(len(found.cells) * len(study.seeds))
-    track = Track(f"track · {study.name}", flops, study, found.steps[-1], parents, address)
+    track = Track(f"track · {study.name}", flops, study, found.steps[-1], found.parts, address)
     return replace(found, steps=(*found.steps, track))
-
-
-def _parent(part: StudyPart, inputs: StudyInputs) -> ParentRun:
-    """The run that holds one encoder on one task."""
-    texts = texts_of(inputs.study, part.task, inputs.fingerprint, ranked=bool(part.rankings))
-    return ParentRun(part.encoder_label, part.encoder, part.task, texts)

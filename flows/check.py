@@ -42,7 +42,7 @@ from papa.study.inputs import (
 from papa.study.steps import StudySteps
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise, corpus_part
-from tasks.mlflow_client import tracking_address
+from tasks.mlflow import tracking_address
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from papa.processes import Process
 from papa.spec import StudySpec
 from papa.study.locks import no_longer_announced
 from papa.study.store import Store
-from tasks.mlflow_client import tracking_address, without_password
+from tasks.mlflow import tracking_address, without_password
 
 if TYPE_CHECKING:
     from prefect import Flow

@@ -24,7 +24,7 @@ from papa.storage.cache import cache_folder
 from papa.storage.metadata import bytes_of
 from papa.storage.template import keep_as_template, start_from_template
 from papa.study.store import Store
-from tasks.mlflow_client import without_password
+from tasks.mlflow import without_password
 
 _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"

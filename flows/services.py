@@ -18,7 +18,7 @@ from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import within
 from papa.study.store import Store, check_is_ours, is_marked
 from papa.workers.ray_session import ClusterError, reach
-from tasks.mlflow_client import check_tracking, database_of, tracking_address, without_password
+from tasks.mlflow import check_tracking, database_of, tracking_address, without_password
 
 PATIENCE = 10.0
 _NO_STUDY = "papa-doctor"

@@ -82,7 +82,7 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import contrast_table, markdown_table, score_tables, summary_table
     from papa.reporting.verdicts import marks
-    from tasks.track import logged_results
+    from tasks.logged import logged_results
 
     comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
     if console.is_terminal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,13 +11,13 @@ from flows.check import Checked, cluster_address
 from flows.progress import StudyProgress
 from papa.processes import Process
 from papa.spec import StudySpec
-from papa.spec.cells import Cell
 from papa.study.steps import StudySteps
 from papa.study.store import Store
 from papa.workers import WorkerPool
-from tasks.mlflow_client import check_tracking, tracking_address
-from tasks.mlflow_live import LiveRuns
-from tasks.track import Track, live_link
+from tasks.live import LiveRuns
+from tasks.logged import live_link
+from tasks.mlflow import check_tracking
+from tasks.track import Track
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def ready_study(
     spec = checked.inputs.study
     address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
     pool = WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote)
-    with pool, live_runs(spec, checked.steps, store, progress) as live:
+    with pool, live_runs(checked.steps, store, progress) as live:
         if checked.to_run:
             # First: what they import takes longest.
             pool.begin()
@@ -74,40 +73,22 @@ def ready_study(
         yield ReadyStudy(spec, checked.steps, store, pool, progress, live)
 
 
-def live_runs(study: StudySpec, steps: StudySteps, store: Store, progress: StudyProgress) -> LiveRuns:
+def live_runs(steps: StudySteps, store: Store, progress: StudyProgress) -> LiveRuns:
     """What shows a study in MLflow while it runs, told by its progress.
 
     Args:
-        study: the resolved specification.
         steps: its steps.
         store: its store.
         progress: where the link to its runs is shown.
     """
-    address = tracking_address(store)
+    *_, track = steps.steps
+    assert isinstance(track, Track)
+    address = track.address
 
     def opened(experiment: str) -> None:
         if link := live_link(address, experiment):
             progress.noted(f"MLflow: {link}")
 
-    *_, track = steps.steps
-    assert isinstance(track, Track)
-    shared = {
-        probed.parent: [step.name for step in (*part.rankings.values(), part.baseline)]
-        for probed, part in zip(track.parents, steps.parts, strict=True)
-    }
-    probes: dict[str, list[tuple[Cell, int]]] = defaultdict(list)
-    for cell, scoring in steps.cells.items():
-        for step in scoring:
-            probes[step.name] += [(cell, seed) for seed in step.seeds]
-    live = progress.follower = LiveRuns(
-        address,
-        store,
-        study,
-        shared,
-        probes,
-        track.name,
-        driver=Process.this(),
-        opened=opened,
-        failed=progress.noted,
-    )
+    live = LiveRuns(track, store, driver=Process.this(), opened=opened, failed=progress.noted)
+    progress.follower = live
     return live

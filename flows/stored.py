@@ -14,7 +14,7 @@ from papa.study.inputs import StudyInputs, check_inputs
 from papa.study.step import Step
 from papa.study.steps import StudySteps
 from papa.study.store import Store
-from tasks.mlflow_client import tracking_address
+from tasks.mlflow import tracking_address
 
 
 class StoredStudy:

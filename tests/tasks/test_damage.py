@@ -9,23 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
-from papa.storage.artifacts import published, reference, remove
+from papa.storage.artifacts import published, reference
 from papa.study.probe import SCORES, ProbeScores, ScoredSeed, read_scores
 from papa.study.rank import LAMBDA, read_lambda
-from tasks.mlflow_client import connect
-from tasks.mlflow_parents import ScoredParent
-from tasks.mlflow_results import RESULTS, log_files
-from tests.reporting.studies import results, study
-
-ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
-
-
-def make(folder: Path, name: str, text: str) -> Path:
-    with published(folder, {}) as scratch:
-        (scratch / name).write_text(text)
-    return folder
+from papa.study.store import Store
+from tasks.mlflow import connect
+from tests.tasks.tracked import address_in, assert_whole, log_study, logged, make, tracked
 
 
 def flip(path: Path, old: str, new: str) -> None:
@@ -60,28 +50,22 @@ def test_scores_of_other_bits_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mlflow_database")
-def test_nothing_damaged_is_logged(tmp_path: Path) -> None:
-    client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.create_experiment("damage", artifact_location=(tmp_path / "logged").as_uri())
-    run = client.create_run(experiment).info.run_id
-    ranking = make(tmp_path / "rank", LAMBDA, "0.1")
-    report = make(tmp_path / "results", "summary.csv", "0.6")
-    task = study(results()).tasks[0]
-    parent = ScoredParent("m", ENCODER, task, (), (), {}, {7: reference(ranking)})
-
-    def logged() -> set[str]:
-        return {file.path for place in ("lambda", RESULTS) for file in client.list_artifacts(run, place)}
-
-    flip(ranking / LAMBDA, "1", "3")
-    with pytest.raises(ArtifactError, match=f"{LAMBDA} is damaged"):
-        log_files(client, run, parent, reference(report))
-    assert logged() == set()
-    remove(ranking)
-    make(ranking, LAMBDA, "0.1")
-    flip(report / "summary.csv", "6", "7")
-    with pytest.raises(ArtifactError, match=r"summary.csv is damaged"):
-        log_files(client, run, parent, reference(report))
-    assert logged() == {"lambda/seed-7"}
-    remove(report)
-    log_files(client, run, parent, reference(make(report, "summary.csv", "0.6")))
-    assert logged() == {"lambda/seed-7", f"{RESULTS}/summary.csv", f"{RESULTS}/metadata.json"}
+@pytest.mark.parametrize("what", ["constants", "ranking", "results"])
+def test_nothing_damaged_is_logged(tmp_path: Path, what: str) -> None:
+    address, store = address_in(tmp_path), Store(tmp_path)
+    track = tracked("damage", address)
+    make(track, store)
+    (part, *_) = track.parents
+    step = {"constants": part.constants["average"], "ranking": part.rankings[0], "results": track.results}[what]
+    folder = step.reference(store).folder
+    file = folder / ("results.parquet" if what == "results" else f"{step.stage}.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=f"{file.name} is damaged"):
+        log_study("damage", store, address)
+    client = connect(address)
+    for run in logged(address, "damage").query("role == 'parent'")["id"]:
+        assert not client.list_artifacts(run, "results")
+    file.write_bytes(content)
+    log_study("damage", store, address)
+    assert_whole(logged(address, "damage"))

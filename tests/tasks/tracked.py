@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,17 +12,18 @@ from typing import Any
 
 import pandas
 
+from flows.build import tracked_steps
 from papa.encoders.reference import EncoderReference
 from papa.progress import ignore_progress
 from papa.reporting.summary import LINE, summarise
 from papa.spec.cells import Cell
-from papa.storage.artifacts import published, reference
-from papa.study.results import ScoredCell
+from papa.storage.artifacts import published
+from papa.study.costs import size_of
+from papa.study.inputs import StudyInputs
+from papa.study.probe import ProbeScores, ScoredSeed
 from papa.study.store import Store
-from tasks.mlflow_client import connect, tracking_errors
-from tasks.mlflow_parents import ScoredParent
-from tasks.mlflow_results import RunLogger
-from tasks.mlflow_texts import texts_of
+from tasks.mlflow import connect, tracking_errors
+from tasks.track import StudyRuns, Track
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
@@ -45,6 +45,23 @@ class Doomed:
         return getattr(self.client, name)
 
 
+def tracked(name: str, address: str, frame: pandas.DataFrame = RESULTS) -> Track:
+    """The step that logs the study of made-up results."""
+    spec = study(frame).model_copy(update={"name": name})
+    encoders = {
+        str(model): EncoderReference(
+            str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512
+        )
+        for model in frame["encoder"].unique()
+    }
+    sizes, sources = {task: size_of(task) for task in spec.tasks}, {task.source: "content" for task in spec.tasks}
+    labels = {encoder: label for label, encoder in encoders.items()}
+    inputs = StudyInputs(spec, tuple(encoders.values()), sources, sizes, labels)
+    track = tracked_steps(inputs, address).steps[-1]
+    assert isinstance(track, Track)
+    return track
+
+
 def log_study(
     name: str, store: Store, address: str, frame: pandas.DataFrame = RESULTS, last: int | None = None
 ) -> dict[str, Any]:
@@ -54,41 +71,33 @@ def log_study(
         frame: the results.
         last: the process is killed at this write.
     """
-    store.make()
-    spec = study(frame).model_copy(update={"name": name})
-    parents: list[ScoredParent] = []
-    for model, rows in frame.groupby("encoder", sort=False):
-        encoder = EncoderReference(str(model), None, "/folder", f"digest of {model}", "words", "bert", 6, 12, 384, 512)
-        texts = texts_of(spec, spec.tasks[0], lambda _: "fingerprint", ranked=True)
-        parents.append(ScoredParent(str(model), encoder, spec.tasks[0], texts, scored_cells(store, name, rows), {}, {}))
-    folder = store.folder("aggregate", name)
-    with published(folder, {}) as scratch:
-        frame.to_parquet(scratch / "results.parquet", index=False)
-        summarise(frame).to_csv(scratch / "summary.csv", index=False)
+    track = tracked(name, address, frame)
+    make(track, store, frame)
     with tracking_errors(address):
         client: Any = connect(address)
-        logger = RunLogger(client if last is None else Doomed(client, last), store, spec, reference(folder))
-        return logger.log(parents, ignore_progress)
+        runs = StudyRuns(client if last is None else Doomed(client, last), store, track)
+        return runs.log(track.found(store), ignore_progress)
 
 
-def scored_cells(store: Store, name: str, rows: pandas.DataFrame) -> tuple[ScoredCell, ...]:
-    """The cells of made-up results, and the artifacts that score them."""
-    cells = []
-    for (metric, *key), seeds in rows.groupby(["metric", *LINE, "fraction"], sort=False):
-        folder = store.folder("probe", "-".join(map(str, (name, *key))))
-        document = {
-            "scores": seeds[["seed", "score", "seconds"]].to_dict("records"),
-            "constant_heads": [[0, head] for head in range(int(seeds["constant_heads"].iloc[0]))],
-            "heads": int(seeds["heads"].iloc[0]),
-            "unseen_share": float(seeds["unseen_share"].iloc[0]),
-            "seconds": float(seeds["seconds"].sum()),
-            "positive": None,
-            "device": "cpu",
-        }
-        with published(folder, {}) as scratch:
-            (scratch / "scores.json").write_text(json.dumps(document))
-        cells.append(ScoredCell(Cell(*key), metric, (reference(folder),)))
-    return tuple(cells)
+def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
+    """Publish what ``track`` reads, with the scores of made-up results."""
+    store.make()
+    rows = {(Cell.of(row), row["seed"]): row for row in frame.to_dict("records")}
+    for part in track.parents:
+        for one in part.cells:
+            for step in one.probes:
+                of_seeds = [rows[one.cell, seed] for seed in step.seeds]
+                heads = tuple((0, head) for head in range(of_seeds[0]["constant_heads"]))
+                scores = tuple(ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds)
+                document = ProbeScores(scores, None, of_seeds[0]["unseen_share"], heads, 72, 1.5 * len(scores), "cpu")
+                with published(step.folder(store), {}) as scratch:
+                    document.save(scratch)
+        for kept in (*part.constants.values(), *part.rankings.values()):
+            with published(kept.folder(store), {}) as scratch:
+                (scratch / f"{kept.stage}.safetensors").write_text("0.1")
+    with published(track.results.folder(store), {}) as scratch:
+        frame.to_parquet(scratch / "results.parquet", index=False)
+        summarise(frame).to_csv(scratch / "summary.csv", index=False)
 
 
 def logging_process(name: str, store: Path, address: str, *last: int) -> subprocess.Popen[str]:
@@ -155,7 +164,7 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
         metric = run["params"]["metric"]
         ends = {f"{metric}/original", f"{metric}/all_heads_constant/average"}
         assert {*ends, "baseline/word_embeddings", "progress"} <= set(run["metrics"])
-        assert "| average | lambda |" in run["tags"]["mlflow.note.content"]
+        assert "| average   | lambda |" in run["tags"]["mlflow.note.content"]
     for run in curves.to_dict("records"):
         assert {"score", "fraction", "relative_drop"} <= set(run["metrics"])
 

@@ -23,8 +23,8 @@ import pytest
 
 from papa.errors import PapaError, TransientError
 from papa.study.store import MARKER, Store
-from tasks.mlflow_client import TrackingError, check_tracking, connect
-from tasks.track import logged_results
+from tasks.logged import logged_results
+from tasks.mlflow import TrackingError, check_tracking, connect
 from tests.integration.service import Service
 from tests.integration.services import mlflow_server
 from tests.reporting.studies import results
@@ -194,7 +194,7 @@ def test_a_second_database_is_as_mlflow_makes_it_and_knows_nothing_of_the_first(
 @pytest.mark.server
 def test_a_database_of_another_version(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    code = f"from tasks.mlflow_client import connect; connect({address!r})"
+    code = f"from tasks.mlflow import connect; connect({address!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         (head,) = database.execute("select version_num from alembic_version").fetchone()

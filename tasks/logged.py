@@ -1,0 +1,155 @@
+"""What of a finished study MLflow holds: its pages, and its results, read back."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+from papa.storage.artifacts import sha256_of_file, verify
+from tasks.mlflow import PARENT, TrackingError, connect, database_of, tracking_errors, without_password
+from tasks.track import LOGGED, RESULTS, RESULTS_SHA256, RUNS
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment, Run
+
+_PAGE = "workflowType=machine_learning"
+"""Without it MLflow takes experiments for language model applications and shows other pages."""
+_DEFAULT = "Default"
+"""The experiment that every MLflow has."""
+
+
+def logged_runs(folder: Path) -> dict[str, Any]:
+    """The runs of a finished study, as ``runs.json`` of its artifact holds them.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    verify(folder, RUNS)
+    document: dict[str, Any] = json.loads((folder / RUNS).read_text())
+    return document
+
+
+def live_link(address: str, experiment: str) -> str:
+    """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until ``mlflow ui`` serves it.
+
+    Args:
+        address: MLflow's tracking URI.
+        experiment: the id of the study's experiment.
+    """
+    return "" if database_of(address) is not None else f"{_runs(address, experiment)}?{_PAGE}"
+
+
+def run_links(document: Mapping[str, Any]) -> dict[str, str]:
+    """Where a browser shows a study's runs.
+
+    Args:
+        document: as ``runs.json`` holds it.
+
+    Returns:
+        The chart of the study's curves under its name, or its runs where the document names no curves; then the
+        page of each parent run under the run's name. Empty for a SQLite file.
+    """
+    address, number = document["address"], document["experiment_id"]
+    every = live_link(address, number)
+    if not every:
+        return {}
+    runs, parents = _runs(address, number), document["parents"].items()
+    curves = json.dumps(document.get("curves", []), separators=(",", ":"))
+    # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
+    lines = {"metric": '"score"', "experiments": f'["{number}"]', "plot_metric_keys": '["score"]', "x_axis": "step"}
+    query = urlencode({"runs": curves, **lines, "show_point": "true"}, quote_via=quote)
+    chart = f"{_server(address)}/#/metric?{query}&{_PAGE}"
+    return {document["experiment"]: every if curves == "[]" else chart} | {
+        name: f"{runs}/{run}?{_PAGE}" for name, run in parents
+    }
+
+
+def page_link(document: Mapping[str, Any]) -> str:
+    """Where a browser shows a study's ``report.html``: among the files of its first parent run; "" for a SQLite file.
+
+    Args:
+        document: as ``runs.json`` holds it.
+    """
+    _, first, *_ = (*run_links(document).values(), "", "")
+    return first and first.replace("?", f"/artifactPath/{RESULTS}/report.html?")
+
+
+def _runs(address: str, experiment: str) -> str:
+    return f"{_server(address)}/#/experiments/{experiment}/runs"
+
+
+def _server(address: str) -> str:
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+
+def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
+    """The results of studies as they were logged last; nothing but MLflow is asked.
+
+    Args:
+        address: MLflow's tracking URI.
+        studies: their names.
+
+    Returns:
+        A pandas frame a study, with the columns of ``results.parquet``.
+
+    Raises:
+        TrackingError: a study is not there or has no results, or MLflow refuses.
+        TransientError: the server cannot be reached.
+    """
+    database = database_of(address)
+    if database is not None and not database.is_file():
+        raise TrackingError(f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI")
+    client = connect(address)
+    with tracking_errors(address):
+        return {name: _results(client, _experiment(client, name, address)) for name in studies}
+
+
+def _experiment(client: MlflowClient, name: str, address: str) -> Experiment:
+    found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage == "active":
+        return found
+    known = sorted(one.name for one in client.search_experiments() if one.name != _DEFAULT)
+    raise TrackingError(
+        f"MLflow at {without_password(address)} knows no study '{name}': "
+        + (f"it has {', '.join(known)}" if known else "it has none yet, so run one first")
+    )
+
+
+def _results(client: MlflowClient, experiment: Experiment) -> Any:
+    """The table that the last logging attached to each of its parent runs."""
+    import pandas
+
+    # A parent that runs again keeps the results that it got before.
+    parents = client.search_runs([experiment.experiment_id], f"tags.`{PARENT}` IS NULL", max_results=1000)
+    newest, file = max(parents, key=_logged_at, default=None), f"{RESULTS}/results.parquet"
+    files = client.list_artifacts(newest.info.run_id, RESULTS) if newest and _logged_at(newest) else []
+    if newest is None or file not in {one.path for one in files if not one.is_dir}:
+        raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
+    expected = newest.data.tags.get(RESULTS_SHA256)
+    if expected is None:
+        raise TrackingError(
+            f"the study '{experiment.name}' in MLflow was logged by an older version of PAPA: "
+            "run it again with 'papa run'"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(client.download_artifacts(newest.info.run_id, file, folder))
+        found = sha256_of_file(path)
+        if found != expected:
+            raise TrackingError(
+                f"{file} of run {newest.info.run_id} in MLflow is not what study '{experiment.name}' logged (expected "
+                f"SHA-256 {expected[:12]}, found {found[:12]}): put studies/{experiment.name}/results.parquet of its "
+                "store there"
+            )
+        return pandas.read_parquet(path)
+
+
+def _logged_at(run: Run) -> int:
+    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not say."""
+    ended = run.info.end_time if run.info.status == "FINISHED" else 0
+    return int(run.data.tags.get(LOGGED, ended))
