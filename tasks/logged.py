@@ -105,8 +105,8 @@ def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
     database = database_of(address)
     if database is not None and not database.is_file():
         raise TrackingError(f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI")
-    client = connect(address)
     with tracking_errors(address):
+        client = connect(address)
         return {name: _results(client, _experiment(client, name, address)) for name in studies}
 
 

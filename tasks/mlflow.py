@@ -313,12 +313,11 @@ def _experiment(client: MlflowClient, study: str, store: Store, note: str) -> st
     return found.experiment_id
 
 
-def twice(write: Callable[[], object]) -> None:
+def twice(write: Callable[[], object]) -> object:
     """Write; where another process wrote the same meanwhile, MLflow refuses, and the second time finds it there."""
     with _overtaken("BAD_REQUEST"):
-        write()
-        return
-    write()
+        return write()
+    return write()
 
 
 @contextmanager

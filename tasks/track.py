@@ -249,9 +249,9 @@ class StudyRuns:
             self.runs.write(one.entry, {}, tags={DESCRIPTION: one.description, **run.data.tags}, end=False)
             twice(partial(client.log_inputs, run.info.run_id, one.data_sets()))
 
-    def child(self, part: ShownPart, entry: Entry, **tags: str) -> Run:
+    def child(self, shown: ShownPart, entry: Entry, **tags: str) -> Run:
         """The run of a cell and seed or of a curve, made with these tags as well where it is not there."""
-        return self.runs.get(entry, **{PARENT: self.runs.get(part.entry).info.run_id, **tags})
+        return self.runs.get(entry, **{PARENT: self.runs.get(shown.entry).info.run_id, **tags})
 
     def score(
         self,
@@ -307,11 +307,11 @@ class StudyRuns:
             "curves": curves_of(self.client, self.runs.experiment),
         }
 
-    def _log_files(self, part: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
+    def _log_files(self, shown: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
         """Attach to a parent run what it used and the study's results; the results replace older ones."""
-        run = self.runs.get(part.entry).info.run_id
+        run = self.runs.get(shown.entry).info.run_id
         have = {file.path for kind in ("constants", "lambda") for file in self.client.list_artifacts(run, kind)}
-        for place, step in part.files.items():
+        for place, step in shown.files.items():
             if place not in have:
                 verify(found[step].folder)
                 for file in found[step].folder.glob("*.safetensors"):
@@ -319,14 +319,14 @@ class StudyRuns:
         self.client.log_artifacts(run, str(found[self.track.results].folder), RESULTS)
 
     def _log_scores(
-        self, part: ShownPart, found: Mapping[Step, ArtifactReference], rows: DataFrame, tags: Mapping[str, str]
+        self, shown: ShownPart, found: Mapping[Step, ArtifactReference], rows: DataFrame, tags: Mapping[str, str]
     ) -> Iterator[None]:
         """Log the score of every cell and seed, with its drop where the summary's ``rows`` tell one."""
-        steps = list(dict.fromkeys(step for _, step, _ in part.scored))
+        steps = list(dict.fromkeys(step for _, step, _ in shown.scored))
         read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
         documents = dict(zip(steps, read, strict=True))
         score = {(step, one.seed): one.score for step in steps for one in documents[step].scores}
-        originals = {seed: score[step, seed] for cell, step, seed in part.scored if cell.fraction == 1}
+        originals = {seed: score[step, seed] for cell, step, seed in shown.scored if cell.fraction == 1}
         size = abs(sum(originals.values()) / len(originals)) if originals else 0
         told = {(row.constants, row.order, row.fraction) for row in rows[rows[_DROP].notna()].itertuples()}
 
@@ -335,18 +335,18 @@ class StudyRuns:
             if size and (cell.constants, cell.order, cell.fraction) in told:
                 # So that the mean over seeds is the study's.
                 drop = (originals[seed] - score[step, seed]) / size
-            entry = part.cell(cell, seed)
-            self.child(part, entry)
+            entry = shown.cell(cell, seed)
+            self.child(shown, entry)
             self.score(entry, found[step], documents[step], drop=drop, tags=tags)
 
-        yield from in_threads(log, part.scored, 1 if database_of(self.track.address) else _AT_ONCE)
+        yield from in_threads(log, shown.scored, 1 if database_of(self.track.address) else _AT_ONCE)
 
-    def _log_curves(self, part: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
+    def _log_curves(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
         """Log mean scores and drops over the fraction, under names that all curves share."""
-        names = {"fraction": "fraction", "score": "mean", part.part.task.metric: "mean", _DROP: _DROP}
+        names = {"fraction": "fraction", "score": "mean", shown.part.task.metric: "mean", _DROP: _DROP}
         for (constants, order), line in rows.groupby(["constants", "order"], sort=False):
-            entry = part.curve(constants, order)
-            run = self.child(part, entry)
+            entry = shown.curve(constants, order)
+            run = self.child(shown, entry)
             at, logged = now() if run.data.metrics else run.info.start_time, run.data.tags.get(RESULTS_SHA256)
             points = [
                 (name, row[column], at, _step(row["fraction"]))
@@ -356,11 +356,11 @@ class StudyRuns:
             ]
             self.runs.write(entry, {}, points=points, tags=tags)
 
-    def _log_summary(self, part: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
+    def _log_summary(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
         """On the parent run: the scores at its ends and the baselines, under names that say what they are; a table."""
         from papa.reporting.tables import markdown_table
 
-        run, metric = self.runs.get(part.entry), part.part.task.metric
+        run, metric = self.runs.get(shown.entry), shown.part.task.metric
         values = {f"baseline/{name}": rows[name].iloc[0] for name in ("always_one_answer", "word_embeddings")}
         for row in rows[rows["fraction"].isin([0, 1])].itertuples():
             end = "original" if row.fraction == 1 else f"all_heads_constant/{_in_name(row.constants)}"
@@ -371,9 +371,9 @@ class StudyRuns:
             [[*line, *(f"{one:.3f}" for one in means)] for line, means in lines],
         )
         heading = "Mean score by the input-dependent fraction of heads"
-        note = f"{part.description}\n\n{heading}:\n\n{table}\n\nIn full: file `{RESULTS}/report.html`."
+        note = f"{shown.description}\n\n{heading}:\n\n{table}\n\nIn full: file `{RESULTS}/report.html`."
         points = [] if run.data.metrics.get(_PROGRESS) == 1 else [progress_of(run, 1.0)]
-        self.runs.write(part.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())})
+        self.runs.write(shown.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())})
 
 
 def curves_of(client: MlflowClient, experiment: str) -> list[str]:
