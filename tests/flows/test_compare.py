@@ -27,8 +27,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     address = f"sqlite:///{folder / 'mlflow.db'}"
     for name, frame in RESULTS.items():
-        log_study(name, Store(folder), address, frame)
-    shutil.rmtree(folder / "artifacts")
+        log_study(name, Store(folder / name), address, frame)
+        shutil.rmtree(folder / name / "artifacts")
     return folder
 
 
