@@ -58,11 +58,6 @@ class LiveRuns:
         self._opened, self._failed = opened, failed
         self._probes: dict[str, list[tuple[ShownPart, Entry]]] = defaultdict(list)
         self._trains: dict[str, tuple[Entry, str]] = {}
-        for one in track.shown:
-            self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
-            self._trains |= {step.name: (one.entry, f"lambda/seed_{seed}") for seed, step in one.part.rankings.items()}
-            for cell, step, seed in one.scored:
-                self._probes[step.name].append((one, one.cell(cell, seed)))
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
@@ -155,6 +150,10 @@ class LiveRuns:
             if run.info.status == "RUNNING" and driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
         for one in self._track.shown:
+            self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
+            self._trains |= {step.name: (one.entry, f"lambda/seed_{seed}") for seed, step in one.part.rankings.items()}
+            for cell, step, seed in one.scored:
+                self._probes[step.name].append((one, one.cell(cell, seed)))
             self._parents.append(runs.get(one.entry))
             self._reopen(self._parents[-1])
         self._write()

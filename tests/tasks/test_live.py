@@ -155,6 +155,15 @@ def test_the_next_run_closes_what_a_killed_one_left_and_goes_on_with_it(tmp_path
     assert loss.value == 0.5
 
 
+def test_two_processes_at_once_leave_one_run_a_key(tmp_path: Path) -> None:
+    both = [live_runs(tmp_path, []) for _ in range(2)]
+    for one in both:
+        one.started(HALF)
+        one.enters(LAST)
+    assert len(runs_in(tmp_path, "cell")) == 1
+    assert len(runs_in(tmp_path, "parent")) == len(MODELS)
+
+
 def test_other_scores_take_the_place_of_a_cells_score(tmp_path: Path) -> None:
     """The score of a live run may be from another artifact, of an older version say: the study's own is shown."""
     with live(tmp_path) as runs:
