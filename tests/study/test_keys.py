@@ -111,6 +111,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "parts": "for plans",
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
+        "*encoder.tokenizer": "its digest is in the key",
     },
     "tokenise": {
         "encoder.name": NAMES,
@@ -217,6 +218,8 @@ def changes(value: Any, annotation: Any, path: str = "") -> Iterator[tuple[str, 
 def other(value: Any, annotation: Any) -> Any:
     """Another value that the field may have."""
     match value:
+        case None if annotation is Any:
+            return "other"
         case None:
             kind = next(kind for kind in get_args(annotation) if kind is not type(None))
             while get_origin(kind) is Annotated:
