@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 import pandas
 
 from papa.spec.cells import order_matters
-from papa.spec.orders import HEAD_ORDERS
+from papa.spec.orders import order_named
 
 METRICS = {
     "accuracy": "accuracy",
@@ -119,7 +120,9 @@ def range_label(low: float, high: float, *, percent: bool = False) -> str:
 
 def order_label(order: str) -> str:
     """A head order in words."""
-    return HEAD_ORDERS[order].label if order in HEAD_ORDERS else order
+    with suppress(KeyError):
+        return order_named(order).label
+    return order
 
 
 def axis_label(axis: str, value: str) -> str:

@@ -14,11 +14,13 @@ import yaml
 from pydantic import ValidationError
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import Problem, SpecError, in_one_line, meant, shortened, shown
+from papa.errors import PapaError, Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml, text_of
+from papa.spec.head_scores import load_scores
 from papa.spec.malformed import MalformedError
 from papa.spec.messages import AS_THE_AUTHORS_RAN, sentence
+from papa.spec.orders import scores_in
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
 _DEEPEST = 10
@@ -104,6 +106,10 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
                 resolved[key][index] = resolve(entry, folder, origin, authors)
             except SpecError as error:
                 resolved[key][index], faults[key, index] = None, str(error).removeprefix(f"{origin}: ")
+    try:
+        resolved |= _resolve_scores(resolved.get("orders"), resolved.get("scores", []), folder, origin)
+    except PapaError as error:
+        resolved["orders"], faults["orders",] = None, f"'orders': {error}"
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
@@ -191,6 +197,17 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
     if isinstance(entry, dict) and entry.get("corpus") is not None:
         return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin, authors)}
     return entry
+
+
+def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict[str, Any]:
+    """The study's scores, with those of the files that orders name and that it does not hold itself."""
+    named = [scores_in(one) for one in orders if isinstance(one, str)] if isinstance(orders, list) else []
+    if not any(named) or not isinstance(scores, list):
+        return {}
+    held = [one.get("name") for one in scores if isinstance(one, dict)]
+    absent = [name for name in dict.fromkeys(named) if name and name not in held]
+    read = [(name, load_scores(_absolute(name, folder, f"{origin}: the file of scores"))) for name in absent]
+    return {"scores": [*scores, *({"name": name, "values": values.tolist()} for name, values in read)]}
 
 
 def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:

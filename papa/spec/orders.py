@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,17 +58,63 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
 }
 
 
+SCORES, REVERSED = "scores", "reversed:"
+
+
+def order_named(order: str) -> HeadOrder:
+    """The head order of a name: an entry of ``HEAD_ORDERS``, ``scores:NAME``, or either from its end: ``reversed:…``.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if order.startswith(REVERSED):
+        other = order_named(order.removeprefix(REVERSED))
+        return replace(
+            other, label=f"{other.label}, reversed", arrange=lambda heads, *given: other.arrange(heads, *given)[::-1]
+        )
+    if order.partition(":")[0] == SCORES:
+        label = f"scores of {order.partition(':')[2].rpartition('/')[2]}"
+        return HeadOrder(label, lambda heads, lambdas, places: [heads[place] for place in places])
+    return HEAD_ORDERS[order]
+
+
+def scores_in(order: str) -> str | None:
+    """The name of the scores that an order follows; None for another."""
+    kind, _, name = order.removeprefix(REVERSED).partition(":")
+    return name if kind == SCORES else None
+
+
+def without_name(order: str) -> str:
+    """The order as keys have it: whatever scores are called, where their heads come first is told by the draw."""
+    return order.partition(SCORES)[0] + SCORES if scores_in(order) is not None else order
+
+
 def needs_lambda(order: str) -> bool:
     """Whether the order follows from trained λ."""
-    return HEAD_ORDERS[order].needs_lambda
+    return order_named(order).needs_lambda
 
 
-def drawn_from(order: str, ranking_seed: int, seeds: tuple[int, ...]) -> dict[tuple[int, ...], tuple[int, ...]]:
+def drawn_from(
+    order: str,
+    ranking_seed: int,
+    seeds: tuple[int, ...],
+    scores: Mapping[str, Float[Any, "layers heads"]] | None = None,
+) -> dict[tuple[int, ...], tuple[int, ...]]:
     """The seeds of a study that share a head order, and the numbers that ``head_order`` draws theirs from.
 
-    Orders that differ by seed are drawn for each seed of the study, from the first of ``ranking.seeds`` and that seed.
+    Orders that differ by seed are drawn for each seed of the study, from the first of ``ranking.seeds`` and that seed;
+    those by scores are drawn from the places of all heads, the smallest score first, ties by (layer, head).
+
+    Args:
+        order: its name.
+        ranking_seed: the first of ``ranking.seeds``.
+        seeds: the study's.
+        scores: of every head, by the name that ``scores:NAME`` gives them.
     """
-    return {(seed,): (ranking_seed, seed) for seed in seeds} if HEAD_ORDERS[order].differs_by_seed else {seeds: ()}
+    name = scores_in(order)
+    if name is not None:
+        return {seeds: tuple(np.argsort(np.ravel((scores or {})[name]), kind="stable").tolist())}
+    return {(seed,): (ranking_seed, seed) for seed in seeds} if order_named(order).differs_by_seed else {seeds: ()}
 
 
 def head_order(
@@ -81,16 +127,16 @@ def head_order(
     """All heads as (layer, head), the first to become constant first.
 
     Args:
-        order: a name in ``HEAD_ORDERS``.
+        order: a name, as ``order_named`` takes it.
         lambdas: λ of every head, for the orders that follow from it; None for the others.
         layers, heads: L and H.
-        seed: for orders that differ by seed; one number or several.
+        seed: for orders that differ by seed; one number or several. Of an order by scores, its draw.
 
     Raises:
         ValueError: the order needs λ and there is none.
     """
     if needs_lambda(order) and lambdas is None:
         raise ValueError(f"order '{order}' needs λ")
-    return HEAD_ORDERS[order].arrange(
+    return order_named(order).arrange(
         [(layer, head) for layer in range(layers) for head in range(heads)], lambdas, seed
     )

@@ -6,7 +6,7 @@ from what only changes speed (``execution``), which never enters a cache key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FilePath, field_validator, model_validator
@@ -16,7 +16,7 @@ from papa.errors import joined, shown
 from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
 from papa.spec.frozen import Frozen
-from papa.spec.orders import HEAD_ORDERS
+from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scores_in
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -50,20 +50,26 @@ def listed(values: Any) -> str:
     return ", ".join(map(str, values))
 
 
-def _one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+def _refuse_unknown(value: object, names: Iterable[str]) -> None:
     """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does not name."""
-
-    def check(value: object) -> object:
-        *most, last = known = list(names())
-        if value not in known:
-            raise PydanticKnownError("literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"})
-        return value
-
-    return BeforeValidator(check)
+    *most, last = known = list(names)
+    if value not in known:
+        raise PydanticKnownError("literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"})
 
 
-ConstantsKind = Annotated[str, _one_of(lambda: ("average", *CONTROLS, "trained"))]
-Order = Annotated[str, _one_of(lambda: HEAD_ORDERS)]
+def _known_constants(value: object) -> object:
+    _refuse_unknown(value, ("average", *CONTROLS, "trained"))
+    return value
+
+
+def _known_order(value: object) -> object:
+    if not isinstance(value, str) or scores_in(value) is None:
+        _refuse_unknown(value.removeprefix(REVERSED) if isinstance(value, str) else value, HEAD_ORDERS)
+    return "lambda_reversed" if value == f"{REVERSED}lambda" else value
+
+
+ConstantsKind = Annotated[str, BeforeValidator(_known_constants)]
+Order = Annotated[str, BeforeValidator(_known_order)]
 
 
 class EncoderSpec(Frozen):
@@ -182,6 +188,22 @@ class ConstantsSpec(Frozen):
         return f"{self.kind}:{self.start}" if self.kind == "trained" and self.start != "toeplitz" else self.kind
 
 
+class HeadScores(Frozen):
+    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE`` reads them."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What orders call them after ``scores:``."""
+    values: Annotated[tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)]
+    """A list for each layer, with a number for each head."""
+
+    @field_validator("values")
+    @classmethod
+    def _one_for_every_head(cls, values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        if not values[0] or any(len(row) != len(values[0]) for row in values):
+            raise ValueError("layers have scores of different numbers of heads: give one for every head")
+        return values
+
+
 class LayoutSpec(Frozen):
     """Where the paper and its authors' code differ on the layout (docs/fidelity.md)."""
 
@@ -264,7 +286,10 @@ class StudySpec(Frozen):
     constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (ConstantsSpec(kind="average"),)
     """What replaces attention: average, identity, toeplitz, zeros or trained."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
-    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first or random."""
+    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first or random; or by
+    somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says what it may hold). Each also from its
+    end: reversed:first_to_last."""
+    scores: tuple[HeadScores, ...] = ()
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; 1 is the original, against which every drop is measured."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
@@ -288,4 +313,18 @@ class StudySpec(Frozen):
             raise ValueError("a store keeps the study of that name without .yaml under it: leave .yaml out")
         return name
 
-    _listed_once = field_validator("encoders", "tasks", "constants", "orders", "fractions", "seeds")(_no_repeats)
+    def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """The seeds that share a head order, and what theirs is drawn from: ``papa.spec.orders.drawn_from``."""
+        return drawn_from(order, self.ranking.seeds[0], self.seeds, {one.name: one.values for one in self.scores})
+
+    @model_validator(mode="after")
+    def _every_score_is_there(self) -> StudySpec:
+        names = [one.name for one in self.scores]
+        missing = [name for name in map(scores_in, self.orders) if name is not None and name not in names]
+        if missing:
+            raise ValueError(f"orders: there are no scores {shown(missing[0])}: name a file, such as scores:heads.tsv")
+        return self
+
+    _listed_once = field_validator("encoders", "tasks", "constants", "orders", "scores", "fractions", "seeds")(
+        _no_repeats
+    )

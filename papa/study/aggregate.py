@@ -15,7 +15,7 @@ from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import Order, StudySpec, TaskSpec
 from papa.spec.document import write_yaml
-from papa.spec.orders import HEAD_ORDERS, head_order, needs_lambda
+from papa.spec.orders import head_order, needs_lambda, order_named
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,
@@ -132,7 +132,7 @@ class Aggregate(WorkerStep):
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
-            **inspected(found, self.averages, lambdas, self.study.orders),
+            **inspected(found, self.averages, lambdas, _draws(self.study)),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -183,7 +183,7 @@ def inspected(
     found: Mapping[Step, ArtifactReference],
     averages: Sequence[Averaged],
     lambdas: Mapping[tuple[str, str], TrainedLambda],
-    orders: Sequence[Order],
+    draws: Mapping[Order, tuple[int, ...]],
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, and the shares of patterned heads.
 
@@ -191,12 +191,12 @@ def inspected(
         found: artifacts of the averages.
         averages: of each encoder and task.
         lambdas: λ by (encoder label, task), where it was trained.
-        orders: the study's.
+        draws: the study's orders that are the same for all seeds, and what they are drawn from.
     """
     import pandas
 
     heads = [
-        _heads(average, found[average.constants], lambdas.get((average.label, average.task.name)), orders)
+        _heads(average, found[average.constants], lambdas.get((average.label, average.task.name)), draws)
         for average in averages
     ]
     if not heads:
@@ -205,8 +205,13 @@ def inspected(
     return {"patterns": pandas.DataFrame(rows), "heads": heads}
 
 
+def _draws(study: StudySpec) -> dict[Order, tuple[int, ...]]:
+    shared = [order for order in study.orders if not order_named(order).differs_by_seed]
+    return {order: next(iter(study.draws(order).values())) for order in shared}
+
+
 def _heads(
-    average: Averaged, found: ArtifactReference, lambdas: TrainedLambda | None, orders: Sequence[Order]
+    average: Averaged, found: ArtifactReference, lambdas: TrainedLambda | None, draws: Mapping[Order, tuple[int, ...]]
 ) -> HeadsOfEncoder:
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
@@ -221,10 +226,9 @@ def _heads(
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
     arranged = {
-        name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
-        for name in orders
-        # A random order differs by seed, and one by λ needs it.
-        if not HEAD_ORDERS[name].differs_by_seed and (lambdas is not None or not needs_lambda(name))
+        name: head_order(name, lambdas.mean if lambdas else None, layers, heads, draw)
+        for name, draw in draws.items()
+        if lambdas is not None or not needs_lambda(name)
     }
     return HeadsOfEncoder(
         average.label, task.name, constants.matrices, constants.seen, special, patterns, lambdas, arranged

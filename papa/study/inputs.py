@@ -185,7 +185,7 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved)
+    resolved.problems += _positions(resolved) + _scores(resolved)
     resolved.problems += problems_of("encoders", partial(labels_of, tuple(resolved.encoders.values())))
     return resolved
 
@@ -255,6 +255,21 @@ def _positions(resolved: ResolvedInputs) -> list[Problem]:
         for index, task in enumerate(resolved.study.tasks)
         for encoder in resolved.encoders.values()
         if task.slots > encoder.positions
+    ]
+
+
+def _scores(resolved: ResolvedInputs) -> list[Problem]:
+    return [
+        Problem(
+            f"scores ({one.name})",
+            SpecError(
+                f"they are of {len(one.values)} layers of {len(one.values[0])} heads, and encoder '{encoder.name}' has "
+                f"{encoder.layers} layers of {encoder.heads}: give scores of this encoder's heads"
+            ),
+        )
+        for one in resolved.study.scores
+        for encoder in resolved.encoders.values()
+        if (len(one.values), len(one.values[0])) != (encoder.layers, encoder.heads)
     ]
 
 

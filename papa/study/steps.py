@@ -10,7 +10,7 @@ from typing import TypeVar
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
-from papa.spec.orders import drawn_from, needs_lambda
+from papa.spec.orders import needs_lambda, without_name
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
@@ -181,8 +181,8 @@ class _Builder:
         rankings = self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
         found = []
         # Where the order changes nothing it is drawn from nothing.
-        for seeds, draw in drawn_from(result.order or "first_to_last", study.ranking.seeds[0], study.seeds).items():
-            alone = f" · seed {seeds[0]}" if draw else ""
+        for seeds, draw in study.draws(result.order or "first_to_last").items():
+            alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
             probe = Probe(
                 f"probe · {self._name(encoder, task)} · {_condition(result, heads)}{alone}",
                 costs.probing_flops(encoder, self.inputs.size(task), task, study, len(seeds)),
@@ -190,7 +190,7 @@ class _Builder:
                 corpus,
                 constants,
                 task,
-                result.order,
+                result.order and without_name(result.order),
                 constant_count(result.fraction, heads),
                 rankings,
                 draw,

@@ -34,7 +34,7 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
-    found = inspected(artifacts, [Averaged("label", ENCODER, TEXT, CONSTANTS)], {}, ())["patterns"].iloc[0]
+    found = inspected(artifacts, [Averaged("label", ENCODER, TEXT, CONSTANTS)], {}, {})["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, "two thirds of the rows that were met; a sixth of the slots"

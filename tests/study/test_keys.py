@@ -72,6 +72,7 @@ STUDY = StudySpec.model_validate(
         "encoders": [{"name": "name"}],
         "tasks": [TEXT],
         "constants": [ConstantsSpec(kind="average", corpus=MLM)],
+        "scores": [{"name": "own", "values": [[1.0, 2.0]]}],
         "reference": __file__,
     }
 )
