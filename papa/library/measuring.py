@@ -15,6 +15,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.bars import Bars
 from papa.library.encoder import TextEncoder
+from papa.library.orders import OwnOrder, named_orders
 from papa.library.tasks import LabelledData, Task, study_inputs
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
@@ -93,7 +94,7 @@ def measure(
     task: Task | None = None,
     *,
     constants: Sequence[ConstantsKind] = ("average",),
-    orders: Sequence[Order] = ("lambda",),
+    orders: Sequence[Order | OwnOrder] = ("lambda",),
     fractions: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     seeds: Sequence[int] = (0, 1, 2),
     train_rows: int | None = None,
@@ -123,7 +124,9 @@ def measure(
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
         constants: kinds of constant matrices: ``average``, ``identity``, ``toeplitz``, ``zeros``, ``trained``.
-        orders: in which heads become constant.
+        orders: in which heads become constant: names, or orders of one's own, which tables call ``scores:own``,
+            ``scores:own 2``, …: a list of heads, or a score for every head, the smallest first, as an array
+            [layers, heads] or a function of (layer, head).
         fractions: shares of heads that stay input-dependent.
         seeds: a probe for each.
         train_rows: a sample of that many training rows; None takes all.
@@ -147,7 +150,7 @@ def measure(
         )
     parts = {
         "constants": list(constants),
-        "orders": list(orders),
+        **named_orders(orders, encoder.layers, encoder.heads),
         "fractions": list(fractions),
         "seeds": list(seeds),
         "ranking": {"rows": ranking_rows, "seeds": list(ranking_seeds)},

@@ -1,0 +1,70 @@
+"""Head orders of one's own for ``measure``: a list of heads, a score for every head, a function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from papa.errors import SpecError
+from papa.ranking.seeds import TrainedLambda
+from papa.spec.orders import SCORES
+
+OwnOrder: TypeAlias = Any
+"""Heads as (layer, head), the first to become constant first, of which others follow; or a score for every head, in an
+array, a tensor, lists or a data frame [layers, heads], or as a function of (layer, head): the smallest first."""
+
+
+def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> dict[str, Any]:
+    """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:own``, ``scores:own 2``, …
+
+    Args:
+        orders: names, and orders of one's own.
+        layers, heads: of the encoder.
+
+    Raises:
+        SpecError: one is neither a name nor an order of these heads.
+    """
+    names: list[str] = []
+    scores: list[dict[str, Any]] = []
+    for order in orders:
+        if not isinstance(order, str):
+            scores.append(
+                {"name": f"own {len(scores) + 1}" if scores else "own", "values": _scores(order, layers, heads)}
+            )
+            order = f"{SCORES}:{scores[-1]['name']}"
+        names.append(order)
+    return {"orders": names, "scores": scores}
+
+
+def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
+    every = [(layer, head) for layer in range(layers) for head in range(heads)]
+    found: Float[np.ndarray, "layers heads"] | None = None
+    if isinstance(order, TrainedLambda):
+        found = order.mean
+    elif isinstance(order, Sequence) and all(isinstance(one, tuple) for one in order):
+        odd = next((one for at, one in enumerate(order) if one not in every or one in order[:at]), None)
+        if odd is not None:
+            raise SpecError(
+                f"orders: the list of heads holds {odd!r}, which is no head or named twice: name each once, from "
+                f"(0, 0) to ({layers - 1}, {heads - 1})"
+            )
+        found = np.full((layers, heads), float(len(order)))
+        for place, head in enumerate(order):
+            found[head] = place
+    else:
+        if callable(order):
+            order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
+        with suppress(TypeError, ValueError):
+            found = np.array(order.detach().cpu() if isinstance(order, Tensor) else order, dtype=np.float64)
+    if found is None or found.shape != (layers, heads) or not np.isfinite(found).all():
+        what = f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"
+        raise SpecError(
+            f"orders: found {what}, expected a name, a list of (layer, head), or a finite score for every head: "
+            f"[{layers}, {heads}] numbers or a function of (layer, head)"
+        )
+    return found.tolist()

@@ -1,0 +1,71 @@
+"""Head orders of one's own in ``papa.measure``: the same heads however they are given, by name in its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+
+import papa
+from papa.library.orders import named_orders
+
+SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
+HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        SCORES,
+        torch.tensor(SCORES),
+        SCORES.tolist(),
+        pandas.DataFrame(SCORES),
+        HEADS,
+        HEADS[:3],
+        lambda layer, head: -layer,
+    ],
+    ids=["array", "tensor", "lists", "frame", "heads", "first heads", "function"],
+)
+def test_every_form_is_the_same_order(order: Any) -> None:
+    found = named_orders(["lambda", order, order], 2, 3)
+    assert found["orders"] == ["lambda", "scores:own", "scores:own 2"]
+    for one in found["scores"]:
+        assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
+
+
+@pytest.mark.parametrize(
+    ("order", "sentence"),
+    [
+        ([(0, 0), (2, 0)], r"holds \(2, 0\), which is no head or named twice: .* from \(0, 0\) to \(1, 2\)"),
+        ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
+        (SCORES[:, :2], r"found scores of shape \[2, 2\], expected a name"),
+        (SCORES * np.nan, r"expected a name, a list of \(layer, head\), or a finite score"),
+        (lambda layer, head: None, "a finite score for every head"),
+        (3, r"scores of shape \[\]"),
+        ({"a": 1}, "found a dict"),
+    ],
+)
+def test_what_is_no_order_is_one_sentence(order: Any, sentence: str) -> None:
+    with pytest.raises(papa.PapaError, match=sentence):
+        named_orders([order], 2, 3)
+
+
+def test_a_measurement_knows_its_own_orders(encoder: papa.TextEncoder, reviews: dict[str, Any]) -> None:
+    task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
+    last = [(layer, head) for layer in (3, 4, 5) for head in range(12)]
+    found = papa.measure(
+        encoder,
+        reviews,
+        task,
+        orders=["last_to_first", last, lambda layer, head: layer],
+        fractions=[1, 0.5],
+        seeds=[0, 1],
+        progress=False,
+    )
+    scores = found.to_pandas().query("fraction == 0.5").groupby("order", sort=False)["score"].agg(list)
+    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
+    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
+    assert "scores of own 2" in found.table
