@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
 from flows.drops import Answer, Count, answers
 from flows.stored import StoredStudy
-from papa.errors import SpecError
+from papa.errors import SpecError, joined
 from papa.spec import StudySpec
+from papa.spec.head_scores import scores_as_tsv
+from papa.spec.orders import Head
+from papa.study.rank import read_lambda
 from papa.study.store import Store
 
 
@@ -35,7 +40,37 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
         return
     console = Console()
     for answer in found:
-        console.print(text_of(answer, max_drop), highlight=False, markup=False)
+        lines = [text_of(answer, max_drop), *_unmeasured(stored, answer)]
+        console.print("\n".join(lines), highlight=False, markup=False)
+
+
+def show_scores(study: StudySpec, store: Store) -> None:
+    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ, or the study's own.
+
+    Raises:
+        SpecError: there is not exactly one.
+    """
+    stored, found = StoredStudy(study, store), {}
+    for part in stored.steps.parts:
+        if part.rankings and all(step in stored.found for step in part.rankings.values()):
+            found[" · ".join(part.place)] = {seed: stored.found[step] for seed, step in part.rankings.items()}
+    if not study.scores and len(found) != 1:
+        raise SpecError(
+            f"study '{study.name}' has finished λ of {joined(found) or 'nothing'}: --tsv prints that of one encoder on "
+            "one task; cut the study with --set, such as --set 'tasks=[cola]'"
+        )
+    scores = study.scores[0].values if study.scores else read_lambda(next(iter(found.values()))).mean
+    typer.echo(scores_as_tsv(np.array(scores)))
+
+
+def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
+    """The heads of cells that are not finished, where no λ decides on them."""
+    line = answer.encoder, answer.task, answer.constants, answer.order
+    for cell, (step, *others) in stored.steps.cells.items():
+        own = (cell.encoder, cell.task, cell.constants, cell.order) == line and not stored.has(cell)
+        if own and step.count and not (others or step.rankings):
+            yield f"  {step.count} of {answer.heads_in_all}: not measured"
+            yield from _listed(step.heads({}))
 
 
 def document_of(answer: Answer) -> dict[str, Any]:
@@ -71,7 +106,7 @@ def text_of(answer: Answer, max_drop: float) -> str:
     most, title = answer.most, (answer.encoder, answer.task, answer.constants, order_label(answer.order))
     lines = [f"{' · '.join(title)}, within a drop of {100 * max_drop:g} % on these validation rows:"]
     if most is not None:
-        lines += [f"{_of(most, answer)} heads may become constant: {_drop(most)}", *_listed(most)]
+        lines += [f"{_of(most, answer)} heads may become constant: {_drop(most)}", *_listed(most.heads)]
     elif answer.reason:
         lines.append(f"  the study cannot tell: {answer.reason}")
     elif not answer.counts:
@@ -100,11 +135,11 @@ def _drop(count: Count) -> str:
     return f"drop {percent_label(count.drop.mean)} ({range_label(count.drop.low, count.drop.high, percent=True)})"
 
 
-def _listed(count: Count) -> list[str]:
-    if count.heads is None:
+def _listed(constant: tuple[Head, ...] | None) -> list[str]:
+    if constant is None:
         return ["  which ones differs from seed to seed in this head order"]
     layers: dict[int, list[str]] = {}
-    for layer, head in count.heads:
+    for layer, head in constant:
         layers.setdefault(layer, []).append(str(head))
     listed = [f"    layer {layer}: {', '.join(heads)}" for layer, heads in layers.items()]
     return ["  which, layers and heads counted from 0:", *listed]

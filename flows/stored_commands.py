@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,11 @@ def heads(
         str, typer.Option("--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%.")
     ] = "1%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print λ of every head, a line for each layer.")] = False,
+    scores: Annotated[
+        Path | None,
+        typer.Option("--scores", metavar="FILE", help="Order heads by these scores instead.", show_default=False),
+    ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
@@ -39,10 +45,16 @@ def heads(
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
         from flows.drops import parse_share
-        from flows.heads import show_heads
+        from flows.heads import show_heads, show_scores
 
         share, opened = parse_share(max_drop), open_store(store)
-        show_heads(load_stored(study, overrides, opened), opened, share, as_json=as_json)
+        if scores is not None:
+            overrides = [*(overrides or []), f"orders={json.dumps([f'scores:{scores.resolve()}'])}", "scores=[]"]
+        spec = load_stored(study, overrides, opened)
+        if as_tsv:
+            show_scores(spec, opened)
+        else:
+            show_heads(spec, opened, share, as_json=as_json)
 
 
 def export(
