@@ -55,28 +55,6 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     assert model(**texts()[0]).last_hidden_state.equal(before)
 
 
-def test_a_task_of_ones_own_is_a_function_of_outputs_and_batch() -> None:
-    model = bert(BertForSequenceClassification, num_labels=3)
-    data = [{**one, "labels": torch.arange(len(one["input_ids"])) % 3} for one in texts()]
-
-    def right(outputs: Any, batch: Any) -> torch.Tensor:
-        return (outputs.logits.argmax(1) == batch["labels"]).float()
-
-    found = papa.head_effects(model, data, score=right, heads=[(0, 1)], progress=False)
-    whole = papa.fidelity(model, [(0, 1)], data=data, score=right).measures
-    assert whole.keys() == {"score_before", "score_after", "score_difference"}
-    accuracy = float(torch.cat([right(model(**one), one) for one in data]).mean())
-    assert whole["score_before"].mean == pytest.approx(accuracy)
-    assert found["effect"].tolist() == pytest.approx([-whole["score_difference"].mean])
-    assert found["measure"].tolist() == ["score"]
-    for odd, sentence in (
-        (lambda outputs, batch: outputs.logits, r"score gave shape \(12, 3\), expected a finite number for each text"),
-        (lambda outputs, batch: outputs.logits[:, 0] * torch.nan, "score gave NaN or infinity"),
-    ):
-        with pytest.raises(DataError, match=sentence):
-            papa.head_effects(model, data, score=odd, progress=False)
-
-
 def test_an_encoder_by_its_embeddings(encoder: papa.TextEncoder) -> None:
     sentences = ["a fine film", "dull, and then it ends", "nothing here is new", "a joy", "a bore to sit through"]
     heads = [(0, 3), (5, 7), (5, 8)]
