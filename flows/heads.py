@@ -70,7 +70,7 @@ def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
         own = (cell.encoder, cell.task, cell.constants, cell.order) == line and not stored.has(cell)
         if own and step.count and not (others or step.rankings):
             yield f"  {step.count} of {answer.heads_in_all}: not measured"
-            yield from _listed(step.heads({}))
+            yield from _listed(tuple(sorted(step.heads({}))))
 
 
 def document_of(answer: Answer) -> dict[str, Any]:

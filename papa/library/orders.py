@@ -60,7 +60,7 @@ def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         if callable(order):
             order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
         with suppress(TypeError, ValueError):
-            found = np.array(order.detach().cpu() if isinstance(order, Tensor) else order, dtype=np.float64)
+            found = np.array(order.detach().cpu().numpy() if isinstance(order, Tensor) else order, dtype=np.float64)
     if found is None or found.shape != (layers, heads) or not np.isfinite(found).all():
         what = f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"
         raise SpecError(

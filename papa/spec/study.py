@@ -290,6 +290,7 @@ class StudySpec(Frozen):
     somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says what it may hold). Each also from its
     end: reversed:first_to_last."""
     scores: tuple[HeadScores, ...] = ()
+    """Scores of heads that orders name; those of scores:FILE are added by themselves."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; 1 is the original, against which every drop is measured."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
