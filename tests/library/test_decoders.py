@@ -10,7 +10,10 @@ import torch
 from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
 
 import papa
+from papa.ablation.mixing import Mixed
+from papa.ablation.substitutes import Zeros
 from papa.errors import DataError, EncoderError, SpecError
+from papa.library.fidelity import answers
 from papa.scores.fidelity import divergence
 from tests.ablation.models import DECODERS, random_model
 from tests.library.test_fidelity import EVERY_HEAD, alone, bert, gpt, texts
@@ -70,6 +73,26 @@ def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
     assert all(one.requires_grad and one.grad is None for one in model.parameters())
     again = papa.train_own_lambda(model, texts(), by="zeros", epochs=8, **OPTIONS)
     assert np.array_equal(found.by_seed, again.by_seed)
+
+
+def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
+    """One step of AdamW goes by the learning rate against the gradient's sign."""
+    model, data = gpt(), texts()[:1]
+    step = papa.train_own_lambda(model, data, by="zeros", epochs=1, learning_rate=0.1, **OPTIONS)
+
+    def loss(theta: torch.Tensor) -> float:
+        with papa.ablated(model, EVERY_HEAD, by=Mixed(Zeros(), theta.sigmoid())):
+            return float(answers(model, data)["loss"].mean())
+
+    signs = np.empty((2, 4))
+    for layer in range(2):
+        for head in range(4):
+            moved = torch.zeros(2, 4)
+            moved[layer, head] = 0.02
+            signs[layer, head] = np.sign(loss(moved) - loss(-moved))
+    assert np.array_equal(np.sign(0.5 - step.mean), signs)
+    assert len(set(signs.flatten())) == 2
+    assert np.abs(np.log(step.mean / (1 - step.mean))) == pytest.approx(np.full((2, 4), 0.1), abs=1e-3)
 
 
 def test_what_cannot_be_trained_on_is_one_sentence() -> None:
