@@ -71,9 +71,7 @@ def export_cell(
 def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, str]) -> Cell:
     study, cells, done = stored.inputs.study.name, stored.steps.cells, stored.cells
     if not done:
-        raise SpecError(
-            f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
-        )
+        raise SpecError(stored.nothing_found())
     matching = [
         cell
         for cell in cells

@@ -30,9 +30,7 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
     """
     stored = StoredStudy(study, store)
     if not stored.cells:
-        raise SpecError(
-            f"study '{study.name}' has no finished cell in this store: run 'papa run' on it first, or give its --store"
-        )
+        raise SpecError(stored.nothing_found())
     found = answers(stored, max_drop)
     if as_json:
         document = {"study": study.name, "max_drop": max_drop, "answers": [document_of(answer) for answer in found]}

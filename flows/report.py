@@ -12,6 +12,7 @@ from flows.terminal import say
 from papa.errors import SpecError
 from papa.spec import StudySpec
 from papa.storage.artifacts import remove
+from papa.study.aggregate import earlier_results
 from papa.study.here import run_here
 from papa.study.store import Store
 
@@ -19,7 +20,8 @@ from papa.study.store import Store
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     """Write the report of a study again, and print where it is.
 
-    Nothing else is computed. MLflow gets it with the next ``papa run``.
+    Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of PAPA finished is
+    shown as it is.
 
     Raises:
         SpecError: steps of the study are not finished; the message says what is there.
@@ -27,12 +29,19 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     stored = StoredStudy(study, store)
     step = stored.steps.steps[-2]
     if not all(need in stored.found for need in step.needs):
-        raise SpecError(_unfinished(study.name, stored))
+        earlier = earlier_results(store, study.name)
+        if stored.found or not earlier:
+            raise SpecError(_unfinished(study.name, stored))
+        say(console, stored.nothing_found())
+        return _shown(earlier, console)
     store.make()
     remove(step.folder(store))
     with StudyProgress(lambda _: None) as progress:
         run_here([step], store, study.execution, progress)
-    folder = store.study(study.name)
+    return _shown(store.study(study.name), console)
+
+
+def _shown(folder: Path, console: Console) -> Path:
     say(console, f"report   {folder}/report.md (and report.html)")
     return folder
 
@@ -41,7 +50,7 @@ def _unfinished(study: str, stored: StoredStudy) -> str:
     cells, steps = stored.steps.cells, stored.steps.steps[:-2]
     finished = sum(step in stored.found for step in steps)
     if not finished:
-        return f"study '{study}' has not been run in this store: run 'papa run' on it first, or give its --store"
+        return stored.nothing_found()
     return (
         f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and {finished} of {len(steps)} "
         "steps are there: run 'papa run' on it to go on, or 'papa heads' to see what its cells say already"

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from flows.startup import ReadyStudy
 
+_FINISHED_EARLIER = "an earlier version of PAPA finished it here; that is kept, and made anew under this version's keys"
+
 
 def run_study(
     spec: StudySpec,
@@ -57,6 +59,7 @@ def run_study(
     from flows.check import check_study
     from flows.startup import ready_study
     from flows.studies import save_study
+    from papa.study.aggregate import earlier_results
 
     checked = check_study(spec, store, workers=workers, ray_address=ray_address)
     saved = save_study(store, spec)
@@ -69,6 +72,8 @@ def run_study(
                 progress = StudyProgress(errors)
                 for warning in checked.warnings:
                     progress.warned(spec.name, warning)
+                if checked.to_run and earlier_results(store, spec.name):
+                    progress.warned(spec.name, _FINISHED_EARLIER)
                 interruption.hush, interruption.kept = progress.hush, lambda: f"{progress.kept} in {store.address}"
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)

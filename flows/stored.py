@@ -10,6 +10,7 @@ from flows.build import tracked_steps
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
+from papa.study.aggregate import earlier_results
 from papa.study.inputs import StudyInputs, check_inputs
 from papa.study.step import Step
 from papa.study.steps import StudySteps
@@ -37,6 +38,16 @@ class StoredStudy:
     def found(self) -> dict[Step, ArtifactReference]:
         """The artifact of every finished step."""
         return {step: step.reference(self.store) for step in self.steps.steps if step.is_complete(self.store)}
+
+    def nothing_found(self) -> str:
+        """Why none of its steps is finished, and what to do."""
+        name = self.inputs.study.name
+        if folder := earlier_results(self.store, name):
+            return (
+                f"study '{name}' was finished in this store by an earlier version of PAPA, whose steps this one does "
+                f"not read: its results stay in {folder}; run 'papa run' on it to make them anew"
+            )
+        return f"study '{name}' has not been run in this store: run 'papa run' on it first, or give its --store"
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""

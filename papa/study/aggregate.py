@@ -32,6 +32,7 @@ from papa.study.provenance import Invocation, provenance
 from papa.study.rank import read_lambda
 from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
 from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.store import Store
 
 if TYPE_CHECKING:
     from papa.ranking.seeds import TrainedLambda
@@ -136,6 +137,17 @@ class Aggregate(WorkerStep):
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
+
+
+def earlier_results(store: Store, study: str) -> Path | None:
+    """The results that an earlier version of PAPA left of a study; None where there are none.
+
+    Earlier versions had other keys, so of what they made this one finds nothing else.
+    """
+    folder = store.study(study)
+    if not is_sound(folder) or read_metadata(folder).get("stage_version") == Aggregate.version:
+        return None
+    return folder
 
 
 def specification(study: StudySpec) -> str:

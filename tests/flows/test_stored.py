@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,13 +13,17 @@ import pandas
 import pytest
 
 import papa as library
+from papa.reporting.summary import read_summary
 from papa.spec.file import load_study
+from papa.storage.artifacts import published
+from papa.storage.metadata import METADATA
 from tests.flows.conftest import Finished, artifacts, papa, said, words
 
 pytestmark = pytest.mark.server
 
 NAME = "all-MiniLM-L6-v2-reviews-300-rows"
 STUDY = ("--encoder", "embedded/all-MiniLM-L6-v2", "--task", "reviews", "--limit", "300")
+STAGES = ("tokenise", "average", "baseline", "probe", "aggregate", "track")
 SETTINGS = ("orders=[first_to_last]", "fractions=[1, 0.5]", "tasks.0.slots=32", "execution.workers=1")
 
 
@@ -120,7 +125,41 @@ def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path)
     assert "is not finished: 2 of 3 cells and 5 of 6 steps are there: run 'papa run' on it to go on" in line
     elsewhere = said("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
     assert elsewhere.code == 1
-    assert "has no finished cell in this store" in words(elsewhere)[0]
+    assert "has not been run in this store" in words(elsewhere)[0]
+
+
+def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
+    store: Path, tmp_path: Path, prefect: dict[str, str]
+) -> None:
+    """Its steps have other keys, and its tables call the encoder's label model."""
+    old = tmp_path / "store"
+    shutil.copytree(store, old)
+    for artifact in list((old / "artifacts").glob("*/*")):
+        artifact.rename(artifact.with_name(hashlib.sha256(artifact.name.encode()).hexdigest()))
+    results = old / "studies" / NAME
+    summary = read_summary(results / "summary.csv")
+    files = {path.name: path.read_bytes() for path in results.iterdir() if path.name != METADATA}
+    shutil.rmtree(results)
+    with published(results, {"stage": "aggregate", "stage_version": 4}) as scratch:
+        for name, content in files.items():
+            (scratch / name).write_bytes(content)
+        summary.rename(columns={"encoder": "model"}).to_csv(scratch / "summary.csv", index=False)
+    before = artifacts(old, *STAGES)
+    pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
+
+    shown = papa("report", NAME, "--store", str(old))
+    assert shown.code == 0, shown.err
+    assert "was finished in this store by an earlier version of PAPA" in shown.out
+    assert f"report   {results}/report.md" in shown.out
+    refused = papa("heads", NAME, "--store", str(old))
+    assert refused.code == 1
+    assert f"its results stay in {results}; run 'papa run'" in words(refused)[0]
+
+    again = papa("run", str(old / "studies" / f"{NAME}.yaml"), "--store", str(old), more=prefect)
+    assert again.code == 0, again.err
+    assert "an earlier version of PAPA finished it here" in again.err
+    pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
+    assert artifacts(old, *STAGES).items() > before.items(), "what was there is kept"
 
 
 def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
