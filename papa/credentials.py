@@ -35,14 +35,14 @@ def holds_credentials(text: str) -> bool:
     return without_credentials(text) != text
 
 
-def texts_in(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Every text in a document, its keys among them, after the keys that lead to it, such as ``tasks.0.source``."""
     if isinstance(value, str):
-        yield place, value
+        yield path, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield place, str(key)
-            yield from texts_in(inner, f"{place}.{key}".removeprefix("."))
+            yield path, str(key)
+            yield from texts_in(inner, f"{path}.{key}".removeprefix("."))
     elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for number, inner in enumerate(value):
-            yield from texts_in(inner, f"{place}.{number}".removeprefix("."))
+            yield from texts_in(inner, f"{path}.{number}".removeprefix("."))

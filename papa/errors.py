@@ -23,7 +23,7 @@ class PapaError(Exception):
 
     def __init__(self, *told: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
-        super().__init__(*(without_credentials(one) if isinstance(one, str) else one for one in told))
+        super().__init__(*(without_credentials(part) if isinstance(part, str) else part for part in told))
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -97,9 +97,9 @@ class NumbersError(PapaError):
         super().__init__(what, reason, places)
         self.what, self.reason, self.places = what, reason, places
 
-    def within(self, place: str) -> NumbersError:
+    def within(self, where: str) -> NumbersError:
         """The same, found in ``place``."""
-        return NumbersError(self.what, self.reason, (*self.places, place))
+        return NumbersError(self.what, self.reason, (*self.places, where))
 
     def __str__(self) -> str:
         return printable(f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}")
@@ -109,7 +109,7 @@ def printable(text: str) -> str:
     """The text with every character that is not printable as its escape."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 _CLASS = re.compile(r"<class '([\w.]+)'>")

@@ -86,8 +86,8 @@ def _why_unreachable(status: int | None) -> str:
 
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set"
-    place = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
-    return f"{place}: {f'status {status}' if status else 'no answer'}"
+    endpoint = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
+    return f"{endpoint}: {f'status {status}' if status else 'no answer'}"
 
 
 def download_bar() -> type[Any]:

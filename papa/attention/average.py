@@ -52,6 +52,7 @@ class AttentionSums:
     def average(self) -> ConstantMatrices:
         """The average, entry by entry; entries never seen are 0."""
         average = torch.empty(self.sums.shape)
+        # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
         return ConstantMatrices(matrices=average, seen=self.counts > 0, kind="average", counts=self.counts.clone())
@@ -118,6 +119,7 @@ class _Averaging:
         probabilities = own.probabilities()
         self.averager.update(self.layer, probabilities, batch.columns, batch.attention_mask)
         if self.last:
+            # What the last layer puts out enters no average.
             raise StopForward
         return torch.matmul(probabilities, value.to(probabilities.dtype))
 

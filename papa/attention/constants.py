@@ -54,6 +54,7 @@ class ConstantMatrices:
             "slots": self.slots,
             "encoder": {"name": encoder.name, "revision": encoder.revision, "digest": encoder.digest},
         }
+        # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
         if self.counts is not None:
             tensors["counts"] = self.counts
@@ -82,6 +83,7 @@ class ConstantMatrices:
         cls, folder: Path, metadata: Mapping[str, Any], encoder: EncoderReference | None, slots: int | None
     ) -> ConstantMatrices:
         path = folder / FILE
+        # By digest, not name: a name may stand for other weights tomorrow.
         if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
             made_for = metadata["encoder"]
             raise ArtifactError(

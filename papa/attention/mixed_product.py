@@ -70,6 +70,7 @@ class _MixedProduct(torch.autograd.Function):
         scores[..., m:] = lowest
         own = scores.softmax(dim=-1)
         difference = own - F.pad(constant, (0, more))
+        # A + (λ - 1)(A - C) is λA + (1 - λ)C, and the gradient of λ needs A - C anyway.
         mix = torch.addcmul(own, difference, share - 1).flatten(0, 1)
         ctx.save_for_backward(query, key, value, share, own, difference, mix)
         ctx.scaling, ctx.bias_shape = scaling, None if bias is None else bias.shape
@@ -90,9 +91,12 @@ class _MixedProduct(torch.autograd.Function):
         if of_share:
             found[3] = (of_mix * difference).sum((0, 2, 3)).view_as(share)
         if of_query or of_key or of_bias:
+            # In place: nobody reads the gradient of the mix after λ has its own.
             weighted = of_mix.mul_(own)
+            # The gradient of a softmax p is p∘(g - Σ p∘g); of it A gets the share λ.
             scores = torch.addcmul(weighted, own, weighted.sum(-1, keepdim=True), value=-1).mul_(share * ctx.scaling)
             if of_bias:
+                # The bias is added after the scaling.
                 found[4] = scores[..., :m].sum_to_size(ctx.bias_shape) / ctx.scaling
             scores = scores.flatten(0, 1)
             found[0] = torch.bmm(scores, key).unflatten(0, (batch, heads)).to(query_dtype)

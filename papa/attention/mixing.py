@@ -61,6 +61,7 @@ def mixed(encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "l
     """
     check_fits(constants, encoder)
     matrices = constants.matrices.to(encoder.device)
+    # One sigmoid for all layers: θ gets one gradient and not one a layer.
     shares = theta.sigmoid()[:, :, None, None].unbind()
     rules = {layer: _Mixing(matrices[layer], share) for layer, share in enumerate(shares)}
     with encoder.ruled(rules):

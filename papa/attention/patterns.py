@@ -114,6 +114,7 @@ def head_patterns(
 
     # Only strictly positive entries can be a row's largest: an empty row points nowhere.
     among_text = weights.where(text & seen, torch.zeros_like(weights))
+    # [CLS] and [SEP] are left out: a row that rests on them still shows where it looks in the text.
     largest_text, at = among_text.max(dim=-1)
     points_to = (at - torch.arange(slots)).where(largest_text > 0, torch.full_like(at, slots))
 

@@ -39,6 +39,7 @@ class EntryCounts:
         real = batch.attention_mask.double()
         unseen = (~seen[batch.columns[:, None], batch.columns]).double()
         self.read += float(real.sum(dim=1).square().sum())
+        # rᵀ·U·r summed over the inputs, without a matrix for each of them.
         self.unseen += float(((real @ unseen) * real).sum())
 
     @property
@@ -86,6 +87,7 @@ class _Replacing:
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         single = at_least_single(value)
         if len(self.parts) == 1 and self.dependent_heads.numel() == 0:
+            # All heads are one part: there is nothing to put together.
             return self.parts[0].product(single, batch, own.dropout)
         output = torch.empty_like(single)
         for part in self.parts:
@@ -131,7 +133,8 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
         constants.matrices.to(encoder.device), constants.seen.to(encoder.device), tuple(sorted(heads)), EntryCounts()
     )
     outer: tuple[_Block, ...] = next((getattr(rule, "blocks", ()) for rule in encoder.dispatch.rules.values()), ())
-    left = (replace(one, heads=tuple(head for head in one.heads if head not in block.heads)) for one in outer)
+    # The innermost block has the last word: it takes its heads from those around it.
+    left = (replace(other, heads=tuple(head for head in other.heads if head not in block.heads)) for other in outer)
     with encoder.ruled(_rules(encoder, (block, *left))):
         yield block.counts
 
@@ -143,6 +146,7 @@ def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing
         for block in blocks:
             own = [head for at, head in block.heads if at == layer]
             if own:
+                # Every layer reads the same entries, so one layer counts them.
                 counts = block.counts if layer == block.heads[0][0] else None
                 parts.append(_Part(block.matrices[layer], torch.tensor(own, device=encoder.device), block.seen, counts))
                 dependent -= set(own)
@@ -187,6 +191,7 @@ def constant_product(
     batch, heads, m, width = value.shape
     all_real = bool(attention_mask.all())
     if all_real:
+        # Without padding every input divides by the same sums: rows are normalised once a batch.
         sums = matrices.abs().sum(dim=-1, keepdim=True)
         rows = matrices / torch.where(sums == 0, 1.0, sums)
         mixed = torch.bmm(rows, value.permute(1, 2, 0, 3).reshape(heads, m, batch * width))
@@ -202,6 +207,7 @@ def masked_product(
     """``constant_product`` in fixed steps, whatever the mask."""
     batch, heads, m, width = value.shape
     real = attention_mask.to(value.dtype)
+    # Values of padding are cleared instead of columns of C, so that one product serves all inputs.
     masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3).reshape(heads, m, batch * width)
     mixed = torch.bmm(matrices, masked).view(heads, m, batch, width)
     sums = torch.matmul(matrices.abs(), real.T)[..., None]

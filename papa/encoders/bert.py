@@ -65,6 +65,7 @@ ROBERTA = Family(
     projections=("query", "key"),
     model_inputs=_inputs_by_count,
     route=route_interface,
+    # Positions begin after that of padding.
     positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,
     refuse=_refuse_unpadded,
     note="absolute positions count real tokens, as with padding",
@@ -98,6 +99,7 @@ DISTILBERT = Family(
 def _albert_attentions(model: Any) -> list[nn.Module]:
     groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
     of_groups = [group.albert_layers[0].attention for group in groups]
+    # As transformers spreads layers over groups, rounding included.
     return [of_groups[int(layer / (layers / len(groups)))] for layer in range(layers)]
 
 

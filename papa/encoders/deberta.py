@@ -69,6 +69,7 @@ def _attend(
     query, key = dispatch.unpack_projected(query, key)
     if dispatch.any_dependent_heads() and relative_pos is not None and rel_embeddings is not None:
         embeddings = module.pos_dropout(rel_embeddings)[None]
+        # A bias is added to scores that are scaled already.
         scaled = at_least_single(query) * scaling, at_least_single(key) * scaling
         bias = _position_scores(module, projections, *scaled, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
@@ -93,6 +94,7 @@ def _position_scores(
     if projections.position_query is not None:
         positions = split_heads(getattr(module, projections.position_query)(embeddings), query.shape[-1])
         by_position = key @ positions.to(key.dtype).transpose(-1, -2)
+        # Rows are keys here: pairs are read as [j, i] and turned.
         by_key = by_position.gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
         scores = by_key if scores is None else scores + by_key
     return scores
@@ -166,6 +168,7 @@ def _route_v1(module: Any, dispatch: Dispatch) -> None:
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
     query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))
     module.query = linear_of(query, module.q_bias.data)
+    # The first version has no bias on keys.
     module.key = linear_of(key)
     module.value = linear_of(value, module.v_bias.data)
     del module.in_proj, module.q_bias, module.v_bias

@@ -44,6 +44,7 @@ class InputDependentAttention:
 
     def probabilities(self) -> Float[Tensor, "batch dependent m m"]:
         """A: the attention matrices themselves."""
+        # Queries are scaled, not scores: m · width numbers in place of m · m.
         scores = torch.matmul(at_least_single(self.query) * self.scaling, at_least_single(self.key).transpose(-1, -2))
         if self.bias is not None:
             scores = scores + self.bias
@@ -107,6 +108,7 @@ class Dispatch:
     def begin(self, batch: MicroBatch) -> None:
         """Start a forward pass over ``batch``, which lies on the encoder's device."""
         self.batch = batch
+        # Without a mask the fused kernels are faster.
         self.mask = None if batch.dense else batch.attention_mask[:, None, None, :]
         self.layer = 0
 
@@ -142,6 +144,7 @@ class Dispatch:
         if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
         inputs, columns = self.current_batch.shape
+        # Stand-ins without a head, as the rule is handed queries and keys all the same.
         none = query.new_empty(inputs, 0, columns, query.shape[-1])
         return none, none
 
@@ -154,6 +157,7 @@ class Dispatch:
     ) -> Float[Tensor, "batch heads m width"]:
         """What the heads of the current layer put out; moves on to the next layer."""
         rule = self.rules.get(self.layer)
+        # Calls are counted, as layers may share one module and know no number of their own.
         self.layer += 1
         return own.product(value) if rule is None else rule(own, value, self.current_batch)
 
@@ -216,15 +220,16 @@ def dependent_heads_projected(
 ) -> Iterator[None]:
     """Inside the block, queries and keys are computed only for the heads that rules ask for; so they are in blocks
     inside it."""
+    # Layers that share a module share its projections.
     unique = dict.fromkeys(modules)
     found = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
-    places = [place for place in found if not isinstance(place[2], DependentHeadsProjection)]
-    for module, name, linear in places:
+    whole = [entry for entry in found if not isinstance(entry[2], DependentHeadsProjection)]
+    for module, name, linear in whole:
         setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
     try:
         yield
     finally:
-        for module, name, linear in places:
+        for module, name, linear in whole:
             setattr(module, name, linear)
 
 
@@ -265,6 +270,7 @@ def refuse_unknown(module: nn.Module, others: Mapping[str, object]) -> None:
 
 def route_interface(module: nn.Module, dispatch: Dispatch) -> None:
     """Make a module behind transformers' attention interface known to its dispatch."""
+    # The interface hands its function the module and nothing else of ours.
     module.papa_dispatch = dispatch  # type: ignore[assignment]
 
 
@@ -301,6 +307,7 @@ def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Fl
 
 def linear_of(weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None) -> nn.Linear:
     """A frozen linear map with these weights: one part of a fused map, so that its rows can be chosen alone."""
+    # On meta, as weights that are replaced at once need no memory.
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:

@@ -59,6 +59,7 @@ class Encoder:
             raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
         model = sharing_weights(model)
         if hasattr(model, "pooler"):
+            # It reads [CLS] alone, and probes read every slot.
             model.pooler = None  # type: ignore[assignment]
         if family.attention_implementation == "papa":
             model.set_attn_implementation("papa")  # type: ignore[operator]
@@ -127,6 +128,7 @@ class Encoder:
         inputs = self.family.model_inputs(batch, self.config)
         with self._in_precision():
             output = self.model(**inputs, return_dict=True, **options)
+        # Silence here would report scores of heads that were never replaced.
         if self.dispatch.layer != self.layers:
             raise EncoderError(
                 f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: the model or its "
@@ -144,6 +146,7 @@ class Encoder:
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
         """Inside the block the layers follow ``rules``; queries and keys are computed only where rules ask for them."""
+        # A rule for all heads, as of averaging or mixing, needs whole projections.
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
         names, prepared = self.family.projections, _as_it_is if self._frozen_linears is None else FrozenLinear
         sliced = (

@@ -140,11 +140,11 @@ def converted_folder(digest: str) -> Path:
     return cache_folder() / "encoders" / digest
 
 
-def no_weights(what: str, place: str, files: list[str]) -> EncoderError:
+def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
     """The error that says which files are there instead."""
     found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
     return EncoderError(
-        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {place} (found {found}): "
+        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found {found}): "
         "use a revision that has one of them"
     )
 

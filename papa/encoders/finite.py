@@ -49,9 +49,9 @@ def _reason(model: nn.Module) -> str:
 
 
 @contextmanager
-def numbers_of(place: str) -> Iterator[None]:
-    """NaN or infinity found inside the block is said to be in ``place``, such as ``batch 3 of the train split``."""
+def numbers_of(where: str) -> Iterator[None]:
+    """NaN or infinity found inside the block is said to be in ``where``, such as ``batch 3 of the train split``."""
     try:
         yield
     except NumbersError as error:
-        raise error.within(place) from None
+        raise error.within(where) from None

@@ -21,6 +21,7 @@ def _route(module: Any, dispatch: Dispatch) -> None:
     weights = module.Wqkv.weight.chunk(3)
     biases = (None, None, None) if module.Wqkv.bias is None else module.Wqkv.bias.chunk(3)
     module.query, module.key, module.value = map(linear_of, weights, biases)
+    # Its parts share its memory; left in place, it would be moved to a GPU a second time.
     del module.Wqkv
     module.forward = partial(_attend, module, dispatch)
 
@@ -38,10 +39,12 @@ def _attend(
         split_heads(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
     )
     if dispatch.any_dependent_heads():
+        # Where no head needs them, queries and keys are stand-ins without a head to turn.
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
     query, key = dispatch.unpack_projected(query, key)
     config: Any = module.config
     local = config.layer_types[module.layer_idx] == LOCAL
+    # The configuration counts the window with both its sides.
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
     own = InputDependentAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)

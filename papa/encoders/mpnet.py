@@ -45,6 +45,7 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder = model.encoder
 
     def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
+        # transformers counts from the query to the key, slot_distances from the key to the query.
         buckets = encoder.relative_position_bucket(-dispatch.slot_distances())
         return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
 

@@ -170,6 +170,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
+    # Here for its errors: the digest below has no sentence for a file that is missing.
     read_configuration_file(folder, what)
     digest = sha256_of_file(folder / CONFIGURATION)
     shape = remembered("supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest))

@@ -41,6 +41,7 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
     if found is None:
         with _one_at_a_time:
             found = check()
+        # A check that raises leaves nothing: what failed is looked at again.
         remember(key, found)
     return found
 

@@ -31,6 +31,7 @@ def sharing_weights(model: nn.Module) -> nn.Module:
     for module in model.modules():
         for parameter in module._parameters.values():
             if parameter is not None:
+                # deepcopy takes what its memo names for copied already.
                 memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
         for buffer in module._buffers.values():
             if buffer is not None:

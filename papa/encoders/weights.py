@@ -51,22 +51,22 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
         EncoderError: a pickle is damaged or holds more than tensors, the weights do not fit the architecture, or the
             files changed.
     """
-    place = converted_folder(digest)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(place.with_suffix(".lock")):
-        if not is_sound(place) or read_metadata(place).get("digest_of_source") != digest:
+    converted = converted_folder(digest)
+    converted.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(converted.with_suffix(".lock")):
+        if not is_sound(converted) or read_metadata(converted).get("digest_of_source") != digest:
             pickles = weight_files(folder, what).paths
             others = [folder / CONFIGURATION, *tokenizer_files(folder)]
             files = Watched(f"{what} in {folder}", [*pickles, *others], EncoderError)
-            shutil.rmtree(place, ignore_errors=True)
-            with published(place, {"encoder": what, "digest_of_source": digest}) as scratch:
+            shutil.rmtree(converted, ignore_errors=True)
+            with published(converted, {"encoder": what, "digest_of_source": digest}) as scratch:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
                 for path in others:
                     shutil.copyfile(path, scratch / path.name)
                 files.check_digest(digest, digest_of_source(encoder_digest(folder, what), tokenizer_digest(folder)))
                 check_size(scratch, what)
                 load_model(scratch, what)
-    return place
+    return converted
 
 
 def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", attention: str = "eager") -> nn.Module:

@@ -114,7 +114,7 @@ def study_score(
             "score": cells[-1][2],
             "drop": cells[-1][3],
             "original": cells[0][2] if len(cells) > 1 else None,
-            "baselines": {one[0]: one[2] for one in (one_answer, words)},
+            "baselines": {baseline[0]: baseline[2] for baseline in (one_answer, words)},
             "notes": [caption(summary), *marks(summary)],
         },
     }
@@ -124,15 +124,15 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     """The report as (what, finding); where nothing is gained comes first."""
     size, speed, score = document.size, document.speed, document.score
     graph = None if speed is None else speed.get("onnx")
-    kinds = [(one, where) for one, where in ((speed, ""), (graph, " in onnxruntime")) if one is not None]
+    kinds = [(timed, where) for timed, where in ((speed, ""), (graph, " in onnxruntime")) if timed is not None]
     rows = [] if document.fidelity is None else _fidelity_rows(document.fidelity)
-    rows += [(f"Speed{where}", gained(one)) for one, where in kinds]
+    rows += [(f"Speed{where}", gained(timed)) for timed, where in kinds]
     rows.append(
         ("Constant heads", f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}")
     )
     rows += [] if score is None else _score_rows(score)
-    for one, where in kinds:
-        rows += [(f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in one["timings"]]
+    for timed, where in kinds:
+        rows += [(f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in timed["timings"]]
     if speed is not None:
         rows.append(("Measured", measured(speed)))
     saved = 1 - size["weights"] / size["original_weights"]
@@ -172,13 +172,13 @@ def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def gained(speed: Mapping[str, Any]) -> str:
     """In one sentence, at which shapes nothing is gained, and how much at the others."""
-    sure = [one for one in speed["timings"] if one["low"] > 1]
-    unsure = [one for one in speed["timings"] if not one["low"] > 1]
+    sure = [timing for timing in speed["timings"] if timing["low"] > 1]
+    unsure = [timing for timing in speed["timings"] if not timing["low"] > 1]
     parts = []
     if unsure:
         parts.append(f"no sure gain at {joined(map(_shape, unsure)) if sure else 'any size measured'}")
     if sure:
-        low, high = (f"{end(one['ratio'] for one in sure):.2f}" for end in (min, max))
+        low, high = (f"{end(timing['ratio'] for timing in sure):.2f}" for end in (min, max))
         parts.append(f"{low if low == high else f'{low} to {high}'}× at {'the others' if unsure else 'every size'}")
     if speed["left_out"]:
         sizes = (_shape({"batch": batch, "longest": longest}) for batch, longest in speed["left_out"])

@@ -41,7 +41,9 @@ def measure_fidelity(original: nn.Module, exported: ExportedEncoder, split: Toke
     if split.kind not in ("text", "words") or len(rows) < LEAST_SENTENCES:
         return None
     before, after = (_embeddings(model, split, rows, exported) for model in (original, exported))
-    return {"texts": len(rows)} | {name: asdict(one) for name, one in embedding_fidelity(before, after).items()}
+    return {"texts": len(rows)} | {
+        name: asdict(interval) for name, interval in embedding_fidelity(before, after).items()
+    }
 
 
 def too_few_kept(fidelity: Mapping[str, Any]) -> bool:

@@ -134,7 +134,7 @@ class _Session:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self._names = [one.name for one in self._session.get_inputs()]
+        self._names = [given.name for given in self._session.get_inputs()]
 
     def states(self, inputs: dict[str, Tensor]) -> np.ndarray:
         """The hidden states [batch, tokens, width]."""

@@ -74,15 +74,15 @@ def timings(
             break
         inputs = _batch(split, batch, length, layout)
         exported(inputs), original(inputs)  # The first run of a shape is slower.
-        one = in_turn(partial(exported, inputs), Part(partial(original, inputs)), ratio=of_pairs, patience=PATIENCE)
-        seconds_per_token = (one.ours + one.plain) / (batch * length)
+        timed = in_turn(partial(exported, inputs), Part(partial(original, inputs)), ratio=of_pairs, patience=PATIENCE)
+        seconds_per_token = (timed.ours + timed.plain) / (batch * length)
         found.append(
             {
                 "batch": batch,
                 "longest": inputs["input_ids"].shape[1],
-                "original_seconds": one.plain,
-                "exported_seconds": one.ours,
-                **{name: getattr(one, name) for name in ("ratio", "low", "high", "pairs")},
+                "original_seconds": timed.plain,
+                "exported_seconds": timed.ours,
+                **{name: getattr(timed, name) for name in ("ratio", "low", "high", "pairs")},
             }
         )
         progress(len(found), len(shapes))

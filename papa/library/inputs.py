@@ -88,7 +88,7 @@ def _table_of_texts(texts: Texts, text: str, text_pair: str | None) -> tuple[Sou
         raise DataError("there is no text: give at least one")
     pairs = isinstance(items[0], tuple)
     for number, item in enumerate(items):
-        fits = isinstance(item, tuple) and len(item) == 2 and all(isinstance(one, str) for one in item)
+        fits = isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
         if not (fits if pairs else isinstance(item, str)):
             expected = "a pair of strings, as the first is" if pairs else "a string"
             raise DataError(

@@ -50,6 +50,7 @@ class StoredFeatures:
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
         """The whole split where it already lies on the device, else a copy of the window there."""
         if self.features.device.type == self.device.type:
+            # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.features, rows
         return self.features.select(torch.from_numpy(rows)).to(self.device), np.arange(len(rows))
 
@@ -87,6 +88,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
 
     What is dropped depends on ``seed`` and on how rows fall into batches.
     """
+    # Module by module, as nothing says that all are in the same mode.
     modes: list[tuple[nn.Module, bool]] = [(module, module.training) for module in encoder.model.modules()]
     devices = [encoder.device] if encoder.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -133,4 +135,5 @@ def _resident(features: PackedFeatures, device: torch.device) -> PackedFeatures:
     if device.type != "cuda":
         return features
     free, _ = torch.cuda.mem_get_info(device)
+    # Half is left to the probes and their minibatches.
     return features.to(device) if features.values.nbytes < free / 2 else features

@@ -95,6 +95,7 @@ def extract_features(
         DiskSpaceError: the disk has no room for the file.
         NumbersError: there is NaN or infinity in a hidden state.
     """
+    # Offsets are known before any number is: batches may come in any order.
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
     stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
     token_bytes = token_values * stored.itemsize

@@ -92,6 +92,7 @@ class JointGradients:
         """The part's share of the minibatch's loss, and of the loss's gradient, at ``values``."""
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
+                # In the process that trains, the values are the parameters themselves.
                 if own is not given:
                     own.copy_(given)
         batch = micro_batch(self._split, part.rows)
@@ -170,6 +171,7 @@ def train_jointly(
             progress(done, total)
         on_epoch(epoch + 1, {seed: sum(losses) / len(losses)})
         if stop():
+            # Epochs that are left out count as done.
             progress(total, total)
             return
 
@@ -196,6 +198,7 @@ def joint_step(
     """
     of_minibatch = of_parts(Tensors(trained), parts)
     for index, parameter in enumerate(trained):
+        # In the parts' order, whoever computed them: floating-point sums depend on it.
         gradients = [gradient.all[index].to(parameter.device) for _, gradient in of_minibatch]
         # A minibatch without any label has a gradient of 0, as in ``train_step``.
         parameter.grad = reduce(torch.add, gradients) if gradients else torch.zeros_like(parameter)

@@ -31,6 +31,7 @@ def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.n
         int64 arrays, each ascending.
     """
     shared = _generator(0, epoch, 0).permutation(rows)
+    # Ascending within a window: its features are read from the disk in one direction.
     return [np.sort(shared[start : start + window]) for start in range(0, rows, window)]
 
 
@@ -128,6 +129,7 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
+    # As micro-batches are sorted: rows of like length share a part, so little of it is padding.
     order = np.lexsort((minibatch, lengths - first, first))
     ends = lengths[order].cumsum()
     count = -(-int(ends[-1]) // tokens)

@@ -132,6 +132,7 @@ class SequenceProbe(Probe):
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
         tokens, bags = tokens.to(device), bags.to(device)
         layer = bags % layers
+        # The flat place of each token's weight in [seeds, L+1, S].
         weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slot_ids[tokens]
         weights = self.slot_weights.flatten().index_select(0, weight_of)
         if values.dtype == self.slot_weights.dtype:
@@ -141,6 +142,7 @@ class SequenceProbe(Probe):
             table, entries = values[tokens, layer].to(weights.dtype), torch.arange(len(tokens), device=device)
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
+        # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width)
 

@@ -130,13 +130,13 @@ def _alike(values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]) ->
     are means over pairs of seeds.
     """
     seeds, heads = values.shape
-    places = values.argsort(axis=1, kind="stable").argsort(axis=1)
+    positions = values.argsort(axis=1, kind="stable").argsort(axis=1)
     sides = np.sign(values[:, :, None] - values[:, None, :]).astype(np.int8)
     # The square of a sum over seeds holds every pair of seeds twice, and each seed with itself.
     twice = (sides.sum(axis=0, dtype=np.int64) ** 2).sum() - np.count_nonzero(sides)
     found = [twice / (heads * (heads - 1))]
     for count in counts:
-        having = (places < count).sum(axis=0)
+        having = (positions < count).sum(axis=0)
         found.append((having * (having - 1)).sum() / count)
     return np.array(found) / (seeds * (seeds - 1))
 

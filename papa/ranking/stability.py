@@ -42,10 +42,10 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
     from scipy.stats import kendalltau
 
     before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
-    place_before = {head: place for place, head in enumerate(before)}
+    position_before = {head: position for position, head in enumerate(before)}
     counts = partial_counts(fractions, len(after))
     kept = {fraction: len({*after[:count]} & {*before[:count]}) / count for fraction, count in counts.items()}
-    tau = kendalltau([place_before[head] for head in after], range(len(after))).statistic
+    tau = kendalltau([position_before[head] for head in after], range(len(after))).statistic
     return Stability(epochs, float(tau), kept)
 
 

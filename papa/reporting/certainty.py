@@ -19,22 +19,22 @@ def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
     if found is None or not found.told or not found.shared:
         return str(lambdas)
     shares = (
-        f"{100 * one.share:.0f} % at {fraction_label(fraction)} (by chance {100 * one.by_chance:.0f} %"
-        f"{'' if one.told else ', from which it cannot be told'})"
-        for fraction, one in found.shared.items()
+        f"{100 * shared.share:.0f} % at {fraction_label(fraction)} (by chance {100 * shared.by_chance:.0f} %"
+        f"{'' if shared.told else ', from which it cannot be told'})"
+        for fraction, shared in found.shared.items()
     )
     return f"{lambdas} Of the constant heads two seeds share {', '.join(shares)}."
 
 
 def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
     """How alike the orders of the seeds are, for each encoder and task."""
-    agreements = {place: one.agreement(fractions) for place, one in lambdas.items()}
+    agreements = {pair: trained.agreement(fractions) for pair, trained in lambdas.items()}
     compared = _compared(lambdas, fractions)
     headings = ["Encoder", "Task", "Seeds", "λ told from .5", "Kendall's τ", *_at("Shared", compared)]
     rows = []
     for (encoder, task), found in agreements.items():
-        one = lambdas[encoder, task]
-        row = [encoder, task, str(len(one.by_seed))]
+        trained = lambdas[encoder, task]
+        row = [encoder, task, str(len(trained.by_seed))]
         if found is None:
             rows.append([*row, *[NOTHING] * (2 + len(compared))])
             continue
@@ -42,7 +42,7 @@ def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
         rows.append(
             [
                 *row,
-                f"{one.told.sum()} of {one.told.size}",
+                f"{trained.told.sum()} of {trained.told.size}",
                 f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}",
                 *(
                     f"{100 * each.share:.0f} % ({100 * each.by_chance:.0f} %){'' if each.told else ' ?'}"
@@ -60,11 +60,11 @@ def stability_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
     compared = _compared(lambdas, fractions)
     headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
     rows = []
-    for (encoder, task), one in lambdas.items():
-        counts = partial_counts(fractions, one.mean.size)
-        for seed, epochs in one.by_epoch.items():
+    for (encoder, task), trained in lambdas.items():
+        counts = partial_counts(fractions, trained.mean.size)
+        for seed, epochs in trained.by_epoch.items():
             found = stability(epochs, fractions)
-            kept = [_kept(found, fraction, counts.get(fraction, 0) / one.mean.size) for fraction in compared]
+            kept = [_kept(found, fraction, counts.get(fraction, 0) / trained.mean.size) for fraction in compared]
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
             rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
     return headings, rows
@@ -77,8 +77,8 @@ def _kept(found: Stability, fraction: float, by_chance: float) -> str:
 
 def _compared(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> list[float]:
     """The fractions at which some head of some encoder is constant and another is not."""
-    counts = [partial_counts(fractions, one.mean.size) for one in lambdas.values()]
-    return [fraction for fraction in fractions if any(fraction in one for one in counts)]
+    counts = [partial_counts(fractions, trained.mean.size) for trained in lambdas.values()]
+    return [fraction for fraction in fractions if any(fraction in partial for partial in counts)]
 
 
 def _at(what: str, fractions: Sequence[float]) -> list[str]:

@@ -66,10 +66,12 @@ class HeadsOfEncoder:
             rows[name] = column.flatten().round(6)
         rows["pattern"] = [self._pattern(layer, head) for layer in range(layers) for head in range(heads)]
         for name, order in self.orders.items():
-            places = {tuple(head): place for place, head in enumerate(order)}
-            own = [places[head] for head in zip(rows["layer"], rows["head"], strict=True)]
-            rows[f"place, {order_label(name)}"] = [place + 1 for place in own]
-            rows[f"constant at, {order_label(name)}"] = [_constant_at(place, len(order), fractions) for place in own]
+            positions = {tuple(head): position for position, head in enumerate(order)}
+            own = [positions[head] for head in zip(rows["layer"], rows["head"], strict=True)]
+            rows[f"place, {order_label(name)}"] = [position + 1 for position in own]
+            rows[f"constant at, {order_label(name)}"] = [
+                _constant_at(position, len(order), fractions) for position in own
+            ]
         return rows
 
     def _pattern(self, layer: int, head: int) -> str:
@@ -80,6 +82,6 @@ class HeadsOfEncoder:
         return ", ".join(names + (["concentrated"] if patterns.concentrated[at] else [])) or NO_PATTERN
 
 
-def _constant_at(place: int, heads: int, fractions: Sequence[float]) -> str:
-    constant = [one for one in sorted(fractions, reverse=True) if place < constant_count(one, heads)]
+def _constant_at(position: int, heads: int, fractions: Sequence[float]) -> str:
+    constant = [fraction for fraction in sorted(fractions, reverse=True) if position < constant_count(fraction, heads)]
     return ", ".join(map(fraction_label, constant)) or NOTHING

@@ -83,12 +83,12 @@ def page_context(study: StudySpec, summary: pandas.DataFrame, heads: Sequence[He
         heads: of each encoder and task whose average the study has.
     """
     sections = [*_score_sections(study, summary), *_drop_sections(summary)]
-    maps = [_Browsed(one, own, study) for one, own in zip(heads, heat_maps(heads), strict=True)]
+    maps = [_Browsed(encoder_heads, own, study) for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)]
     shown = {
         "charts": {chart.name: chart.specification for section in sections for chart in section.charts},
         "config": {"page": config(OF_THE_PAGE), "light": config(LIGHT), "dark": config(DARK)},
         "matrix": matrix_specification(),
-        "matrices": [one.document() for one in maps],
+        "matrices": [heat_map.document() for heat_map in maps],
         "top": TOP,
         "unseen": UNSEEN,
     }

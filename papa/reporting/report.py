@@ -145,7 +145,7 @@ def _figures(summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]) -> list
     drops = drops_over_tasks(summary)
     if len(drops.points) > 1:
         figures.append(drops_figure(drops))
-    return figures + [matrices_figure(one) for one in heads[:1]]
+    return figures + [matrices_figure(first) for first in heads[:1]]
 
 
 def _context(

@@ -68,19 +68,19 @@ def result_rows(
         {
             **cell.columns(),
             "constant_heads": len(found.constant_heads),
-            "seed": one.seed,
+            "seed": scored.seed,
             "metric": metric,
-            "score": one.score,
-            "seconds": one.seconds,
+            "score": scored.score,
+            "seconds": scored.seconds,
             "unseen_share": math.nan if unseen is None else unseen,
             "heads": found.heads,
             "positive": found.positive or "",
             "always_one_answer": one_answer.score,
             "one_answer": one_answer.answer or "",
-            "word_embeddings": word_embeddings.scores[one.seed],
-            "influence": measured.influence[one.seed].astype(np.float32),
+            "word_embeddings": word_embeddings.scores[scored.seed],
+            "influence": measured.influence[scored.seed].astype(np.float32),
             "one_answer_influence": one_answer_influence,
-            "word_embeddings_influence": word_embeddings.influence[one.seed].astype(np.float32),
+            "word_embeddings_influence": word_embeddings.influence[scored.seed].astype(np.float32),
         }
-        for one in found.scores
+        for scored in found.scores
     ]

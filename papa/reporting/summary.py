@@ -69,7 +69,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
     scores, influence = (what, f"{what}_influence") if what else ("score", "influence")
-    return Measured(*(dict(zip(group["seed"], group[one], strict=True)) for one in (scores, influence)))
+    return Measured(*(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence)))
 
 
 def contrast(first: Measured | None, other: Measured) -> dict[str, float]:

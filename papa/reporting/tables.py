@@ -70,7 +70,7 @@ def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
     others = summary[summary["contrast"].notna()]
     if others.empty:
         return None
-    axes = [one for one in present(summary) if one == axis or one in varying(others)]
+    axes = [name for name in present(summary) if name == axis or name in varying(others)]
     named = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
     return WrittenTable("Contrasts", *_line_rows(named, _contrast, axes))
 
@@ -171,7 +171,7 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     lines = bool(varying(summary))
     parts = [_lines_table(summary, *tables[:2])] if lines else [_one_line(tables[0])]
     contrasts = contrast_table(summary)
-    parts += [_named_rows(one) for one in (contrasts, *tables[2:]) if one is not None]
+    parts += [_named_rows(table) for table in (contrasts, *tables[2:]) if table is not None]
     parts[0].title = escape(fixed_caption(summary)) or None
     notes = [caption(summary), shares_note(summary) if lines else "", *marks(summary)]
     parts[-1].caption = escape(" ".join(filter(None, notes)))

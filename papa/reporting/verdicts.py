@@ -34,7 +34,7 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
     if original is None:
         return _NO_ORIGINAL
     baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
-    lows = {name: difference(original, one).low for name, one in baselines.items()}
+    lows = {name: difference(original, baseline).low for name, baseline in baselines.items()}
     if any(map(math.isnan, lows.values())):
         return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
     names = [name for name, low in lows.items() if not low > 0]
@@ -113,9 +113,9 @@ def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
         cells: rows of a summary at one fraction.
     """
     kept, left_out = [], {}
-    for place, cell in zip(cells.index, cells.to_dict("records"), strict=True):
+    for index, cell in zip(cells.index, cells.to_dict("records"), strict=True):
         reason = _no_average(cell)
-        kept += [] if reason else [place]
+        kept += [] if reason else [index]
         if reason:
             left_out[f"{cell['encoder']} on {cell['task']}"] = reason
     return cells.loc[kept], [f"{what} ({reason})" for what, reason in left_out.items()]

@@ -66,7 +66,7 @@ def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: in
         scored(task.metric, np.full_like(labels, answer), labels, names, lengths, positive)
         for answer in range(len(names))
     ]
-    best = int(np.argmax([one.score for one in answers]))
+    best = int(np.argmax([answer.score for answer in answers]))
     return _answered(answers[best], names[best])
 
 

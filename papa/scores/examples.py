@@ -78,7 +78,7 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
     """
     if metric == "spearman":
         others = (np.delete(examples, row, axis=0) for row in range(len(examples)))
-        without = np.array([score_of_examples(metric, one) for one in others])
+        without = np.array([score_of_examples(metric, remaining) for remaining in others])
     else:
         without = np.asarray(score_of(metric, examples.sum(axis=0) - examples))
     return score_of_examples(metric, examples) - without

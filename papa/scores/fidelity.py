@@ -33,7 +33,7 @@ def embedding_fidelity(
         ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these sentences, that stay
         among its nearest; left out unless there are more than twice as many sentences.
     """
-    before, after = (_normalised(one) for one in (before, after))
+    before, after = (_normalised(vectors) for vectors in (before, after))
     found = {} if before.shape != after.shape else {"cosine": mean_over_examples((before * after).sum(1))}
     similarities = before @ before.T, after @ after.T
     found["similarities"] = _rank_agreement(*similarities)
@@ -53,7 +53,7 @@ def divergence(
     before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
 ) -> Float[np.ndarray, " answers"]:
     """The Kullback-Leibler divergence of the answers after from those before, in nats, from logits."""
-    first, second = (log_softmax(one.astype(np.float64), axis=1) for one in (before, after))
+    first, second = (log_softmax(logits.astype(np.float64), axis=1) for logits in (before, after))
     return (np.exp(first) * (first - second)).sum(1)
 
 
@@ -83,10 +83,10 @@ def _normalised(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.nd
 def _rank_agreement(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]) -> Interval:
     """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
     first, second = np.triu_indices(len(before), 1)
-    ranked = [np.unique(one[first, second], return_inverse=True)[1] for one in (before, after)]
+    ranked = [np.unique(similarities[first, second], return_inverse=True)[1] for similarities in (before, after)]
     every = _correlation(*ranked)
     kept = ((first != out) & (second != out) for out in range(len(before)))
-    return over_examples(every, np.array([every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept]))
+    return over_examples(every, np.array([every - _correlation(*(ranks[pairs] for ranks in ranked)) for pairs in kept]))
 
 
 def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]) -> float:
@@ -101,7 +101,7 @@ def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pai
 
 def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int) -> Interval:
     """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes its place."""
-    near, following = zip(*(_nearest(one, count) for one in (before, after)), strict=True)
+    near, following = zip(*(_nearest(similarities, count) for similarities in (before, after)), strict=True)
     rows = np.arange(len(before))
     kept = near[0] & near[1]
     enters = near[1][rows, following[0]], near[0][rows, following[1]]

@@ -64,7 +64,7 @@ class Measured:
         examples: Sequence[Float[np.ndarray, "rows k"]],
     ) -> Measured:
         """From what each example adds to each seed's score (``papa.scores.examples``)."""
-        values = [influence(metric, one) for one in examples]
+        values = [influence(metric, of_seed) for of_seed in examples]
         return cls(scores, dict(zip(scores, values, strict=True)))
 
     @classmethod
@@ -120,7 +120,7 @@ def difference(first: Measured, second: Measured) -> Interval:
         return NOT_KNOWN
     if len(values[0]) == len(values[1]):
         return _joint(scores[0] - scores[1], values[0] - values[1])
-    apart = np.concatenate([one - one.mean() for one in values])
+    apart = np.concatenate([effects - effects.mean() for effects in values])
     return _joint(scores[0] - scores[1], apart, rows=min(map(len, values)))
 
 
@@ -159,8 +159,8 @@ def _paired(
     """The seeds that both have, the scores of each, and the influence of examples on each mean."""
     seeds = [seed for seed in first.scores if seed in second.scores]
     both = (first, second) if seeds else ()
-    scores = [np.array([one.scores[seed] for seed in seeds]) for one in both]
-    return seeds, scores, [np.mean([one.influence[seed] for seed in seeds], axis=0) for one in both]
+    scores = [np.array([measured.scores[seed] for seed in seeds]) for measured in both]
+    return seeds, scores, [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both]
 
 
 def _joint(

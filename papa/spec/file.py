@@ -67,8 +67,8 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
             f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}; "
             "'papa init' writes an example"
         )
-    for one in overrides:
-        override(document, one)
+    for setting in overrides:
+        override(document, setting)
     return resolve_study(document, folder=path.parent, origin=str(path))
 
 
@@ -114,8 +114,8 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
         # A list all of whose entries are wrong counts as empty, too.
-        told = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
-        faults |= {one["loc"]: sentence(one) for one in told if one["loc"][:2] not in faults}
+        told = [problem for problem in error.errors() if problem["type"] != "too_short" or not problem["input"]]
+        faults |= {problem["loc"]: sentence(problem) for problem in told if problem["loc"][:2] not in faults}
     raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
 
@@ -125,16 +125,16 @@ def refuse_credentials(document: Mapping[Any, Any], origin: str) -> None:
     Raises:
         SpecError: names the key and not what it holds.
     """
-    place = next((place for place, text in texts_in(document) if holds_credentials(text)), None)
-    if place is not None:
-        raise SpecError(f"{origin}: '{place}' holds a user, password, key or token: {WHERE_INSTEAD}")
+    path = next((path for path, text in texts_in(document) if holds_credentials(text)), None)
+    if path is not None:
+        raise SpecError(f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}")
 
 
 def _refuse_half_characters(document: Mapping[Any, Any], origin: str) -> None:
     """Refuse what JSON and YAML can escape and no file can hold: one half of a surrogate pair."""
-    for place, text in texts_in(document):
+    for path, text in texts_in(document):
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise SpecError(f"{origin}: '{shortened(place)}' holds {shown(text)}, half a character: correct it")
+            raise SpecError(f"{origin}: '{shortened(path)}' holds {shown(text)}, half a character: correct it")
 
 
 def _absolute(path: str, folder: Path, where: str) -> Path:
@@ -266,7 +266,7 @@ def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
 
 def _index(values: list[Any], key: str, setting: str) -> int:
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(values):
-        entries = [f"{place} ({shortened(_entry(value), 40)})" for place, value in enumerate(values[:_MOST_LISTED])]
+        entries = [f"{index} ({shortened(_entry(value), 40)})" for index, value in enumerate(values[:_MOST_LISTED])]
         more = ["…"] if len(values) > _MOST_LISTED else []
         use = listed(entries + more) or "nothing, it is empty"
         raise SpecError(f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use {use}")

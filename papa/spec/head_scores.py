@@ -76,7 +76,7 @@ def _rows(place: Path, text: str) -> list[list[float]]:
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            rows.append([float(one) for one in line.split()])
+            rows.append([float(value) for value in line.split()])
         except ValueError:
             raise DataError(f"{place}: line {number} holds {shown(line)}: {_FORMATS}") from None
         if not rows[-1] or len(rows[-1]) != len(rows[0]):
@@ -102,14 +102,14 @@ def _by_key(
 
 def _of_heads(place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
     found = {tuple(map(int, key.split("-"))): own for key, own in values.items()}
-    shape = tuple(max(one) + 1 for one in (*zip(*found, strict=True),))
+    shape = tuple(max(axis) + 1 for axis in (*zip(*found, strict=True),))
     scores = np.full((max(shape[0], layers or 0), max(shape[1], heads or 0)), math.nan)
     for layer, head in np.ndindex(scores.shape):
         own = found.get((layer, head))
         if own is None:
             raise DataError(f"{place} has no score of head ({layer}, {head}): give one of every head")
         own = own if isinstance(own, list) else [own]
-        if not own or not all(isinstance(one, float | int) for one in own):
+        if not own or not all(isinstance(value, float | int) for value in own):
             raise DataError(f"{place}: head ({layer}, {head}) has {shown(own)}: give its scores, one at least")
         scores[layer, head] = np.mean(own)
     return scores

@@ -26,14 +26,14 @@ class MalformedError(CheckError, SpecError):
 
     def __init__(self, problems: Sequence[Problem], document: Mapping[Any, Any]) -> None:
         super().__init__(problems)
-        self._places = {key: [*range(len(value))] for key, value in document.items() if isinstance(value, list)}
+        self._indexes = {key: [*range(len(value))] for key, value in document.items() if isinstance(value, list)}
         self.rest = self._without_faults(deepcopy(dict(document)))
 
     def in_file(self, problem: Problem) -> Problem:
         """A problem of the rest, at its place in the file."""
 
         def moved(found: re.Match[str]) -> str:
-            return f"{found[1]}.{self._places[found[1]][int(found[2])]}"
+            return f"{found[1]}.{self._indexes[found[1]][int(found[2])]}"
 
         return Problem(re.sub(r"^(encoders|tasks|constants)\.(\d+)", moved, problem.where), problem.error)
 
@@ -43,7 +43,7 @@ class MalformedError(CheckError, SpecError):
                 return StudySpec.model_validate(rest)
             except ValidationError as error:
                 # One at a time, as an entry that is removed moves those behind it; the deepest takes least with it.
-                fault = max(error.errors(), key=lambda one: len(one["loc"]))
+                fault = max(error.errors(), key=lambda problem: len(problem["loc"]))
             node: Any = rest
             path: list[tuple[Any, Any]] = []
             for step in fault["loc"]:
@@ -57,6 +57,6 @@ class MalformedError(CheckError, SpecError):
                 holder, step = path[-1]
                 del holder[step]
                 if len(path) == 2 and isinstance(holder, list):
-                    del self._places[path[0][1]][step]
+                    del self._indexes[path[0][1]][step]
             else:
                 return None

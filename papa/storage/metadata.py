@@ -134,12 +134,12 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
     for name in needed:
         if name not in metadata["files"]:
             raise _damaged(f"{METADATA} names no {name}", address)
-    place = folder.resolve()
+    root = folder.resolve()
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():
             raise _damaged(f"{name} is missing from its artifact", address)
-        if path.resolve() != place / name:
+        if path.resolve() != root / name:
             raise _damaged(f"{name} is a link, and none leads out of an artifact", address)
         try:
             found = sha256_of_file(path)

@@ -28,7 +28,7 @@ _OLD_ENOUGH_NS = 2_000_000_000
 def recall(key: Mapping[str, Any]) -> Any:
     """What was remembered under ``key``; None where nothing was, or it cannot be read or is damaged."""
     try:
-        document = json.loads(_place(key).read_bytes())
+        document = json.loads(_path(key).read_bytes())
         return document["found"] if is_signed(document) and document["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -36,10 +36,10 @@ def recall(key: Mapping[str, Any]) -> Any:
 
 def remember(key: Mapping[str, Any], found: Any) -> None:
     """Remember a JSON value under ``key``; a cache that cannot be written remembers nothing."""
-    place = _place(key)
+    path = _path(key)
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, json.dumps(signed({"key": dict(key), "found": found}), indent=1) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(signed({"key": dict(key), "found": found}), indent=1) + "\n")
 
 
 def digest_by_status(path: Path) -> str:
@@ -77,5 +77,5 @@ def remembered_folder() -> Path:
     return cache_folder() / "remembered"
 
 
-def _place(key: Mapping[str, Any]) -> Path:
+def _path(key: Mapping[str, Any]) -> Path:
     return remembered_folder() / f"{sha256_of_json(dict(key))}.json"

@@ -198,7 +198,7 @@ class _Shards:
 
 def _folded(there: Iterable[str]) -> int:
     """How many shards the longest of the folded sums holds."""
-    return max((int(name[1]) for one in there if (name := re.fullmatch(r"first-(\d+)", one))), default=0)
+    return max((int(name[1]) for entry in there if (name := re.fullmatch(r"first-(\d+)", entry))), default=0)
 
 
 def _is_done(index: int, there: Sequence[str]) -> bool:
@@ -220,7 +220,7 @@ def _work_in(parts: Iterable[str]) -> dict[str, Any]:
     """The seconds of workers that parts of an average took, and the device."""
     found = [read_metadata(part) for part in parts]
     return {
-        "worker_seconds": sum(one.get("worker_seconds", 0.0) for one in found),
+        "worker_seconds": sum(document.get("worker_seconds", 0.0) for document in found),
         "device": found[-1].get("device"),
     }
 

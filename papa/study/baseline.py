@@ -57,12 +57,12 @@ class Baseline(ScoringStep):
         scores = self.scores(WordEmbeddings(encoder), corpus, context)
         document = {
             "always_one_answer": {"score": constant.score, "answer": constant.answer},
-            "word_embeddings": [asdict(one) for one in ScoredSeed.of(scores)],
+            "word_embeddings": [asdict(scored) for scored in ScoredSeed.of(scores)],
             "seconds": context.seconds,
         }
         examples = {
             "always_one_answer": constant.examples,
-            "word_embeddings": np.stack([one.examples for one in scores]),
+            "word_embeddings": np.stack([scored.examples for scored in scores]),
         }
         with context.published() as folder:
             (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")

@@ -126,8 +126,8 @@ class ResolvedInputs:
     def pinned(self) -> StudySpec:
         """The study with every branch replaced by its commit."""
         constants = tuple(
-            one if one.corpus is None else one.model_copy(update={"corpus": self.at_commit(one.corpus)})
-            for one in self.study.constants
+            spec if spec.corpus is None else spec.model_copy(update={"corpus": self.at_commit(spec.corpus)})
+            for spec in self.study.constants
         )
         encoders = tuple(
             spec.model_copy(update={"revision": self.encoders[spec].revision}) for spec in self.study.encoders

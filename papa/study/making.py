@@ -31,7 +31,7 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     try:
         _make(step, session, damage)
     except DamagedError as error:
-        broken = next((one for one in step.needs if one.folder(session.store) == error.address), None)
+        broken = next((need for need in step.needs if need.folder(session.store) == error.address), None)
         if broken is None:
             raise
         make(broken, session, error)

@@ -122,7 +122,7 @@ class Probe(ScoringStep):
 
     def inputs(self) -> dict[str, Step]:
         constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
-        return {**super().inputs(), **constants, **{f"ranking {seed}": one for seed, one in self.rankings.items()}}
+        return {**super().inputs(), **constants, **{f"ranking {seed}": step for seed, step in self.rankings.items()}}
 
     def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """The constant heads, as (layer, head): the first of the head order.
@@ -134,7 +134,7 @@ class Probe(ScoringStep):
             ArtifactError: a ranking is damaged.
         """
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
-        rankings = {seed: found[one] for seed, one in self.rankings.items()}
+        rankings = {seed: found[step] for seed, step in self.rankings.items()}
         lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
         return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
 
@@ -170,7 +170,7 @@ class Probe(ScoringStep):
         )
         with context.published() as folder:
             found.save(folder)
-            save_file({"examples": np.stack([one.examples for one in cell.scores])}, folder / EXAMPLES)
+            save_file({"examples": np.stack([score.examples for score in cell.scores])}, folder / EXAMPLES)
 
     def _matrices(self, found: ArtifactReference) -> ConstantMatrices:
         from papa.attention.constants import ConstantMatrices
@@ -195,7 +195,7 @@ class ScoredSeed:
     @classmethod
     def of(cls, scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
         """Of every seed, without its examples."""
-        return tuple(cls(one.seed, one.score, one.seconds) for one in scores)
+        return tuple(cls(score.seed, score.score, score.seconds) for score in scores)
 
 
 @dataclass(frozen=True)

@@ -146,10 +146,10 @@ def read_lambda(rankings: Mapping[int, ArtifactReference], encoder: EncoderRefer
     from papa.ranking.seeds import TrainedLambda
 
     by_seed = {}
-    for seed, one in rankings.items():
-        verify(one.folder, LAMBDA)
-        with reading(one.path):
-            found = load_file(one.folder / LAMBDA)["lambda_by_epoch"]
+    for seed, ranking in rankings.items():
+        verify(ranking.folder, LAMBDA)
+        with reading(ranking.path):
+            found = load_file(ranking.folder / LAMBDA)["lambda_by_epoch"]
             heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
             check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
             by_seed[seed] = found

@@ -48,7 +48,7 @@ class StudyPart:
     baseline: Baseline
 
     @property
-    def place(self) -> tuple[str, str]:
+    def pair(self) -> tuple[str, str]:
         """The encoder's label and the task's name."""
         return self.encoder_label, self.task.name
 
@@ -76,7 +76,7 @@ class StudySteps:
         """What scores each cell: one step for all seeds, or one per seed where each has its own constant heads. Cells
         that share a result share its steps.
         """
-        return {one.cell: one.probes for part in self.parts for one in part.cells}
+        return {probed.cell: probed.probes for part in self.parts for probed in part.cells}
 
 
 def study_steps(inputs: StudyInputs) -> StudySteps:
@@ -103,10 +103,10 @@ class _Builder:
                 costs.aggregating_flops(len(cells) * len(study.seeds)),
                 study,
                 cells,
-                {part.place: part.baseline for part in parts},
+                {part.pair: part.baseline for part in parts},
                 {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks},
                 tuple(averaged for part in parts for averaged in part.averaged),
-                {part.place: part.rankings for part in parts if part.rankings},
+                {part.pair: part.rankings for part in parts if part.rankings},
             )
         )
         return StudySteps(tuple(self.steps), parts)

@@ -74,36 +74,36 @@ def survey(store: Store) -> Findings:
     """
     found = Findings([], [])
     kept = _artifacts(store, found)
-    found.unused.extend(_on_disk(place, "scratch", _KILLED) for place in _never_filled(store))
+    found.unused.extend(_on_disk(path, "scratch", _KILLED) for path in _never_filled(store))
     for folder, names in ((store.scratch, _SCRATCH), *_further_scratch(store)):
-        for place in _inside(folder):
-            if names.fullmatch(place.name) and not place.is_symlink():
-                found.unused.append(_on_disk(place, "scratch", _KILLED))
+        for path in _inside(folder):
+            if names.fullmatch(path.name) and not path.is_symlink():
+                found.unused.append(_on_disk(path, "scratch", _KILLED))
             elif names is not _STUDY:
-                found.foreign.append(str(place))
-    for place in _inside(store.locks):
-        lock = None if place.is_symlink() or not place.is_file() else _LOCK.fullmatch(place.name)
+                found.foreign.append(str(path))
+    for path in _inside(store.locks):
+        lock = None if path.is_symlink() or not path.is_file() else _LOCK.fullmatch(path.name)
         if lock is None:
-            found.foreign.append(str(place))
+            found.foreign.append(str(path))
         elif lock["key"] and f"{lock['stage']}/{lock['key']}" not in kept:
-            found.unused.append(_on_disk(place, "lock", "of a step whose result is not kept"))
+            found.unused.append(_on_disk(path, "lock", "of a step whose result is not kept"))
         elif lock["study"] and not store.study(lock["study"]).exists():
-            found.unused.append(_on_disk(place, "lock", "of a study without results"))
+            found.unused.append(_on_disk(path, "lock", "of a study without results"))
     return found
 
 
 def _artifacts(store: Store, found: Findings) -> set[str]:
     """Sort what lies below ``artifacts``; returns what stays, each as stage/key."""
     groups = _grouped(store.backend.files("artifacts"), lambda path: "/".join(path.split("/")[:2]))
-    whole = {place for place, files in groups.items() if _ARTIFACT.fullmatch(place) and _is_folder(place, files)}
-    stages = {place.partition("/")[0] for place in whole}
+    whole = {folder for folder, files in groups.items() if _ARTIFACT.fullmatch(folder) and _is_folder(folder, files)}
+    stages = {folder.partition("/")[0] for folder in whole}
     known = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})}
     used = _reached(document for documents in known.values() for document in documents.values())
     kept, foreign = set(), set()
-    for place, files in groups.items():
-        address, (stage, _, key) = f"{store.artifacts}/{place}", place.partition("/")
+    for folder, files in groups.items():
+        address, (stage, _, key) = f"{store.artifacts}/{folder}", folder.partition("/")
         document = known.get(stage, {}).get(key)
-        if place not in whole:
+        if folder not in whole:
             left = _left_by_writers(store, stage, files)
             found.unused.extend(left)
             if not left:
@@ -111,21 +111,21 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         elif stage == _SHARDS:
             found.unused.append(_unused(address, stage, "an average that was not finished", files))
         elif document is None:
-            damaged = any(file.path == f"{place}/{METADATA}" for file in files)
+            damaged = any(file.path == f"{folder}/{METADATA}" for file in files)
             found.unused.append(_unused(address, stage, _DAMAGED if damaged else _KILLED, files))
         elif not _names(document) & used:
             name = document.get("name") or f"{stage} · {document.get('task', key)}"
             found.unused.append(_unused(address, name, "nothing refers to it", files))
         else:
-            kept.add(place)
+            kept.add(folder)
             found.unused.extend(_left_by_writers(store, stage, files, f"{key}/{document['digest']}"))
     found.foreign.extend(sorted(foreign))
     return kept
 
 
-def _is_folder(place: str, files: Iterable[StoredFile]) -> bool:
+def _is_folder(folder: str, files: Iterable[StoredFile]) -> bool:
     """Whether files lie in a folder of this name, and it is not a file or a link itself."""
-    return all(file.path != place for file in files)
+    return all(file.path != folder for file in files)
 
 
 def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -135,7 +135,7 @@ def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     for document in documents:
         read = {*document.get("upstream", {}).values(), *document.get("origins", ()), *document.get("inputs", ())}
         for name in _names(document):
-            origins.setdefault(name, set()).update(one for one in read if one)
+            origins.setdefault(name, set()).update(origin for origin in read if origin)
             if document.get("stage") in _RESULTS:
                 todo.append(name)
     reached: set[str] = set()
@@ -174,8 +174,8 @@ def _never_filled(store: Store) -> list[Path]:
     if store.is_remote:
         return []
     hidden = sorted(Path(store.artifacts).glob("*/.*"))
-    folders = [place for place in hidden if not place.is_symlink() and place.is_dir() and not any(place.iterdir())]
-    return [place for place in folders if store.backend.killed.fullmatch(f"{place.name}/{METADATA}")]
+    folders = [path for path in hidden if not path.is_symlink() and path.is_dir() and not any(path.iterdir())]
+    return [path for path in folders if store.backend.killed.fullmatch(f"{path.name}/{METADATA}")]
 
 
 def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:
@@ -195,10 +195,10 @@ def _grouped(files: Iterable[StoredFile], key: Callable[[str], str]) -> dict[str
     return dict(sorted(groups.items()))
 
 
-def _on_disk(place: Path, name: str, reason: str) -> Unused:
-    status = place.lstat()
-    files = list(store_at(place).files()) or [StoredFile(place.name, status.st_size, status.st_mtime)]
-    return _unused(str(place), name, reason, files)
+def _on_disk(path: Path, name: str, reason: str) -> Unused:
+    status = path.lstat()
+    files = list(store_at(path).files()) or [StoredFile(path.name, status.st_size, status.st_mtime)]
+    return _unused(str(path), name, reason, files)
 
 
 def _unused(address: str, name: str, reason: str, files: Iterable[StoredFile]) -> Unused:

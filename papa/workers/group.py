@@ -68,28 +68,28 @@ class Replicas:
     def map(self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
         """``method(shared, part)`` of each part, spread over the replicas by size; results in the parts' order."""
         self._add_helpers()
-        places = spread(sizes, len(self._helpers) + 1)
-        pending = self._submit(method, shared, parts, places)
+        workers = spread(sizes, len(self._helpers) + 1)
+        pending = self._submit(method, shared, parts, workers)
         results = {
             number: self._compute(method, shared, part)
-            for number, (part, place) in enumerate(zip(parts, places, strict=True))
-            if place == 0
+            for number, (part, worker) in enumerate(zip(parts, workers, strict=True))
+            if worker == 0
         }
         for number, (helper, answer) in pending.items():
             results[number] = self._result(helper, answer, method, shared, parts[number])
         return [results[number] for number in range(len(parts))]
 
     def _submit(
-        self, method: str, shared: Any, parts: Sequence[Any], places: Sequence[int]
+        self, method: str, shared: Any, parts: Sequence[Any], workers: Sequence[int]
     ) -> dict[int, tuple[Any, Any]]:
         """Send helpers their parts: part → the helper, and the reference to its answer."""
-        if not any(places):
+        if not any(workers):
             return {}
         import ray
 
         # Handed over once, not with each part.
         stored = ray.put(shared)
-        helpers = {number: self._helpers[place - 1] for number, place in enumerate(places) if place}
+        helpers = {number: self._helpers[worker - 1] for number, worker in enumerate(workers) if worker}
         return {
             number: (helper, helper.call_replica.remote(method, stored, parts[number]))
             for number, helper in helpers.items()

@@ -299,7 +299,7 @@ def _share(gpus: int, workers: int) -> float:
 
 def _hear(on_epoch: OnEpoch | None, epochs: Epochs, heard: Epochs) -> None:
     """Hand on the epochs that were not heard of yet."""
-    for one in epochs:
-        if on_epoch and one not in heard:
-            heard.append(one)
-            on_epoch(*one)
+    for epoch in epochs:
+        if on_epoch and epoch not in heard:
+            heard.append(epoch)
+            on_epoch(*epoch)

@@ -111,17 +111,17 @@ def _without_unused_parts() -> Iterator[None]:
 def session_folder(wanted: Path | None) -> Path:
     """A new folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else elsewhere."""
     fits = wanted is not None and len(os.fsencode(wanted / _TEMPORARY)) + _SUFFIX <= _SOCKET_PATH_ROOM
-    place = wanted if wanted is not None and fits else _short_temporary()
-    place.mkdir(parents=True, exist_ok=True)
+    parent = wanted if wanted is not None and fits else _short_temporary()
+    parent.mkdir(parents=True, exist_ok=True)
     # It gets its name once it says whose it is: what has this name and does not say so is nobody's.
-    nameless = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}", dir=place))
+    nameless = Path(tempfile.mkdtemp(prefix=f".{_TEMPORARY}", dir=parent))
     (nameless / _DRIVER).write_text(str(Process.this()))
-    return nameless.rename(place / nameless.name.removeprefix("."))
+    return nameless.rename(parent / nameless.name.removeprefix("."))
 
 
-def remove_dead_sessions(*places: Path) -> None:
-    """Remove session folders that killed drivers of this user and this machine left in ``places``."""
-    for folder in (found for place in places for found in place.glob(f"{_TEMPORARY}*")):
+def remove_dead_sessions(*parents: Path) -> None:
+    """Remove session folders that killed drivers of this user and this machine left in ``parents``."""
+    for folder in (found for parent in parents for found in parent.glob(f"{_TEMPORARY}*")):
         with suppress(OSError, ValueError):
             driver = Process.parse((folder / _DRIVER).read_text())
             if driver is not None and driver.gone and folder.lstat().st_uid == os.getuid():

@@ -82,7 +82,7 @@ def _palette() -> list[int]:
         "marks": [{"type": "rect", "from": {"data": "levels"}, "encode": {"enter": {"fill": fill}}}],
     }
     fills = re.findall(r"rgb\((\d+), (\d+), (\d+)\)", json.dumps(vl_convert.vega_to_scenegraph(specification)))
-    return [*(int(part) for one in fills for part in one), 128, 128, 128]
+    return [*(int(part) for fill in fills for part in fill), 128, 128, 128]
 
 
 def heat_maps(sets: Sequence[HeadsOfEncoder]) -> list[HeatMaps]:
@@ -93,10 +93,10 @@ def heat_maps(sets: Sequence[HeadsOfEncoder]) -> list[HeatMaps]:
     """
     width = 1
     while True:
-        ranges = [_ranges(one, width) for one in sets]
-        entries = sum(one.matrices.shape[:2].numel() * len(own) ** 2 for one, own in zip(sets, ranges, strict=True))
+        ranges = [_ranges(heads, width) for heads in sets]
+        entries = sum(heads.matrices.shape[:2].numel() * len(own) ** 2 for heads, own in zip(sets, ranges, strict=True))
         if entries <= MOST_ENTRIES and all(len(own) <= MOST_ROWS for own in ranges):
-            return [_quantised(one, own) for one, own in zip(sets, ranges, strict=True)]
+            return [_quantised(heads, own) for heads, own in zip(sets, ranges, strict=True)]
         width += 1
 
 

@@ -63,8 +63,8 @@ def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
     rows = len(maps.ranges)
     special = list(maps.special)
     even = range(0, rows, max(1, round(rows / 5)))
-    ticks = [*special, *(row for row in even if all(abs(row - one) >= _NEAR * rows for one in special))]
-    place = {
+    ticks = [*special, *(row for row in even if all(abs(row - slot) >= _NEAR * rows for slot in special))]
+    axis = {
         "type": "quantitative",
         "axis": {
             "values": [row + 0.5 for row in ticks],
@@ -89,8 +89,8 @@ def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
                 "mark": {"type": "image", "width": _SIDE, "height": _SIDE, "smooth": False},
                 "encoding": {
                     "url": {"field": "image"},
-                    "x": {"field": "middle", **place, "scale": across, "title": _TO},
-                    "y": {"field": "middle", **place, "scale": {**across, "reverse": True}, "title": _FROM},
+                    "x": {"field": "middle", **axis, "scale": across, "title": _TO},
+                    "y": {"field": "middle", **axis, "scale": {**across, "reverse": True}, "title": _FROM},
                 },
             },
             {"mark": {"type": "point", "opacity": 0}, "encoding": {"color": _COLOUR}},

@@ -102,13 +102,13 @@ class _Lines:
         """Places and names of the fractions."""
         headings = fraction_headings(self.summary)
         true = [float(1 - fraction) for fraction in headings]
-        places = f"{SPACING} === 'true' ? {true} : {list(self._even().values())}"
+        positions = f"{SPACING} === 'true' ? {true} : {list(self._even().values())}"
         labels = [heading.split(" ", maxsplit=1) for heading in headings.values()]
-        return [{"name": "labels", "value": labels}, {"name": "ticks", "expr": places}]
+        return [{"name": "labels", "value": labels}, {"name": "ticks", "expr": positions}]
 
     def _even(self) -> dict[float, float]:
         fractions = sorted(self.summary["fraction"].unique(), reverse=True)
-        return {fraction: place / max(len(fractions) - 1, 1) for place, fraction in enumerate(fractions)}
+        return {fraction: position / max(len(fractions) - 1, 1) for position, fraction in enumerate(fractions)}
 
     def _label(self, rows: pandas.DataFrame, axes: Sequence[str]) -> pandas.Series:
         named = [", ".join(axis_label(axis, row[axis]) for axis in axes) for row in rows.to_dict("records")]
@@ -189,7 +189,7 @@ class _Lines:
         line = self._label(rows, self.axes)
         names = list(line.unique())
         step = min(_GAP, _WHOLE_GAP / max(len(self._even()) - 1, 1) / max(len(names) - 1, 1))
-        shift = line.map({name: step * (place - (len(names) - 1) / 2) for place, name in enumerate(names)})
+        shift = line.map({name: step * (position - (len(names) - 1) / 2) for position, name in enumerate(names)})
         last = ~rows["beats_baseline"].astype(bool) & (rows["fraction"] < 1)
         last &= rows["fraction"] == rows.groupby(present(rows))["fraction"].transform("min")
         drawn = rows.assign(
