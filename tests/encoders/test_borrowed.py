@@ -40,8 +40,11 @@ def _outputs(model: Any) -> list[Tensor]:
 def _state(model: Any) -> dict[str, Any]:
     return {
         "modules": [(name, id(module), module.training) for name, module in model.named_modules()],
-        "parameters": [(name, id(one), one.requires_grad, one.data_ptr()) for name, one in model.named_parameters()],
-        "buffers": [(name, id(one)) for name, one in model.named_buffers()],
+        "parameters": [
+            (name, id(parameter), parameter.requires_grad, parameter.data_ptr())
+            for name, parameter in model.named_parameters()
+        ],
+        "buffers": [(name, id(buffer)) for name, buffer in model.named_buffers()],
         "attributes": [sorted(vars(module)) for module in model.modules()],
         "forwards": [vars(module).get("forward") for module in model.modules()],
         "hooks": [list(module._forward_hooks.values()) for module in model.modules()],
@@ -83,9 +86,9 @@ def _used(model: Any) -> Any:
 def test_the_copy_shares_the_memory_of_the_weights(variant: str) -> None:
     """All but those that DeBERTa v1 has interleaved: queries, keys and values are taken apart there."""
     model = _held(variant)
-    own = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     encoder = Encoder(model)
-    shared = [one.untyped_storage().data_ptr() in own for one in encoder.model.parameters()]
+    shared = [parameter.untyped_storage().data_ptr() in own for parameter in encoder.model.parameters()]
     assert all(shared) or model.config.model_type == "deberta"
     assert sum(shared) > len(shared) / 2
 
@@ -96,9 +99,9 @@ def test_the_model_still_trains_and_the_encoder_follows(variant: str) -> None:
     encoder, batch = Encoder(model), some_inputs(1).compact()
     with torch.inference_mode():
         before = encoder.hidden_states(batch)[-1]
-    optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
     model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
-    assert all(one.grad is None for one in encoder.model.parameters())
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
     optimizer.step()
     with torch.inference_mode():
         assert not torch.allclose(encoder.hidden_states(batch)[-1], before)
@@ -106,8 +109,8 @@ def test_the_model_still_trains_and_the_encoder_follows(variant: str) -> None:
 
 def test_moving_the_encoder_moves_nothing_of_the_model() -> None:
     model = _held("bert")
-    addresses = [one.data_ptr() for one in model.parameters()]
+    addresses = [parameter.data_ptr() for parameter in model.parameters()]
     encoder = Encoder(model)
     encoder.model.double()
-    assert [one.data_ptr() for one in model.parameters()] == addresses
-    assert all(one.dtype == torch.float32 for one in model.parameters())
+    assert [parameter.data_ptr() for parameter in model.parameters()] == addresses
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())

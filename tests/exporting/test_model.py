@@ -92,7 +92,7 @@ def test_conversions_reach_the_constants(small: Case, written: Path) -> None:
     single = states_of(model, small)
     double = states_of(model.double(), small)
     assert double[-1].dtype == torch.float64
-    assert 0 < largest_difference([one.double() for one in single], double) < 1e-4
+    assert 0 < largest_difference([states.double() for states in single], double) < 1e-4
 
 
 def test_is_frozen_and_stays_in_eval_mode(small: Case, written: Path) -> None:

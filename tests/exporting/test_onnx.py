@@ -38,7 +38,7 @@ def _sizes_may_be_symbols() -> Iterator[None]:
 
 def in_onnxruntime(path: Path, inputs: dict[str, torch.Tensor]) -> np.ndarray:
     session = onnxruntime.InferenceSession(path)
-    names = [one.name for one in session.get_inputs()]
+    names = [given.name for given in session.get_inputs()]
     (states,) = session.run(None, {name: inputs[name].numpy() for name in names})
     return np.asarray(states)
 

@@ -33,13 +33,13 @@ def test_every_size_is_timed_in_pairs(small: Case, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(speed, "PATIENCE", 0.0)
     recorder = Recorder()
     found = timings(recorder.of("exported"), recorder.of("original"), small.split, small.layout)
-    sizes = [(one["batch"], one["longest"]) for one in found["timings"]]
+    sizes = [(timing["batch"], timing["longest"]) for timing in found["timings"]]
     assert {batch for batch, _ in sizes} == set(BATCHES)
     assert len({longest for batch, longest in sizes if batch == 1}) == 3
     assert found["left_out"] == []
-    for one in found["timings"]:
-        assert one["low"] <= one["ratio"] <= one["high"]
-        assert one["pairs"] >= LEAST
+    for timing in found["timings"]:
+        assert timing["low"] <= timing["ratio"] <= timing["high"]
+        assert timing["pairs"] >= LEAST
     for first, second in zip(recorder.calls[::2], recorder.calls[1::2], strict=True):
         assert {first[0], second[0]} == {"exported", "original"}
         assert first[1] == second[1]

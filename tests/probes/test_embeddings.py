@@ -66,13 +66,13 @@ def test_stored_and_streamed_word_embeddings_score_alike(
     dropout = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": True})})
     for other, budget in ((task, 0.0), (dropout, 1.0)):
         streamed = evaluated(WordEmbeddings(encoder), corpus, other, tmp_path, budget)
-        assert [one.score for one in streamed] == pytest.approx([one.score for one in stored], abs=1e-4)
+        assert [scored.score for scored in streamed] == pytest.approx([scored.score for scored in stored], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
 def test_what_each_row_adds_gives_the_score(
     name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
-    for one in evaluated(encoder, corpora[name], tasks[name], tmp_path):
-        assert len(one.examples) == len(corpora[name].split("validation"))
-        assert score_of_examples(tasks[name].metric, one.examples) == one.score
+    for scored in evaluated(encoder, corpora[name], tasks[name], tmp_path):
+        assert len(scored.examples) == len(corpora[name].split("validation"))
+        assert score_of_examples(tasks[name].metric, scored.examples) == scored.score

@@ -63,7 +63,7 @@ def says_nothing(encoder: Encoder, batch: MicroBatch) -> list[torch.Tensor]:
 
 
 def scores(found: list[SeedScore]) -> np.ndarray:
-    return np.array([one.score for one in found])
+    return np.array([scored.score for scored in found])
 
 
 @pytest.mark.parametrize("window", [WINDOW_ROWS, 16])
@@ -107,8 +107,8 @@ def test_a_seeds_score_does_not_depend_on_the_seeds_beside_it(cell: Cell) -> Non
 
 def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) -> None:
     found = cell("cola", seeds=(7, 3))
-    assert [one.seed for one in found] == [7, 3]
-    assert all(one.seconds > 0 for one in found)
+    assert [scored.seed for scored in found] == [7, 3]
+    assert all(scored.seconds > 0 for scored in found)
     np.testing.assert_array_equal(scores(found), scores(cell("cola", seeds=(3, 7)))[::-1])
 
 

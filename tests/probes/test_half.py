@@ -121,7 +121,7 @@ def scores(
 ) -> Sequence[float]:
     execution = ExecutionSpec(batch_tokens=512, features_budget_gb=budget)
     found = evaluate_cell(encoder, corpus, task, SEEDS, features=FeaturesSpec(), execution=execution, scratch=scratch)
-    return [one.score for one in found]
+    return [scored.score for scored in found]
 
 
 def test_features_are_stored_as_the_study_says(
@@ -137,7 +137,7 @@ def test_features_are_stored_as_the_study_says(
 
         options: dict[str, Any] = {"execution": ExecutionSpec(batch_tokens=512), "scratch": tmp_path}
         found = evaluate_cell(half, words, pos, SEEDS, features=features, progress=look, **options)
-        return [one.score for one in found], sizes
+        return [scored.score for scored in found], sizes
 
     def bytes_in(dtype: Precision) -> set[int]:
         return {feature_bytes(half, words.split(name), dtype) for name in ("train", "validation")}
@@ -155,8 +155,8 @@ def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device
     model = load_encoder(reference).model
     for device in ("cpu", "meta"):
         encoder = Encoder(model, device, precision)
-        for one in (encoder, WordEmbeddings(encoder)):
-            probe = build_probe(one, words, pos, SEEDS)
+        for features_of in (encoder, WordEmbeddings(encoder)):
+            probe = build_probe(features_of, words, pos, SEEDS)
             assert isinstance(probe, TokenProbe)
             assert probe.dense.dtype == getattr(torch, precision)
 

@@ -117,8 +117,8 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCor
             seeds,
             execution=ExecutionSpec(),
         )
-        assert [one.seed for one in found] == seeds
-        return [one.score for one in found]
+        assert [scored.seed for scored in found] == seeds
+        return [scored.score for scored in found]
 
     both = scores([0, 1])
     assert scores([1]) == both[1:]

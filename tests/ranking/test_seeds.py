@@ -65,10 +65,10 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
 def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: int) -> None:
     numbers = np.random.default_rng(seeds)
     found = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
-    told = sum(one.told or any(shared.told for shared in one.shared.values()) for one in found)
+    told = sum(alike.told or any(shared.told for shared in alike.shared.values()) for alike in found)
     # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
     assert 5 <= told <= 33
-    assert np.mean([one.kendall_tau > one.by_chance for one in found]) == pytest.approx(0.05, abs=0.035)
+    assert np.mean([alike.kendall_tau > alike.by_chance for alike in found]) == pytest.approx(0.05, abs=0.035)
 
 
 @pytest.mark.parametrize("signal", [0.7, 2.0])
@@ -78,9 +78,9 @@ def test_an_order_under_noise_is_found(signal: float) -> None:
         agreement(signal * numbers.standard_normal(LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS)))
         for _ in range(50)
     ]
-    assert np.mean([one.told for one in found]) > 0.95
-    assert np.mean([one.shared[0.5].told for one in found]) > 0.8
-    assert 0.15 < np.mean([one.kendall_tau for one in found]) < 0.6
+    assert np.mean([alike.told for alike in found]) > 0.95
+    assert np.mean([alike.shared[0.5].told for alike in found]) > 0.8
+    assert 0.15 < np.mean([alike.kendall_tau for alike in found]) < 0.6
 
 
 def test_few_planted_heads_are_found() -> None:
@@ -89,9 +89,9 @@ def test_few_planted_heads_are_found() -> None:
     values = numbers.random((50, 3, LAYERS * HEADS))
     values[..., 5:13] += 1
     found = [agreement(one) for one in values]
-    assert all(one.shared[0.125].told for one in found)
+    assert all(alike.shared[0.125].told for alike in found)
     random = [agreement(one) for one in numbers.random((50, 3, LAYERS * HEADS))]
-    assert sum(one.shared[0.125].told for one in random) <= 7
+    assert sum(alike.shared[0.125].told for alike in random) <= 7
 
 
 def test_heads_that_never_moved_tell_nothing_though_their_order_is_the_same() -> None:

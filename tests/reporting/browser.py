@@ -77,7 +77,7 @@ class Page:
     def requested(self) -> set[str]:
         """Every address that was asked for since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return set(sent)
 
     def saved(self, name: str) -> str:

@@ -56,7 +56,7 @@ def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> Non
         fewer[column] = [value[:1000] * 4 for value in fewer[column]]
     apart = compared({"a": first, "b": fewer})
     paired = compared({"a": first, "b": results()})
-    width = [(one["contrast_high"] - one["contrast_low"]).dropna().min() for one in (apart, paired)]
+    width = [(table["contrast_high"] - table["contrast_low"]).dropna().min() for table in (apart, paired)]
     assert width[0] > 2 * width[1] > 0
     other = compared({"a": first, "b": first.assign(metric="f1")})
     assert other["contrast"].isna().all()
@@ -83,9 +83,9 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     questions = results(encoders=MODELS, orders=orders, tasks=(("questions", "f1"),))
     svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
     root = ElementTree.fromstring(svg)
-    labels = [one for one in root.iter() if "role-legend-label" in one.get("class", "")]
+    labels = [element for element in root.iter() if "role-legend-label" in element.get("class", "")]
     dashes = [f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")]
-    texts = {text.text for one in labels for text in one.iter() if text.text}
+    texts = {text.text for element in labels for text in element.iter() if text.text}
     assert texts == {*MODELS, *dashes}
     assert "…" not in svg
 
@@ -96,7 +96,7 @@ def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
     frame = results(encoders=encoders, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
     short = results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
     widths = [
-        float(ElementTree.fromstring(scores_figure(summarise(one)).svg()).attrib["width"]) for one in (short, frame)
+        float(ElementTree.fromstring(scores_figure(summarise(drawn)).svg()).attrib["width"]) for drawn in (short, frame)
     ]
     assert widths[1] == pytest.approx(widths[0], abs=2)
 
@@ -104,5 +104,5 @@ def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
 def test_a_comparison_is_written_as_table_and_figure(tmp_path: Path) -> None:
     table = compared({"first": results(), "second": results()})
     write_comparison(tmp_path / "to", table)
-    assert {one.name for one in (tmp_path / "to").iterdir()} == {"compare.csv", "compare.png", "compare.svg"}
+    assert {file.name for file in (tmp_path / "to").iterdir()} == {"compare.csv", "compare.png", "compare.svg"}
     assert (tmp_path / "to" / "compare.svg").read_text() == scores_figure(table).svg()

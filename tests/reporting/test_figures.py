@@ -42,21 +42,21 @@ class Drawing:
     def marks(self, kind: str) -> list[dict[str, str]]:
         """The marks of a kind: what each stands for, its attributes and, of text, its words."""
         found = []
-        for one in self.root.iter():
-            if one.get("aria-roledescription") in (kind, f"{kind} mark"):
-                facts = dict(part.split(": ", 1) for part in one.get("aria-label", "").split("; "))
-                found.append({**one.attrib, **facts, "text": one.text or ""})
+        for element in self.root.iter():
+            if element.get("aria-roledescription") in (kind, f"{kind} mark"):
+                facts = dict(part.split(": ", 1) for part in element.get("aria-label", "").split("; "))
+                found.append({**element.attrib, **facts, "text": element.text or ""})
         return found
 
     def texts(self) -> list[str]:
         """All words, line by line."""
-        lines = [one for one in self.root.iter() if one.tag.endswith(("text", "tspan"))]
-        return [one.text for one in lines if one.text]
+        lines = [element for element in self.root.iter() if element.tag.endswith(("text", "tspan"))]
+        return [element.text for element in lines if element.text]
 
     def legend(self) -> list[str]:
         """The labels of all legends."""
-        holders = [one for one in self.root.iter() if "role-legend-label" in one.get("class", "")]
-        return [text.text or "" for one in holders for text in one.iter() if text.tag.endswith("text")]
+        holders = [element for element in self.root.iter() if "role-legend-label" in element.get("class", "")]
+        return [text.text or "" for element in holders for text in element.iter() if text.tag.endswith("text")]
 
 
 def number(text: str) -> float:
@@ -73,31 +73,35 @@ def test_scores_stand_at_even_steps_with_their_intervals() -> None:
     texts = drawn.texts()
     assert all(label in texts for label in ("1", "1/2", "1/8", "1/16", "(5.6 %)", "0"))
     points = drawn.marks("point")
-    numpy.testing.assert_allclose([number(one["accuracy"]) for one in points], summary["mean"], atol=1e-9)
-    across = [place(one)[0] for one in points]
+    numpy.testing.assert_allclose([number(mark["accuracy"]) for mark in points], summary["mean"], atol=1e-9)
+    across = [place(mark)[0] for mark in points]
     numpy.testing.assert_allclose(numpy.diff(across), (across[-1] - across[0]) / 4)
-    bars = [one for one in drawn.marks("rule") if "high" in one]
-    ends = [[number(one["accuracy"]), number(one["high"])] for one in bars]
+    bars = [mark for mark in drawn.marks("rule") if "high" in mark]
+    ends = [[number(mark["accuracy"]), number(mark["high"])] for mark in bars]
     numpy.testing.assert_allclose(ends, summary[["low", "high"]].to_numpy(), atol=1e-9)
     # As high as they say: in the units of the points.
     unit = (place(points[-1])[1] - place(points[0])[1]) / (summary["mean"].iloc[-1] - summary["mean"].iloc[0])
-    heights = [float(one["y2"]) for one in bars]
+    heights = [float(mark["y2"]) for mark in bars]
     numpy.testing.assert_allclose(heights, unit * (summary["high"] - summary["low"]))
 
 
 def test_one_panel_a_task_and_one_line_a_combination() -> None:
     frame = results(("a", "b"), TASKS, ("average", "zeros"))
     drawn = Drawing(scores_figure(summarise(frame)))
-    titles = [one.get("aria-label") for one in drawn.root.iter() if one.get("aria-roledescription") == "title"]
+    titles = [
+        element.get("aria-label") for element in drawn.root.iter() if element.get("aria-roledescription") == "title"
+    ]
     assert titles == ["Title text 'cola'", "Title text 'sst2'", "Title text 'λ ascending'"]
     looks: dict[str, dict[tuple[str, str], tuple[str, str]]] = {}
     for metric in ("Matthews", "accuracy"):
-        lines = [one for one in drawn.marks("line") if metric in one]
-        looks[metric] = {(one["encoder"], one["constants"]): (one["stroke"], one["stroke-dasharray"]) for one in lines}
+        lines = [mark for mark in drawn.marks("line") if metric in mark]
+        looks[metric] = {
+            (mark["encoder"], mark["constants"]): (mark["stroke"], mark["stroke-dasharray"]) for mark in lines
+        }
         assert list(looks[metric]) == [("a", "average"), ("a", "zeros"), ("b", "average"), ("b", "zeros")]
         assert len(set(looks[metric].values())) == 4
     assert looks["Matthews"] == looks["accuracy"]
-    shapes = {(one["encoder"], re.sub(r"[\d.,-]+", "", one["d"])) for one in drawn.marks("point")}
+    shapes = {(mark["encoder"], re.sub(r"[\d.,-]+", "", mark["d"])) for mark in drawn.marks("point")}
     assert len(shapes) == 2, "a reader without colours tells encoders apart"
     assert drawn.legend() == ["a", "b", "average", "zeros"]
 
@@ -105,7 +109,7 @@ def test_one_panel_a_task_and_one_line_a_combination() -> None:
 def test_close_lines_stand_apart_but_never_reach_the_next_fraction() -> None:
     orders = ("lambda", "lambda_descending", "random", "first_to_last")
     frame = results(("a", "b", "c"), constants=("average", "zeros", "identity"), orders=orders)
-    across = sorted({place(one)[0] for one in Drawing(scores_figure(summarise(frame))).marks("point")})
+    across = sorted({place(mark)[0] for mark in Drawing(scores_figure(summarise(frame))).marks("point")})
     assert len(across) == 5 * 36
     steps = numpy.diff(across)
     assert steps[35::36].min() > 36 * steps[0]
@@ -114,7 +118,7 @@ def test_close_lines_stand_apart_but_never_reach_the_next_fraction() -> None:
 def test_one_seed_is_drawn_without_bars_of_nan() -> None:
     drawn = Drawing(scores_figure(summarise(results(seeds=(0,)))))
     assert len(drawn.marks("point")) == 5
-    assert [one for one in drawn.marks("rule") if "high" in one] == []
+    assert [mark for mark in drawn.marks("rule") if "high" in mark] == []
     assert "NaN" not in ElementTree.tostring(drawn.root, "unicode")
 
 
@@ -124,19 +128,19 @@ def test_a_panel_has_both_baselines_where_they_score() -> None:
     summary = summarise(frame)
     drawn = Drawing(scores_figure(summary))
     for metric in ("Matthews", "accuracy"):
-        rules = [one for one in drawn.marks("rule") if one.get("baseline") and metric in one]
-        found = {(one["baseline"], round(number(one[metric]), 6)) for one in rules}
+        rules = [mark for mark in drawn.marks("rule") if mark.get("baseline") and metric in mark]
+        found = {(mark["baseline"], round(number(mark[metric]), 6)) for mark in rules}
         assert found == {
             ("always 'negative'", 0.5),
             ("word embeddings alone", 0.601),
             ("word embeddings alone", 0.631),
         }
-        colours = {one["encoder"]: one["stroke"] for one in drawn.marks("line") if metric in one}
-        words = {round(number(one[metric]), 3): one["stroke"] for one in rules if "encoder" in one}
+        colours = {mark["encoder"]: mark["stroke"] for mark in drawn.marks("line") if metric in mark}
+        words = {round(number(mark[metric]), 3): mark["stroke"] for mark in rules if "encoder" in mark}
         assert words == {0.601: colours["a"], 0.631: colours["b"]}
-        points = [one for one in drawn.marks("point") if metric in one]
+        points = [mark for mark in drawn.marks("point") if metric in mark]
         (top, bottom), (high, low) = zip(
-            *sorted((place(one)[1], number(one[metric])) for one in (points[0], points[-1])), strict=True
+            *sorted((place(mark)[1], number(mark[metric])) for mark in (points[0], points[-1])), strict=True
         )
         for rule in rules:
             expected = top + (bottom - top) * (high - number(rule[metric])) / (high - low)
@@ -149,15 +153,15 @@ def test_results_without_baselines_are_drawn_without_them() -> None:
     summary = summarise(results()).assign(always_one_answer=math.nan, word_embeddings=math.nan)
     drawn = Drawing(scores_figure(summary))
     assert len(drawn.marks("point")) == 5
-    assert not [one for one in drawn.marks("rule") if "baseline" in one]
+    assert not [mark for mark in drawn.marks("rule") if "baseline" in mark]
 
 
 def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
     frame = results(("a", "b"), TASKS)
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "cola"), "word_embeddings"] = 0.75
     drawn = Drawing(scores_figure(summarise(frame)))
-    (mark,) = [one for one in drawn.marks("text") if one["text"] == "†"]
-    last = [one for one in drawn.marks("point") if one["encoder"] == "b" and "Matthews" in one][-1]
+    (mark,) = [mark for mark in drawn.marks("text") if mark["text"] == "†"]
+    last = [mark for mark in drawn.marks("point") if mark["encoder"] == "b" and "Matthews" in mark][-1]
     assert number(mark["Matthews"]) == number(last["Matthews"]), "it stands at the line's end"
     assert any(text.startswith("† The original does not beat") for text in drawn.texts())
     assert not any("†" in text for text in Drawing(scores_figure(summarise(results(("a", "b"), TASKS)))).texts())
@@ -170,13 +174,13 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     lost = summary[summary["fraction"] == 0].groupby("encoder")["relative_drop"].mean()
     drawn = Drawing(drops_figure(drops))
     points = drawn.marks("point")
-    assert [number(one["mean original score over 2 tasks"]) for one in points] == pytest.approx(list(originals))
-    across = numpy.array([place(one)[0] for one in points])
+    assert [number(mark["mean original score over 2 tasks"]) for mark in points] == pytest.approx(list(originals))
+    across = numpy.array([place(mark)[0] for mark in points])
     assert numpy.corrcoef(across, lost)[0, 1] == pytest.approx(1)
     middle = (across.min() + across.max()) / 2
-    sides = {one["text"]: one["text-anchor"] for one in drawn.marks("text")}
+    sides = {mark["text"]: mark["text-anchor"] for mark in drawn.marks("text")}
     assert sides == {name: "end" if at > middle else "start" for name, at in zip("abc", across, strict=True)}
-    assert len({one["fill"] for one in points}) == 3
+    assert len({mark["fill"] for mark in points}) == 3
     expected = numpy.corrcoef(originals, lost)[0, 1]
     assert f"r = {expected:.2f}" in drawn.texts()
     assert drops.caption.startswith(
@@ -239,12 +243,12 @@ def test_matrices_are_drawn_as_they_are_on_one_scale() -> None:
     heads = heads_of(layers=2, heads=3, slots=8)
     chart = matrices_figure(heads)
     drawn = [heads.matrices[at].numpy() for at in example_heads(heads)]
-    largest = max(one.max() for one in drawn)
+    largest = max(matrix.max() for matrix in drawn)
     assert len(drawn) == len(images(chart)) == 4
-    assert len({one.max() for one in drawn}) == 4, "each has a largest entry of its own"
+    assert len({matrix.max() for matrix in drawn}) == 4, "each has a largest entry of its own"
     for levels, matrix in zip(images(chart), drawn, strict=True):
         numpy.testing.assert_allclose(levels, TOP * (matrix / largest) ** 0.5, atol=1.01)
-    shown = [one for one in ElementTree.fromstring(chart.svg()).iter() if one.tag.endswith("image")]
+    shown = [element for element in ElementTree.fromstring(chart.svg()).iter() if element.tag.endswith("image")]
     assert len(shown) == 4
 
 
@@ -252,8 +256,8 @@ def test_slots_never_seen_are_left_out_of_a_heat_map() -> None:
     heads = heads_of(layers=2, heads=3, slots=8, unseen=5)
     heads.seen[1, 0] = False
     levels = images(matrices_figure(heads))
-    assert {one.shape for one in levels} == {(3, 3)}
-    assert all((one == UNSEEN).sum() == 1 and one[1, 0] == UNSEEN for one in levels)
+    assert {matrix.shape for matrix in levels} == {(3, 3)}
+    assert all((matrix == UNSEEN).sum() == 1 and matrix[1, 0] == UNSEEN for matrix in levels)
 
 
 def test_heat_maps_name_cls_and_sep_on_both_axes() -> None:
@@ -261,8 +265,12 @@ def test_heat_maps_name_cls_and_sep_on_both_axes() -> None:
     for slots in (32, 300):
         heads = heads_of(layers=2, heads=3, slots=slots, unseen=6, special=(0, slots // 2, slots - 1))
         drawn = Drawing(matrices_figure(heads))
-        bold = [one for one in drawn.root.iter() if one.tag.endswith("text") and one.get("font-weight") == "bold"]
-        labels = [one.text for one in bold if one.text in ("[CLS]", "[SEP]")]
+        bold = [
+            element
+            for element in drawn.root.iter()
+            if element.tag.endswith("text") and element.get("font-weight") == "bold"
+        ]
+        labels = [element.text for element in bold if element.text in ("[CLS]", "[SEP]")]
         assert labels.count("[CLS]") == 4 * 2
         assert labels.count("[SEP]") == 4 * 2 * 2
 

@@ -90,12 +90,12 @@ def test_a_pair_never_seen_is_no_zero() -> None:
 def test_where_there_are_too_many_neighbours_share_a_row_and_special_slots_do_not() -> None:
     sets = [heads_of(task=task, layers=12, heads=12, slots=128, special=(0, 64, 127)) for task in ("a", "b", "c")]
     maps = heat_maps(sets)
-    assert sum(one.levels.size for one in maps) <= MOST_ENTRIES
-    for one in maps:
-        assert [one.labels[row] for row in one.special] == ["[CLS]", "[SEP]", "[SEP]"]
-        assert all(end == start + 1 for row in one.special for start, end in [one.ranges[row]])
-        assert {end - start for start, end in one.ranges} == {1, 2}
-        covered = [slot for start, end in one.ranges for slot in range(start, end)]
+    assert sum(heat_map.levels.size for heat_map in maps) <= MOST_ENTRIES
+    for heat_map in maps:
+        assert [heat_map.labels[row] for row in heat_map.special] == ["[CLS]", "[SEP]", "[SEP]"]
+        assert all(end == start + 1 for row in heat_map.special for start, end in [heat_map.ranges[row]])
+        assert {end - start for start, end in heat_map.ranges} == {1, 2}
+        covered = [slot for start, end in heat_map.ranges for slot in range(start, end)]
         assert covered == list(range(128))
 
 

@@ -72,7 +72,7 @@ def page(browser: Page, folder: Path) -> Iterator[Page]:
 def rest(page: Page, folder: Path) -> set[str]:
     """What was asked for beside the file itself and what it holds."""
     own = (folder / "report.html").as_uri()
-    return {one for one in page.requested() if one != own and not one.startswith(("data:", "blob:"))}
+    return {address for address in page.requested() if address != own and not address.startswith(("data:", "blob:"))}
 
 
 def zoomed(page: Page, number: int) -> None:
@@ -119,9 +119,9 @@ def test_every_head_has_an_image_and_a_row(page: Page) -> None:
 
 def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, folder: Path) -> None:
     (average,) = [
-        one
-        for one in (folder.parents[1] / "artifacts" / "average").glob("*/metadata.json")
-        if json.loads(one.read_text())["name"].endswith("reviews")
+        path
+        for path in (folder.parents[1] / "artifacts" / "average").glob("*/metadata.json")
+        if json.loads(path.read_text())["name"].endswith("reviews")
     ]
     matrices = load_file(average.parent / "constants.safetensors")["matrices"]
     number = 17
@@ -135,14 +135,14 @@ def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, fo
     slots = {"[CLS]": 0, "[SEP]": 31}
     assert len(cells) > 100
     for cell in cells.to_dict("records"):
-        row, column = (slots[one] if one in slots else int(one) for one in (cell["slot_from"], cell["slot_to"]))
+        row, column = (slots[label] if label in slots else int(label) for label in (cell["slot_from"], cell["slot_to"]))
         assert cell["mean_attention"] == pytest.approx(float(matrix[row, column]), abs=0.005 * float(matrix.max()))
 
     canvas = page.all("#zoom-chart canvas")[0]
     ActionChains(page.driver).move_to_element(canvas).perform()
     shown = page.wait(lambda: page.run("return document.querySelector('#vg-tooltip-element.visible')?.innerText"))
     row, column, weight = re.findall(r"(\S+)(?:\n|$)", shown)[:3]
-    at = [slots[one] if one in slots else int(one) for one in (row, column)]
+    at = [slots[label] if label in slots else int(label) for label in (row, column)]
     assert float(weight) == pytest.approx(float(matrix[at[0], at[1]]), abs=0.006 * float(matrix.max()))
 
 

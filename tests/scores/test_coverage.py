@@ -63,8 +63,8 @@ class Study:
         """Of what is right less often by this share; what one cell loses, cells that lose more lose too."""
         known = (self.hard < self.right) & (self.kept >= lost)
         answers = np.where(self.noisy, self.draw.random(self.shape) < self.right * (1 - lost), known)
-        examples = [counts(self.metric, one, self.labels) for one in answers]
-        totals = [float(score_of(self.metric, one.sum(axis=0))) for one in examples]
+        examples = [counts(self.metric, given, self.labels) for given in answers]
+        totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
         return Measured.of(self.metric, dict(enumerate(totals)), examples)
 
 
@@ -113,7 +113,7 @@ def test_an_original_that_is_no_better_rarely_beats_both_baselines(size: tuple[i
         own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
         one_answer = Measured.same(own.scores, answer.scores[0], answer.influence[0])
         low = interval(list(own.scores.values())).low
-        above = all(low > np.mean(list(one.scores.values())) for one in (words, one_answer))
+        above = all(low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer))
         wrong += [not not_beaten(own, one_answer, words), above]
     joint, alone = wrong / STUDIES
     assert joint <= 0.025 + NOISE

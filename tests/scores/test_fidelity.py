@@ -48,11 +48,11 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
     before[5] = before[4]  # Two sentences that are the same.
     found = embedding_fidelity(before, after)
     others = [embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after))) for row in range(24)]
-    for name, one in found.items():
-        value = one.mean
+    for name, interval in found.items():
+        value = interval.mean
         expected = over_examples(value, value - np.array([without[name].mean for without in others]))
-        assert one.low == pytest.approx(expected.low), name
-        assert one.high == pytest.approx(expected.high), name
+        assert interval.low == pytest.approx(expected.low), name
+        assert interval.high == pytest.approx(expected.high), name
 
 
 def test_an_interval_over_sentences_holds_the_truth_and_one_over_pairs_does_not() -> None:
@@ -63,9 +63,9 @@ def test_an_interval_over_sentences_holds_the_truth_and_one_over_pairs_does_not(
     }
     found = [embedding_fidelity(*drawn(seed, rows, noise)) for seed in range(studies)]
     for name, value in truth.items():
-        assert np.mean([one[name].low <= value <= one[name].high for one in found]) >= 0.9, name
+        assert np.mean([measures[name].low <= value <= measures[name].high for measures in found]) >= 0.9, name
     over_pairs = 1.96 / math.sqrt(rows * (rows - 1) / 2)
-    apart = [abs(one["similarities"].mean - truth["similarities"]) for one in found]
+    apart = [abs(measures["similarities"].mean - truth["similarities"]) for measures in found]
     assert np.mean([one <= over_pairs * (1 - truth["similarities"] ** 2) for one in apart]) < 0.7
 
 

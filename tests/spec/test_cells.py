@@ -32,7 +32,7 @@ def test_heads_are_whole() -> None:
 def test_the_first_heads_of_an_order_are_constant_and_a_smaller_fraction_adds_to_them(order: Order) -> None:
     heads = head_order(order, torch.rand(6, 12), 6, 12, (0, 1))
     sets = [constant_heads(heads, fraction) for fraction in (1.0, 0.5, 0.125, 0.0625, 0.0)]
-    assert [len(one) for one in sets] == [0, 36, 63, 68, 72]
+    assert [len(chosen) for chosen in sets] == [0, 36, 63, 68, 72]
     assert sets[1] == tuple(heads[:36])
     assert all(set(fewer) < set(more) for fewer, more in pairwise(sets))
 

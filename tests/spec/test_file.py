@@ -39,7 +39,7 @@ def test_names_become_full_tasks_and_defaults_are_the_papers(tmp_path: Path) -> 
     assert found.tasks[0].columns.label == "label"
     assert found.fractions == (1, 0.5, 0.125, 0.0625, 0)
     assert found.orders == ("lambda",)
-    assert [one.kind for one in found.constants] == ["average"]
+    assert [constants.kind for constants in found.constants] == ["average"]
 
 
 def test_a_task_of_ones_own_and_paths_relative_to_the_study(tmp_path: Path) -> None:

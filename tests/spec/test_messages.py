@@ -53,7 +53,7 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     with pytest.raises(CheckError) as raised:
         load_study(tmp_path / "study.yaml")
-    found = [one.removeprefix(f"{tmp_path / 'study.yaml'}: ") for one in raised.value.problems]
+    found = [problem.removeprefix(f"{tmp_path / 'study.yaml'}: ") for problem in raised.value.problems]
     for expected in (
         "task 'reviws' is unknown (did you mean 'reviews'?)",
         "'name' is 'a study': use letters",
@@ -65,6 +65,6 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
         "unknown key 'ordrs' (did you mean 'orders'?)",
         "'execution' is 3, expected keys with their values",
     ):
-        assert [one for one in found if one.startswith(expected)], (expected, found)
+        assert [sentence for sentence in found if sentence.startswith(expected)], (expected, found)
     assert len(found) == 9
     assert isinstance(raised.value, SpecError)

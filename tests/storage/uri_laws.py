@@ -63,7 +63,7 @@ class UriLaws(StoreLaws):
         put(f"{place}/a", f"{found.digest}/inner/file.txt", b"dat4")
         with pytest.raises(ArtifactError, match=rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run"):
             _ = found.folder
-        assert not any(one.is_dir() for one in copies_of(found.path).iterdir())
+        assert not any(path.is_dir() for path in copies_of(found.path).iterdir())
         drop(f"{place}/a", f"{found.digest}/inner/file.txt")
         with pytest.raises(ArtifactError, match=r"metadata.json is there, a file under .* is missing"):
             _ = found.folder

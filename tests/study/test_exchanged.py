@@ -202,7 +202,7 @@ def test_converted_folders_that_were_exchanged(store: Store, tmp_path: Path) -> 
         references.append(resolve_encoder(EncoderSpec(name=str(place))))
         sums.append(float(load_encoder(references[-1]).word_embeddings.sum()))
     assert sums[0] != sums[1]
-    first, second = (Path(one.folder) for one in references)
+    first, second = (Path(artifact.folder) for artifact in references)
     for source, target in ((first, tmp_path / "aside"), (second, first), (tmp_path / "aside", second)):
         source.rename(target)
     for reference in references:

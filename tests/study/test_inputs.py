@@ -57,7 +57,7 @@ def test_auto_takes_one_precision_for_all_encoders_of_a_study(tmp_path: Path, mo
     other = EncoderSpec(name=lower_layers(2, tmp_path / "other").folder)
     both = study("auto", "cpu")
     found = check_inputs(both.model_copy(update={"encoders": (*both.encoders, other)}))
-    assert (found.study.precision, *(one.precision for one in found.encoders)) == ("float32",) * 3
+    assert (found.study.precision, *(encoder.precision for encoder in found.encoders)) == ("float32",) * 3
 
 
 def test_precision_goes_with_the_encoder() -> None:

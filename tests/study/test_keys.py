@@ -275,8 +275,8 @@ STAGES = sorted({step.stage for step in EXAMPLES})
 
 def stages(kind: type[Step]) -> Iterator[type[Step]]:
     """The classes below ``kind`` that are not abstract."""
-    for one in kind.__subclasses__():
-        yield from stages(one) if isabstract(one) else (one,)
+    for stage in kind.__subclasses__():
+        yield from stages(stage) if isabstract(stage) else (stage,)
 
 
 def test_every_stage_has_an_example() -> None:

@@ -37,11 +37,11 @@ class Reads(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         found = self.found(session.store)
-        for one in found.values():
+        for artifact in found.values():
             if self.damages:
                 self.damages.pop()
-                (one.folder / "data").write_text("damaged")
-            verify(one.folder)
+                (artifact.folder / "data").write_text("damaged")
+            verify(artifact.folder)
         with published(self.folder(session.store), self.metadata(found)) as folder:
             (folder / "data").write_text(self.name)
 
@@ -60,9 +60,9 @@ def session(store: Store, told: Told) -> Session:
 def test_its_reader_is_repeated(store: Store) -> None:
     first, told = Reads("first", 0.0, None, []), Told()
     second = Reads("second", 0.0, first, [])
-    third, one = Reads("third", 0.0, second, [None]), session(store, told)
+    third, opened = Reads("third", 0.0, second, [None]), session(store, told)
     for step in (first, second, third):
-        make(step, one)
+        make(step, opened)
     assert told.damages == ["second"]
     assert told.ran == ["first", "second", "third", "second", "third"]
     assert all(step.is_complete(store) for step in (first, second, third))
@@ -72,19 +72,19 @@ def test_so_is_what_it_was_made_from(store: Store) -> None:
     first, told = Reads("first", 0.0, None, []), Told()
     damages: list[None] = []
     second = Reads("second", 0.0, first, damages)
-    third, one = Reads("third", 0.0, second, [None]), session(store, told)
-    make(first, one)
-    make(second, one)
+    third, opened = Reads("third", 0.0, second, [None]), session(store, told)
+    make(first, opened)
+    make(second, opened)
     damages.append(None)
-    make(third, one)
+    make(third, opened)
     assert told.damages == ["second", "first"]
     assert all(step.is_complete(store) for step in (first, second, third))
 
 
 def test_what_is_damaged_again_ends_it(store: Store) -> None:
     first, told = Reads("first", 0.0, None, []), Told()
-    one = session(store, told)
-    make(first, one)
+    opened = session(store, told)
+    make(first, opened)
     with pytest.raises(DamagedError, match="data is damaged"):
-        make(Reads("second", 0.0, first, [None, None]), one)
+        make(Reads("second", 0.0, first, [None, None]), opened)
     assert told.damages == ["first"]

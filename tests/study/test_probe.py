@@ -61,12 +61,12 @@ def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
 def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
     folder = computed(step, minilm, Store(tmp_path / "store"))
     found, metadata = read_scores(folder), read_metadata(folder)
-    assert [one.seed for one in found.scores] == [0, 1]
+    assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx([one.score for one in found.scores])
+    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx([scored.score for scored in found.scores])
 
 
 def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
         SEEDS,
         execution=ExecutionSpec(),
     )
-    assert [one.score for one in trained.scores] == [one.score for one in expected]
+    assert [scored.score for scored in trained.scores] == [scored.score for scored in expected]
     assert trained.unseen_share is None
     assert len(trained.constant_heads) == 2
     without = scores(order=None, count=0, constants=None)
@@ -96,9 +96,9 @@ def test_baselines_are_read_as_published(step: Probe, minilm: Encoder, tmp_path:
     found = read_baseline(folder)
     assert found.always_one_answer.answer in ("negative", "positive")
     assert 0.5 <= found.always_one_answer.score < 1
-    assert [one.seed for one in found.word_embeddings] == [0, 1]
-    own = [score_of_examples(step.task.metric, one) for one in found.word_examples]
-    assert own == [one.score for one in found.word_embeddings]
+    assert [scored.seed for scored in found.word_embeddings] == [0, 1]
+    own = [score_of_examples(step.task.metric, examples) for examples in found.word_examples]
+    assert own == [scored.score for scored in found.word_embeddings]
     of_answer = found.always_one_answer.examples
     assert score_of_examples(step.task.metric, of_answer) == found.always_one_answer.score
     assert of_answer.shape == found.word_examples.shape[1:], "the same examples"

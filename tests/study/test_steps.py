@@ -37,7 +37,7 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
     for fraction, count in ((0.5, 36), (0.25, 54)):
         drawn = cells["random", fraction]
         assert [step.seeds for step in drawn] == [(0,), (1,), (2,)]
-        assert {len(one) for one in heads(drawn)} == {count}
+        assert {len(chosen) for chosen in heads(drawn)} == {count}
         assert len(set(map(frozenset, heads(drawn)))) == 3
     for half, quarter in zip(heads(cells["random", 0.5]), heads(cells["random", 0.25]), strict=True):
         assert set(half) < set(quarter), "one order a seed, at every fraction"
@@ -72,13 +72,13 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     lambdas = numbers.random((3, 1, 6, 12), np.float32)
     ((step,),) = steps_of(orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]}).cells.values()
-    assert [one.name.rpartition(" · ")[2] for one in step.rankings.values()] == ["seed 0", "seed 1", "seed 2"]
+    assert [ranking.name.rpartition(" · ")[2] for ranking in step.rankings.values()] == ["seed 0", "seed 1", "seed 2"]
     for seed, of_seed in enumerate(lambdas):
         with published(tmp_path / f"rank-{seed}", {}) as folder:
             save_file({"lambda_by_epoch": of_seed}, folder / LAMBDA)
-    found = step.heads({one: reference(tmp_path / f"rank-{seed}") for seed, one in step.rankings.items()})
+    found = step.heads({ranking: reference(tmp_path / f"rank-{seed}") for seed, ranking in step.rankings.items()})
     assert found == tuple(head_order("lambda", lambdas.astype(np.float64).mean(axis=(0, 1)), 6, 12)[:36])
-    assert all(set(found) != set(head_order("lambda", one[0], 6, 12)[:36]) for one in lambdas)
+    assert all(set(found) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas)
 
 
 def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:

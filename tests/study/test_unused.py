@@ -59,7 +59,7 @@ def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
     for key in (USED, UNUSED):
         with published(store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}) as scratch:
             (scratch / "data").write_text(f"another digest of {key}")
-    assert [one.address for one in unused(store)] == [store.folder("average", UNUSED)]
+    assert [leftover.address for leftover in unused(store)] == [store.folder("average", UNUSED)]
 
 
 def unused(store: Store) -> list[Unused]:
@@ -82,16 +82,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     begun = time.time()
     fill(store)
-    found = {one.address.removeprefix(f"{store.artifacts}/"): one for one in unused(store)}
+    found = {leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in unused(store)}
     assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average-shards/{KILLED}"}
     assert found[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
     assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
     assert found[f"average-shards/{KILLED}"].reason == "an average that was not finished"
-    assert all(one.size > 100 for one in found.values())
+    assert all(leftover.size > 100 for leftover in found.values())
     # A store may keep whole seconds.
-    assert all(begun - 1 <= one.modified <= time.time() + 1 for one in found.values())
-    for one in found.values():
-        remove(one.address)
+    assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in found.values())
+    for leftover in found.values():
+        remove(leftover.address)
     assert complete(store) == KEPT
     assert unused(store) == []
 
@@ -99,8 +99,8 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
 def test_without_results_nothing_is_used(store: Store) -> None:
     """The control: the same artifacts are unused once the results that reach them are gone."""
     fill(store)
-    for one in unused(store):
-        remove(one.address)
+    for leftover in unused(store):
+        remove(leftover.address)
     for stage in ("aggregate", "track"):
         remove(store.folder(stage, USED))
     assert len(unused(store)) == len(KEPT) - 2
@@ -113,11 +113,11 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
     files, root = filesystem(store.artifacts)
     files.pipe_file(f"{root}/probe/{USED}/{'0' * 64}/data", b"of a second writer")
     files.pipe_file(f"{root}/probe/{KILLED}/{'1' * 64}/data", b"without metadata")
-    found = {one.address.removeprefix(f"{store.artifacts}/"): one.reason for one in unused(store)}
+    found = {leftover.address.removeprefix(f"{store.artifacts}/"): leftover.reason for leftover in unused(store)}
     left = "left by a run that was killed"
     assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
-    for one in unused(store):
-        remove(one.address)
+    for leftover in unused(store):
+        remove(leftover.address)
     assert complete(store) == KEPT
     assert read_metadata(store.folder("probe", USED))
 
@@ -135,8 +135,8 @@ def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
         place.write_text("left")
     (store.root / "studies" / "demo").mkdir()
     before = len(KEPT)
-    for one in unused(store):
-        remove(one.address)
+    for leftover in unused(store):
+        remove(leftover.address)
     assert not any(place.parent.exists() for place in places)
     assert (store.root / "studies" / "demo").is_dir()
     assert len(complete(store)) == before
@@ -173,9 +173,9 @@ def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
         place.write_text("mine")
     findings = survey(folder)
     named = {Path(address).relative_to(folder.root).as_posix() for address in findings.foreign}
-    assert all(any(name.startswith(one) for one in named) for name in OWN)
-    for one in findings.unused:
-        remove(one.address)
+    assert all(any(name.startswith(prefix) for prefix in named) for name in OWN)
+    for leftover in findings.unused:
+        remove(leftover.address)
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert complete(folder) == KEPT
 
@@ -188,8 +188,8 @@ def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
     own = ["photos/a.jpg", "probe/notes.txt", "probe/drafts/chapter.txt", f"probe/{USED}/notes.txt"]
     for name in own:
         files.pipe_file(f"{root}/{name}", b"mine")
-    for one in unused(store):
-        remove(one.address)
+    for leftover in unused(store):
+        remove(leftover.address)
     assert [files.cat_file(f"{root}/{name}") for name in own] == [b"mine"] * len(own)
     assert complete(store) == KEPT
 
@@ -205,8 +205,8 @@ def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) ->
         target.mkdir(parents=True)
         (target / "data").write_text("mine")
         (folder.root / name).symlink_to(target.parent)
-    for one in unused(folder):
-        remove(one.address)
+    for leftover in unused(folder):
+        remove(leftover.address)
     assert all((folder.root / name).is_symlink() for name in names)
     assert [path.read_text() for path in other.rglob("data")] == ["mine"] * len(names)
 
@@ -224,8 +224,8 @@ def test_locks_go_with_what_they_were_for(folder: Store) -> None:
     go = [f"probe-{UNUSED}", f"average-{KILLED}", "study-gone"]
     for name in (*stay, *go):
         (folder.locks / f"{name}.lock").touch()
-    for one in unused(folder):
-        remove(one.address)
+    for leftover in unused(folder):
+        remove(leftover.address)
     assert sorted(path.stem for path in folder.locks.iterdir()) == sorted(stay)
 
 
@@ -233,17 +233,17 @@ def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) ->
     for name in (f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef", "scratch/.papa-ray-7.2.4567cdef"):
         (folder.root / name).mkdir()
         (folder.root / name / "data").touch()
-    addresses = {one.address for one in unused(folder)}
-    assert {Path(one).name[:3] for one in addresses} >= {f"..{KILLED[0]}", ".pa"}
+    addresses = {leftover.address for leftover in unused(folder)}
+    assert {Path(address).name[:3] for address in addresses} >= {f"..{KILLED[0]}", ".pa"}
 
 
 def test_a_folder_that_a_killed_writer_never_filled_is_found(folder: Store) -> None:
     empty = Path(folder.artifacts) / "probe" / f".{KILLED}.1.0123abcd"
     theirs = Path(folder.artifacts) / "probe" / ".mine"
-    before = {one.address for one in unused(folder)}
+    before = {leftover.address for leftover in unused(folder)}
     for place in (empty, theirs):
         place.mkdir()
-    (found,) = [one for one in unused(folder) if one.address not in before]
+    (found,) = [leftover for leftover in unused(folder) if leftover.address not in before]
     assert (found.address, found.reason) == (str(empty), "left by a run that was killed")
     remove(found.address)
     assert not empty.exists()

@@ -196,8 +196,8 @@ def session_of(place: Path, driver: Process) -> Path:
 def test_sessions_of_dead_drivers_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
     """By host and start: an id is used again, and on another host it is another process's, or nobody's."""
     this = Process.this()
-    dead = [session_of(tmp_path, one) for one in (Process(this.host, 4194999, 1), replace(this, started=1))]
-    alive = [session_of(tmp_path, one) for one in (this, Process("elsewhere", 4194999, 1))]
+    dead = [session_of(tmp_path, process) for process in (Process(this.host, 4194999, 1), replace(this, started=1))]
+    alive = [session_of(tmp_path, process) for process in (this, Process("elsewhere", 4194999, 1))]
     other = [tmp_path / "something-else", tmp_path / "papa-ray-4194999"]
     for folder in other:
         folder.mkdir()
