@@ -50,7 +50,7 @@ class AttentionSums:
         self.counts.add_(other.counts)
 
     def average(self) -> ConstantMatrices:
-        """The average, entry by entry; entries never seen are 0."""
+        """Return the average, entry by entry; entries never seen are 0."""
         average = torch.empty(self.sums.shape)
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
@@ -102,7 +102,7 @@ class AttentionAverager:
         self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
 
     def result(self) -> AttentionSums:
-        """The sums so far, on the CPU."""
+        """Return the sums so far, on the CPU."""
         return AttentionSums(self.sums.cpu(), self.counts.cpu())
 
 
@@ -143,7 +143,7 @@ def average_split(
     batch_tokens: int,
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
-    """One pass over a split (or a shard of one); memory does not grow with the number of rows.
+    """Sum attention in one pass over a split (or a shard of one); memory does not grow with the number of rows.
 
     Args:
         encoder: the encoder whose attention is averaged.

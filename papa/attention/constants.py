@@ -113,7 +113,7 @@ class ConstantMatrices:
 
 
 def control(kind: ConstantsKind, layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """A control of ``papa.spec.controls``, the same matrix for every head."""
+    """Make a control of ``papa.spec.controls``, the same matrix for every head."""
     matrix = torch.from_numpy(CONTROLS[kind](slots)).float()
     return ConstantMatrices(
         matrices=matrix.repeat(layers, heads, 1, 1),

@@ -25,7 +25,7 @@ def mixed_product(
     constant: Float[Tensor, "#batch heads m m"],
     share: Float[Tensor, "heads 1 1"],
 ) -> Float[Tensor, "batch heads m width"]:
-    """What the heads of a layer put out; gradients reach queries, keys, values, the bias of A, and λ.
+    """Return what the heads of a layer put out; gradients reach queries, keys, values, the bias of A, and λ.
 
     Args:
         own: what A follows from; without dropout.

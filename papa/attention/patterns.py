@@ -65,7 +65,7 @@ class HeadPatterns:
         return self.largest_entry >= CONCENTRATED
 
     def summary(self) -> dict[str, float]:
-        """Shares of heads by pattern and mean weights over heads, named as columns of a table."""
+        """Return shares of heads by pattern and mean weights over heads, named as columns of a table."""
         return {
             "diagonal heads": _mean(self.diagonal),
             "special heads": _mean(self.special),
@@ -78,7 +78,7 @@ class HeadPatterns:
 
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """Where the layout puts [CLS] (first) and [SEP] (the others) in S slots.
+    """Return where the layout puts [CLS] (first) and [SEP] (the others) in S slots.
 
     Args:
         kind: the task's kind; two texts have a [SEP] in the middle.
@@ -137,7 +137,7 @@ def head_patterns(
 
 
 def _along(matrices: Shaped[Tensor, "*any slots slots"], offset: int) -> Shaped[Tensor, "*any slots"]:
-    """Entry (i, i + offset) of every row i; 0 where that slot does not exist."""
+    """Return entry (i, i + offset) of every row i; 0 where that slot does not exist."""
     slots = matrices.shape[-1]
     columns = torch.arange(slots) + offset
     exists = (columns >= 0) & (columns < slots)
@@ -151,7 +151,7 @@ def _shifted(entries: Bool[Tensor, "slots slots"], offset: int) -> Float[Tensor,
 def _row_mean(
     values: Float[Tensor, "layers heads slots"], rows: Float[Tensor, "layers heads slots"]
 ) -> Float[Tensor, "layers heads"]:
-    """The mean over rows, weighted; 0 where no row counts."""
+    """Return the mean over rows, weighted; 0 where no row counts."""
     total = rows.sum(dim=-1)
     return (values * rows).sum(dim=-1) / total.where(total > 0, torch.ones_like(total))
 

@@ -158,7 +158,7 @@ def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing
 def at_slots(
     matrices: Float[Tensor, "heads slots slots"], chosen: Int[Tensor, " chosen"], slots: Int[Tensor, " m"]
 ) -> Float[Tensor, "chosen m m"]:
-    """C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
+    """Return C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
     size, m = matrices.shape[-1], len(slots)
     if m == size:
         return matrices.index_select(0, chosen)
@@ -173,7 +173,7 @@ def constant_product(
     attention_mask: Bool[Tensor, "batch m"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads m width"]:
-    """What constant heads put out (paper, Section 3.1).
+    """Return what constant heads put out (paper, Section 3.1).
 
     Args:
         matrices: C at the batch's slots.

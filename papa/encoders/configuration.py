@@ -17,12 +17,12 @@ _CHANGES_WEIGHTS = ("quantization_config", "attn_implementation", "_attn_impleme
 
 
 def supported() -> str:
-    """The supported architectures, as a message lists them."""
+    """Return the supported architectures, as a message lists them."""
     return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
 
 def read_configuration(folder: Path, what: str) -> Any:
-    """The configuration of the encoder in ``folder``, as transformers reads it.
+    """Return the configuration of the encoder in ``folder``, as transformers reads it.
 
     Args:
         folder: with its config.json.

@@ -85,7 +85,7 @@ def _position_scores(
     relative: Int[Tensor, "m m"],
     embeddings: Float[Tensor, "1 relative width"],
 ) -> Float[Tensor, "batch dependent m m"] | None:
-    """Both terms in which positions take part: against every relative position once, then read at each pair."""
+    """Return both terms in which positions take part: against every relative position once, then read at each pair."""
     pairs = (*query.shape[:2], *relative.shape)
     scores = None
     if projections.position_key is not None:
@@ -120,7 +120,7 @@ class SlotPositions:
         self._occurring: tuple[Tensor, Tensor]
 
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-        """The rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
+        """Return the rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
         batch = self._dispatch.current_batch
         if torch.compiler.is_exporting():
             # How many occur depends on the inputs, which no graph can: there all do.
@@ -133,11 +133,11 @@ class SlotPositions:
         return self._occurring
 
     def get_rel_pos(self, *_: object, **__: object) -> Int[Tensor, "m m"]:
-        """For each pair of columns, which of the rows of ``get_rel_embedding`` is meant."""
+        """Return for each pair of columns which of the rows of ``get_rel_embedding`` is meant."""
         return self.rows_and_pairs()[1]
 
     def get_rel_embedding(self) -> Float[Tensor, "relative width"]:
-        """The embeddings of the relative positions that occur."""
+        """Return the embeddings of the relative positions that occur."""
         return self._all_embeddings()[self.rows_and_pairs()[0]]
 
 

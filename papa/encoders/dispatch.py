@@ -55,7 +55,7 @@ class InputDependentAttention:
         return F.dropout(probabilities, self.dropout, training=self.dropout > 0)
 
     def product(self, value: Float[Tensor, "batch dependent m width"]) -> Float[Tensor, "batch dependent m width"]:
-        """A·V without holding A (fused kernel), in the precision of V.
+        """Return A·V without holding A (fused kernel), in the precision of V.
 
         With a bias in float32 at least, and where a CPU takes gradients: its fused backward pass is fourteen times as
         slow in bfloat16 as the forward pass.
@@ -73,7 +73,7 @@ class InputDependentAttention:
 
 
 def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half precision as float32; float32 and float64 as they are."""
+    """Return half precision as float32; float32 and float64 as they are."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
@@ -119,28 +119,28 @@ class Dispatch:
         return self.batch
 
     def slot_distances(self) -> Int[Tensor, "m m"]:
-        """By how many slots column i comes after column j, in the current batch."""
+        """Return by how many slots column i comes after column j, in the current batch."""
         columns = self.current_batch.columns
         return columns[:, None] - columns
 
     def dependent_heads(self) -> Int[Tensor, " dependent"] | None:
-        """The heads of the current layer whose queries and keys are needed; None for all."""
+        """Return the heads of the current layer whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
         return None if rule is None else rule.dependent_heads
 
     def any_dependent_heads(self) -> bool:
-        """Whether any head of the current layer needs its queries and keys."""
+        """Tell whether any head of the current layer needs its queries and keys."""
         own = self.dependent_heads()
         return own is None or own.numel() > 0
 
     def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
-        """Queries, keys or values of all inputs' tokens, input by input."""
+        """Return queries, keys or values of all inputs' tokens, input by input."""
         return self.current_batch.unpack_heads(states)
 
     def unpack_projected(
         self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
     ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
-        """Queries and keys of the dependent heads, input by input; of no head where the layer has none."""
+        """Return queries and keys of the dependent heads, input by input; of no head where the layer has none."""
         if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
         inputs, columns = self.current_batch.shape
@@ -149,13 +149,13 @@ class Dispatch:
         return none, none
 
     def pack(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
-        """What heads put out for real tokens, all inputs' side by side."""
+        """Return what heads put out for real tokens, all inputs' side by side."""
         return self.current_batch.pack_heads(states).transpose(1, 2)
 
     def attend(
         self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]
     ) -> Float[Tensor, "batch heads m width"]:
-        """What the heads of the current layer put out; moves on to the next layer."""
+        """Return what the heads of the current layer put out; moves on to the next layer."""
         rule = self.rules.get(self.layer)
         # Calls are counted, as layers may share one module and know no number of their own.
         self.layer += 1
@@ -301,12 +301,12 @@ AttentionMaskInterface.register("papa", _no_mask)
 
 
 def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
-    """One slice per head."""
+    """Return one slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
 def linear_of(weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None) -> nn.Linear:
-    """A frozen linear map with these weights: one part of a fused map, so that its rows can be chosen alone."""
+    """Make a frozen linear map with these weights: one part of a fused map, so that its rows can be chosen alone."""
     # On meta, as weights that are replaced at once need no memory.
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)

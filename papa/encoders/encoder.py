@@ -83,7 +83,7 @@ class Encoder:
         self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
-        """Tokens in a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
+        """Return the tokens of a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
 
     def check_unchanged(self) -> None:
@@ -101,12 +101,12 @@ class Encoder:
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
     def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
-        """The L+1 hidden states of a micro-batch, embeddings first; columns without a token hold no meaning."""
+        """Return the L+1 hidden states of a micro-batch, embeddings first; columns without a token hold no meaning."""
         batch = batch.to(self.device)
         return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
-        """The L+1 hidden states of the real tokens alone, input by input, embeddings first.
+        """Return the L+1 hidden states of the real tokens alone, input by input, embeddings first.
 
         Raises:
             NumbersError: there is NaN or infinity among them.

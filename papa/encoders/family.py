@@ -47,7 +47,7 @@ class Family:
 
 
 def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
-    """The attention mask of packed tokens: each of them is real."""
+    """Return the attention mask of packed tokens: each of them is real."""
     return torch.ones_like(batch.input_ids, dtype=torch.bool)[None]
 
 

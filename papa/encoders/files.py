@@ -42,7 +42,7 @@ adapters, other precisions or other frameworks' weights."""
 
 
 def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
-    """What an encoder's config.json holds; nothing in it is checked.
+    """Return what an encoder's config.json holds; nothing in it is checked.
 
     Args:
         folder: with the encoder's files.
@@ -80,7 +80,7 @@ class WeightFiles:
 
 
 def weight_files(folder: Path, what: str) -> WeightFiles:
-    """The files that hold the weights of the encoder in ``folder``.
+    """Return the files that hold the weights of the encoder in ``folder``.
 
     Args:
         folder: with the encoder's files.
@@ -99,7 +99,7 @@ def weight_files(folder: Path, what: str) -> WeightFiles:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether the encoder's weights, whole or all shards of them, are in ``folder``."""
+    """Tell whether the encoder's weights, whole or all shards of them, are in ``folder``."""
     try:
         return bool(weight_files(folder, "").paths)
     except EncoderError:
@@ -107,7 +107,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def encoder_digest(folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file) -> str:
-    """SHA-256 over the weights of the encoder in ``folder``, as they were published, and its configuration.
+    """Return SHA-256 over the weights of the encoder in ``folder``, as they were published, and its configuration.
 
     Raises:
         EncoderError: a file of it is missing.
@@ -117,22 +117,22 @@ def encoder_digest(folder: Path, what: str, digest_of: Callable[[Path], str] = s
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """SHA-256 over the files of the tokenizer in ``folder``."""
+    """Return SHA-256 over the files of the tokenizer in ``folder``."""
     return sha256_of_json({path.name: sha256_of_file(path) for path in tokenizer_files(folder)})
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of the tokenizer in ``folder``."""
+    """Return the files of the tokenizer in ``folder``."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
 def digest_of_source(encoder: str, tokenizer: str) -> str:
-    """What a converted encoder is known by: the digests of the files that it was made of."""
+    """Return what a converted encoder is known by: the digests of the files that it was made of."""
     return sha256_of_json({"encoder": encoder, "tokenizer": tokenizer})
 
 
 def converted_folder(digest: str) -> Path:
-    """Where this machine keeps an encoder whose published weights are pickles, with safetensors.
+    """Return where this machine keeps an encoder whose published weights are pickles, with safetensors.
 
     Args:
         digest: of all its files.
@@ -141,7 +141,7 @@ def converted_folder(digest: str) -> Path:
 
 
 def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
-    """The error that says which files are there instead."""
+    """Return the error that says which files are there instead."""
     found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
     return EncoderError(
         f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found {found}): "
@@ -197,7 +197,7 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
 
 
 def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
-    """Patterns of the files that hold an encoder's weights on the hub; none of them is fetched.
+    """Return patterns of the files that hold an encoder's weights on the hub; none of them is fetched.
 
     Raises:
         EncoderError: it has no weights that PAPA reads.
@@ -210,14 +210,14 @@ def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[st
 
 
 def page_of(name: str) -> str:
-    """Where a person finds an encoder's page: its licence, its files."""
+    """Return where a person finds an encoder's page: its licence, its files."""
     from huggingface_hub import constants
 
     return f"{constants.ENDPOINT}/{name}"
 
 
 def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
-    """The folder of a commit; the files of these names in it are on this machine."""
+    """Return the folder of a commit; the files of these names in it are on this machine."""
     from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import (
         CachedRepoTreeNotFoundError,
@@ -243,7 +243,7 @@ def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
 
 
 def _files(name: str, commit: str, folder: Path) -> list[str]:
-    """All files of a commit, as the hub listed them when something of it was fetched."""
+    """Return all files of a commit, as the hub listed them when something of it was fetched."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 

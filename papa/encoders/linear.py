@@ -36,7 +36,7 @@ class FrozenLinear:
         self._linear = linear
 
     def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """The map of x, which is of any floating dtype, in bfloat16."""
+        """Return the map of x, which is of any floating dtype, in bfloat16."""
         return _FrozenProduct.apply(x, self)
 
     def product(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
@@ -67,7 +67,7 @@ class _FrozenProduct(torch.autograd.Function):
 
 
 def _arranged(weight: Float[Tensor, "outputs inputs"]) -> Tensor:
-    """The weights in bfloat16, in the order of the machine's own matrix instructions."""
+    """Return the weights in bfloat16, in the order of the machine's own matrix instructions."""
     return torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16).contiguous(), _TOKENS)
 
 

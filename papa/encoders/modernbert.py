@@ -52,7 +52,7 @@ def _attend(
 
 
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
-    """The mask of a local layer: real keys at most ``reach`` slots away.
+    """Return the mask of a local layer: real keys at most ``reach`` slots away.
 
     Every query may look at itself: a column without a token could otherwise have nothing to look at, and its softmax
     would be NaN.

@@ -20,7 +20,7 @@ _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
 
 def has_bfloat16() -> bool:
-    """Whether this machine's CPU multiplies in bfloat16 and PyTorch's library of matrix products uses that."""
+    """Tell whether this machine's CPU multiplies in bfloat16 and PyTorch's library of matrix products uses that."""
     import torch
 
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.cpu, "get_capabilities"):
@@ -62,7 +62,7 @@ def check_precision(precision: Precision, device: str) -> None:
 
 
 def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
-    """What ``auto`` means for the encoders of these names on the device; any other precision is itself."""
+    """Return what ``auto`` means for the encoders of these names on the device; any other precision is itself."""
     if asked != "auto":
         return asked
     holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()

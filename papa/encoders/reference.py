@@ -138,7 +138,7 @@ def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
 
 
 def watched(reference: EncoderReference) -> Watched:
-    """The files of an encoder's weights and configuration, before they are read; see ``check_read``."""
+    """Return the files of an encoder's weights and configuration, before they are read; see ``check_read``."""
     return _watched(Path(reference.folder), f"encoder '{reference.name}'")
 
 
@@ -235,7 +235,7 @@ def _is_installed(module: str) -> bool:
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
-    """The encoder's fast tokenizer.
+    """Load the encoder's fast tokenizer.
 
     Raises:
         EncoderError: its files cannot be read or changed, or there is no fast tokenizer for it.
@@ -266,7 +266,7 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def embedded_folder() -> Path:
-    """The folder with all-MiniLM-L6-v2, found without running its package's code.
+    """Return the folder with all-MiniLM-L6-v2, found without running its package's code.
 
     Raises:
         EncoderError: the package is not installed.
@@ -293,7 +293,7 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """A reference that has the encoder's shape and stands for no files; None where the shape is not known."""
+    """Return a reference that has the encoder's shape and stands for no files; None where the shape is not known."""
     shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
     if spec.name not in shapes:
         return None

@@ -26,7 +26,7 @@ _one_at_a_time = threading.Lock()
 
 
 def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
-    """What ``check`` found for this content before, else what it finds now.
+    """Return what ``check`` found for this content before, else what it finds now.
 
     Args:
         what: the check's name.

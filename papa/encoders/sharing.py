@@ -22,7 +22,7 @@ _CAPTURING = "_output_capturing_hooks_installed"
 
 
 def sharing_weights(model: nn.Module) -> nn.Module:
-    """A copy of the modules and configuration of ``model`` whose parameters lie in the same memory.
+    """Return a copy of the modules and configuration of ``model`` whose parameters lie in the same memory.
 
     Parameters are objects of their own, so that gradient flags and moves to a device are the copy's alone, while an
     optimiser's steps on the model are seen by both. Hooks are not copied: they expect inputs as the model gets them.

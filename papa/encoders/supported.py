@@ -22,5 +22,5 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(model_type: str) -> Family | None:
-    """The family whose configurations carry ``model_type``; None where no family does."""
+    """Return the family whose configurations carry ``model_type``; None where no family does."""
     return next((family for family in FAMILIES if model_type in family.model_types), None)

@@ -37,7 +37,7 @@ _POOLER = 2_000_000
 
 
 def as_safetensors(folder: Path, digest: str, what: str) -> Path:
-    """The same encoder with its weights as safetensors, in this machine's cache; pickles are read once.
+    """Return the same encoder with its weights as safetensors, in this machine's cache; pickles are read once.
 
     Args:
         folder: with its files.
@@ -70,7 +70,7 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
 
 
 def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", attention: str = "eager") -> nn.Module:
-    """The model of an encoder from its safetensors.
+    """Load the model of an encoder from its safetensors.
 
     Args:
         folder: with its files.
@@ -147,7 +147,7 @@ def check_size(folder: Path, what: str) -> None:
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
-    """The tensors of pickles by name, contiguous, none in memory that another shares; safetensors needs that."""
+    """Return the tensors of pickles by name, contiguous, none in memory that another shares; safetensors needs that."""
     tensors: dict[str, Tensor] = {}
     memory: set[int] = set()
     for path in pickles:

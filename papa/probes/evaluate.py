@@ -129,7 +129,7 @@ def evaluate_cell(
 
 
 def build_probe(encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
-    """The untrained probe of a task: by sequence, by token, or for masked words."""
+    """Return the untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":
         return MaskedProbe(seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings)

@@ -30,7 +30,7 @@ class FeatureSource(Protocol):
         ...
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """Features of a window, and the number that each of ``rows`` has in them.
+        """Return the features of a window, and the number that each of ``rows`` has in them.
 
         Args:
             rows: ascending row numbers.
@@ -48,7 +48,7 @@ class StoredFeatures:
     device: torch.device
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """The whole split where it already lies on the device, else a copy of the window there."""
+        """Return the whole split where it already lies on the device, else a copy of the window there."""
         if self.features.device.type == self.device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.features, rows
@@ -70,7 +70,7 @@ class StreamedFeatures:
     dropout: bool = False
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """The window's features, from one pass of the encoder."""
+        """Return the window's features, from one pass of the encoder."""
         with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
             features = compute_features(
                 self.encoder,
@@ -103,7 +103,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
 
 
 def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
-    """Bytes on disk of a split's features."""
+    """Return how many bytes a split's features take on disk."""
     return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
 
 
@@ -117,7 +117,7 @@ def stored(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> Iterator[StoredFeatures]:
-    """Features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
+    """Keep features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
         features = extract_features(
             encoder,
@@ -131,7 +131,7 @@ def stored(
 
 
 def _resident(features: PackedFeatures, device: torch.device) -> PackedFeatures:
-    """The features on the device where they take less than half of its free memory."""
+    """Move the features to the device where they take less than half of its free memory."""
     if device.type != "cuda":
         return features
     free, _ = torch.cuda.mem_get_info(device)

@@ -48,7 +48,7 @@ class WordEmbeddings:
         self.precision = encoder.precision
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """The embedding of each real token, input by input.
+        """Return the embedding of each real token, input by input.
 
         Raises:
             NumbersError: there is NaN or infinity among them.
@@ -122,7 +122,7 @@ def compute_features(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """The features of some rows, in the memory of the encoder's device.
+    """Return the features of some rows, in the memory of the encoder's device.
 
     Args:
         rows: ascending row numbers; row i of the result is ``rows[i]``.
@@ -139,7 +139,7 @@ def compute_features(
 
 
 def count_tokens(split: TokenisedSplit) -> int:
-    """Tokens of the split that a probe sees: the labelled ones, or all where rows have the labels.
+    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have the labels.
 
     Raises:
         DataError: there are none.
@@ -151,7 +151,7 @@ def count_tokens(split: TokenisedSplit) -> int:
 
 
 def reserved(path: Path, size: int) -> BinaryIO:
-    """A new file of ``size`` bytes to write, whose blocks are reserved at once where the file system can.
+    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file system can.
 
     Raises:
         DiskSpaceError: the disk has no room for it.

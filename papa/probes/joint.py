@@ -89,7 +89,7 @@ class JointGradients:
         self._dropout, self._block = dropout, block
 
     def gradient(self, values: Tensors, part: Part) -> PartGradient:
-        """The part's share of the minibatch's loss, and of the loss's gradient, at ``values``."""
+        """Return the part's share of the minibatch's loss, and of the loss's gradient, at ``values``."""
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
                 # In the process that trains, the values are the parameters themselves.
@@ -107,7 +107,7 @@ class JointGradients:
         return loss.item(), Tensors([tensor.contiguous() for tensor in gradient])
 
     def of_parts(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
-        """Every part's gradient, one after the other."""
+        """Return every part's gradient, one after the other."""
         return [self.gradient(values, part) for part in parts]
 
 
@@ -184,7 +184,7 @@ def joint_step(
     *,
     max_grad_norm: float,
 ) -> tuple[float, float]:
-    """One step on a minibatch.
+    """Take one step on a minibatch.
 
     Args:
         of_parts: computes the gradients of the parts.

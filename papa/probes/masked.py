@@ -51,7 +51,7 @@ class MaskedProbe(Probe):
         self.register_buffer("word_embeddings", word_embeddings.detach().to(torch.float32), persistent=False)
 
     def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n width_e"]:
-        """What the decoder reads; the logits are its product with the word embeddings, plus the bias."""
+        """Return what the decoder reads; the logits are its product with the word embeddings, plus the bias."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def losses(
@@ -61,7 +61,7 @@ class MaskedProbe(Probe):
         return decoder_losses(self(tokens), self.word_embeddings, self.bias, labels)
 
     def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
-        """The natural log-probability that each masked token's true word receives."""
+        """Return the natural log-probability that each masked token's true word receives."""
         tokens, _ = features.tokens_of(rows)
         on_device = tokens.to(features.device)
         values = features.values[on_device].flatten(1).to(torch.float32)
@@ -80,7 +80,7 @@ def decoder_losses(
     bias: Float[Tensor, "seeds vocabulary"],
     labels: Int[Tensor, "seeds n"],
 ) -> Float[Tensor, " seeds"]:
-    """Mean cross-entropy of each seed over its tokens with labels (not -100), chunk by chunk.
+    """Return the mean cross-entropy of each seed over its tokens with labels (not -100), chunk by chunk.
 
     Gradients are computed in the same pass as the losses, so no more than 64 MiB of logits exist at any time.
     """

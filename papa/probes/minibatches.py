@@ -20,7 +20,7 @@ WINDOW_BYTES = 4 * 2**30
 
 
 def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
-    """The windows of an epoch: disjoint sets of rows that together hold every row once.
+    """Return the windows of an epoch: disjoint sets of rows that together hold every row once.
 
     Args:
         rows: rows in the split.
@@ -36,12 +36,12 @@ def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.n
 
 
 def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.ndarray:
-    """The rows of window number ``index`` in the order that ``seed`` sees them."""
+    """Return the rows of window number ``index`` in the order that ``seed`` sees them."""
     return _generator(1, epoch, index, seed).permutation(members)
 
 
 def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Every row once, in the order in which ``seed`` sees them in ``epoch``: int64 [rows]."""
+    """Return every row once, in the order in which ``seed`` sees them in ``epoch``: int64 [rows]."""
     windows = epoch_windows(rows, epoch, window)
     ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
@@ -61,12 +61,12 @@ def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) 
 
 
 def seed_of(*entropy: int) -> int:
-    """A seed for a generator of PyTorch that follows from several numbers."""
+    """Return a seed for a generator of PyTorch that follows from several numbers."""
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """Rows in a window: 4,096, fewer where their features would exceed 4 GiB in float32.
+    """Return how many rows a window has: 4,096, fewer where their features would exceed 4 GiB in float32.
 
     A function of the corpus and the encoder alone, so that what only affects speed leaves the order as it
     is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
@@ -89,7 +89,7 @@ def _generator(*entropy: int) -> np.random.Generator:
 
 
 def part_tokens(on_gpu: bool) -> int:
-    """Real tokens in a part, about, at most.
+    """Return about how many real tokens a part has at most.
 
     Small enough that several workers get something to do, large enough that one alone loses little: on a CPU 5 % of
     the time for CoLA's minibatches of 32 rows (two parts each).
@@ -146,5 +146,5 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
 
 
 def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
-    """What a mean loss is taken over: rows, or their labelled tokens."""
+    """Return what a mean loss is taken over: rows, or their labelled tokens."""
     return int(split.probed_lengths[split.index_of(rows)].sum()) if split.label_per_token else len(rows)

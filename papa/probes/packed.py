@@ -54,12 +54,12 @@ class PackedFeatures:
         return self.offsets.diff()
 
     def to(self, device: torch.device) -> PackedFeatures:
-        """The same features on another device."""
+        """Return the same features on another device."""
         moved = {name: getattr(self, name).to(device) for name in ("values", "slot_ids", "labels")}
         return replace(self, **moved)
 
     def select(self, rows: Int[Tensor, " n"]) -> PackedFeatures:
-        """A copy of the given rows, in the given order."""
+        """Return a copy of the given rows, in the given order."""
         tokens, _ = self.tokens_of(rows)
         return replace(
             self,
@@ -70,7 +70,7 @@ class PackedFeatures:
         )
 
     def tokens_of(self, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """The tokens of the given rows, one after another.
+        """Return the tokens of the given rows, one after another.
 
         Args:
             rows: row numbers on the CPU, repeats allowed.
@@ -87,7 +87,7 @@ class PackedFeatures:
 def pack_states(
     token_states: Sequence[Float[Tensor, "tokens width"]], kept: Bool[np.ndarray, " tokens"] | None
 ) -> Float[Tensor, "kept layers width"]:
-    """The layers of the kept tokens side by side; gradients flow through.
+    """Return the layers of the kept tokens side by side; gradients flow through.
 
     Args:
         token_states: the L+1 layers of a batch's real tokens, embeddings first.
@@ -109,7 +109,7 @@ def pack_features(
     rows: Int[np.ndarray, " rows"],
     slot_ids: Int[np.ndarray, " tokens"] | None = None,
 ) -> PackedFeatures:
-    """Features with their slots and labels; row i of the result is ``rows[i]``.
+    """Return the features with their slots and labels; row i of the result is ``rows[i]``.
 
     Args:
         values: of the rows' tokens that a probe sees.

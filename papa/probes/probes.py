@@ -28,7 +28,7 @@ class Probe(nn.Module, ABC):
     def losses(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, " seeds"]:
-        """The mean loss of each seed on its own rows.
+        """Return the mean loss of each seed on its own rows.
 
         Args:
             features: of the rows.
@@ -38,7 +38,7 @@ class Probe(nn.Module, ABC):
 
     @abstractmethod
     def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
-        """What every seed predicts for the same rows: one value per row, or one per token, in order."""
+        """Return what every seed predicts for the same rows: one value per row, or one per token, in order."""
 
 
 class SeedLinear(nn.Module):
@@ -66,7 +66,7 @@ class SeedLinear(nn.Module):
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
-    """One generator per seed: what a seed draws does not depend on the seeds beside it."""
+    """Return one generator per seed: what a seed draws does not depend on the seeds beside it."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
@@ -115,7 +115,7 @@ class SequenceProbe(Probe):
     def forward(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, "seeds batch labels"]:
-        """Logits (or the number) of every row; rows are numbers on the CPU."""
+        """Return the logits (or the number) of every row; rows are numbers on the CPU."""
         hidden = torch.tanh(self.dense(self.pooled(features, rows)))
         if dropout_seeds is not None and self.dropout > 0:
             hidden = dropped(hidden, self.dropout, dropout_seeds)
@@ -124,7 +124,7 @@ class SequenceProbe(Probe):
     def pooled(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
     ) -> Float[Tensor, "seeds batch layers_width"]:
-        """The weighted sums over slots, layer by layer."""
+        """Return the weighted sums over slots, layer by layer."""
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
         values, device = features.values, features.device
@@ -180,7 +180,7 @@ class TokenProbe(Probe):
         self.classifier = SeedLinear(generators, width, labels)
 
     def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n labels"]:
-        """Logits of every token."""
+        """Return the logits of every token."""
         return self.classifier(torch.tanh(self.dense(tokens)))
 
     def losses(
@@ -199,7 +199,7 @@ class TokenProbe(Probe):
 def tokens_by_seed(
     features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "seeds n layers_width"], Int[Tensor, "seeds n"]]:
-    """The tokens of each seed's rows in ``dtype``, and their labels.
+    """Return the tokens of each seed's rows in ``dtype``, and their labels.
 
     Seeds with fewer tokens than the largest are filled with a repeated token whose label is -100.
     """

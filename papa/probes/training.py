@@ -136,7 +136,7 @@ def _train_window(
     spec: ProbeSpec,
     window_seeds: Sequence[int],
 ) -> Float[Tensor, "steps seeds"]:
-    """One step per batch of rows; returns every step's losses, not finite where a gradient was not."""
+    """Take one step per batch of rows; return every step's losses, not finite where a gradient was not."""
     found = []
     for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
         dropout_seeds = [seed_of(own, step) for own in window_seeds]
@@ -156,7 +156,7 @@ def train_step(
     max_grad_norm: float,
     dropout_seeds: Sequence[int] | None = None,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """One step of every seed on a minibatch of its own.
+    """Take one step of every seed on a minibatch of its own.
 
     Args:
         probe: changed in place.
@@ -179,7 +179,7 @@ def train_step(
 
 
 def _predict(probe: Probe, source: FeatureSource, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Predictions [seeds, n], labels [n], and the labels each row has [rows]."""
+    """Return predictions [seeds, n], labels [n], and the labels each row has [rows]."""
     rows = np.arange(len(source.split))
     with torch.inference_mode():
         windows = [
@@ -208,7 +208,7 @@ _NORM_EPSILON = 1e-6
 
 
 def adamw(parameters: Iterable[nn.Parameter], spec: ProbeSpec, rate: float) -> torch.optim.AdamW:
-    """AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
+    """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with an ε that shrinks
     from step to step.
