@@ -32,7 +32,7 @@ def record(row: Measured, names: Sequence[str]) -> None:
     kept = [rows[name] for name in names if name in rows]
     highest = max(max(row.peaks) for row in kept)
     aside = RECORD.with_suffix(".new")
-    aside.write_text(json.dumps({"rows": [asdict(one) for one in kept]}, indent=1, ensure_ascii=False) + "\n")
+    aside.write_text(json.dumps({"rows": [asdict(row) for row in kept]}, indent=1, ensure_ascii=False) + "\n")
     aside.replace(RECORD)
     put("rows", table(TITLES, (cells(row, highest) for row in kept)) + f"\n\n{summary(kept, highest)}")
 

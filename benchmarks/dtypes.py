@@ -34,7 +34,7 @@ def rows(folder: Path) -> Iterator[list[str]]:
 
             def score(text: Setting = text, options: Any = options, scores: list[float] = scores) -> None:
                 found = evaluate_cell(encoder(), text.corpus, text.task, SEEDS, **options)
-                scores[:] = [one.score for one in found]
+                scores[:] = [scored.score for scored in found]
 
             spent = min(seconds(score) for _ in range(REPEATS))
             size = sum(feature_bytes(encoder(), text.corpus.split(split), dtype) for split in ("train", "validation"))

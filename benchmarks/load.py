@@ -132,7 +132,9 @@ def long(folder: Path) -> dict[str, Any]:
     for _ in range(TURNS):
         for longest, taken in found.items():
             taken.append(alone("stages", int(longest)))
-    least = {longest: {of: min(one[of] for one in taken) for of in taken[0]} for longest, taken in found.items()}
+    least = {
+        longest: {of: min(seconds[of] for seconds in taken) for of in taken[0]} for longest, taken in found.items()
+    }
     return {
         "without": least[False],
         "with": least[True],

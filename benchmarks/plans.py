@@ -60,7 +60,7 @@ def measured(corpus: str, rows: int, epochs: int, store: Store) -> list[tuple[st
         after = one_core(384).flops
         if step.stage in SHARES:
             metadata = store.metadata(step.stage)
-            own = next(one for one in metadata if one["key"] == step.key)
+            own = next(document for document in metadata if document["key"] == step.key)
             found.append((step.stage, step.flops, own["worker_seconds"], (rate + after) / 2))
         rate = after
     return found
@@ -90,7 +90,7 @@ def main() -> None:
             found = errors(settings, Path(folder))
         for by, stages in found.items():
             for stage, off in stages.items():
-                sizes = [abs(one) for one in off]
+                sizes = [abs(error) for error in off]
                 print(
                     f"{name}: {stage}, by the {by}'s rate: {len(off)} steps, off by {statistics.median(sizes):.0%}, "
                     f"{max(sizes):.0%} at most",

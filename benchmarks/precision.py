@@ -90,19 +90,19 @@ def scores(encoder: Encoder, text: Setting, folder: Path) -> Measured:
     """Of every seed."""
     options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
     found = evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)
-    by_seed = {one.seed: one.score for one in found}
-    return Measured.of(text.task.metric, by_seed, [one.examples for one in found])
+    by_seed = {scored.seed: scored.score for scored in found}
+    return Measured.of(text.task.metric, by_seed, [scored.examples for scored in found])
 
 
-def tau(one: Sequence[Head], other: Sequence[Head]) -> float:
+def tau(first: Sequence[Head], other: Sequence[Head]) -> float:
     """Kendall's τ of two orders of the same heads."""
-    places = {head: place for place, head in enumerate(one)}
+    places = {head: place for place, head in enumerate(first)}
     return float(kendalltau([places[head] for head in other], range(len(other))).statistic)
 
 
 def beyond(name: str, text: Setting, full: Measured, half: Measured) -> Iterator[str]:
     """A sentence where the mean in half precision lies outside the interval over seeds in float32."""
-    expected, found = (interval(list(one.scores.values())) for one in (full, half))
+    expected, found = (interval(list(measured.scores.values())) for measured in (full, half))
     if not expected.low <= found.mean <= expected.high:
         yield (
             f"{text.task.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
@@ -119,17 +119,17 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
         full, half = found["float32"], found[HALF]
         other = ranked(encoders["float32"], averaged(encoders["float32"], text), text, seed=1)
         taus = {"float32": f"{tau(full.order, other):.2f} to another seed", HALF: f"{tau(full.order, half.order):.2f}"}
-        for precision, one in found.items():
+        for precision, result in found.items():
             yield [
                 f"{TEXTS[name]}, {train:,} rows",
                 text.task.metric,
                 precision,
-                " ".join(f"{score:.4f}" for score in one.full.scores.values()),
-                " ".join(f"{score:.4f}" for score in one.none.scores.values()),
-                one.drop(),
+                " ".join(f"{score:.4f}" for score in result.full.scores.values()),
+                " ".join(f"{score:.4f}" for score in result.none.scores.values()),
+                result.drop(),
                 taus[precision],
-                f"{one.seconds:.1f} s",
-                f"{full.seconds / one.seconds:.2f}",
+                f"{result.seconds:.1f} s",
+                f"{full.seconds / result.seconds:.2f}",
             ]
         remarks += [*beyond("all heads", text, full.full, half.full), *beyond("no head", text, full.none, half.none)]
 

@@ -35,7 +35,7 @@ WHOLE = {
 
 def study(numbers: Sequence[int], shards: int, folder: Path) -> StudySpec:
     """A study of 100 cells for each of some tasks, whose text has so many shards."""
-    one = {
+    task = {
         "kind": "text",
         "source": {"kind": "embedded"},
         "columns": {"text": "text", "label": "label"},
@@ -49,7 +49,7 @@ def study(numbers: Sequence[int], shards: int, folder: Path) -> StudySpec:
     document = {
         "name": f"tasks-from-{numbers[0]}",
         "encoders": [EMBEDDED],
-        "tasks": [{"name": f"reviews-{number}", "sample_seed": number, **one} for number in numbers],
+        "tasks": [{"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers],
         **WHOLE,
         "seeds": [0],
         "execution": {"shard_rows": 1},
@@ -103,7 +103,10 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
                 "steps": len(steps.steps),
                 "workers": workers,
                 "clock s per cell": clock / cells,
-                **{f"{name} CPU s per cell": (cpu(one) - before[name]) / cells for name, one in processes.items()},
+                **{
+                    f"{name} CPU s per cell": (cpu(process) - before[name]) / cells
+                    for name, process in processes.items()
+                },
                 "driver MB": processes["driver"].memory_info().rss / 1e6,
                 "planned s": planned(steps.steps, waits, workers, shards),
                 **stages(store),

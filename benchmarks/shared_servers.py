@@ -81,24 +81,24 @@ def studies(folder: Path) -> dict[str, Any]:
         for numbers in ([0], range(1, STUDIES + 1)):
             started, running = time.monotonic(), {number: begun(number) for number in numbers}
             try:
-                said = {number: one.communicate()[1] for number, one in running.items()}
+                said = {number: process.communicate()[1] for number, process in running.items()}
             finally:
-                for one in running.values():
-                    one.terminate()
+                for process in running.values():
+                    process.terminate()
             seconds.append(time.monotonic() - started)
-            print(seconds, [one.returncode for one in running.values()], file=sys.stderr, flush=True)
-            failed |= {number: said[number][-600:] for number, one in running.items() if one.returncode}
+            print(seconds, [process.returncode for process in running.values()], file=sys.stderr, flush=True)
+            failed |= {number: said[number][-600:] for number, process in running.items() if process.returncode}
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     server.end()
-    made = {one.name: len(list(one.iterdir())) for one in Path(store.artifacts).iterdir()}
+    made = {stage.name: len(list(stage.iterdir())) for stage in Path(store.artifacts).iterdir()}
     return {
         "one study s": seconds[0],
         f"{STUDIES} at once s": seconds[1],
         "failed": failed,
         "artifacts": made,
-        "completed in Prefect": sum(one["state_type"] == "COMPLETED" for one in flows),
-        "experiments in MLflow": sum(one["name"].startswith("study-") for one in found["experiments"]),
+        "completed in Prefect": sum(flow["state_type"] == "COMPLETED" for flow in flows),
+        "experiments in MLflow": sum(experiment["name"].startswith("study-") for experiment in found["experiments"]),
     }
 
 

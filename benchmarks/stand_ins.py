@@ -99,10 +99,10 @@ class StandInPool(WorkerPool):
         actor = ray.remote(StandIn)
         handles = []
         for number in range(self._size):
-            one = actor.options(num_cpus=1).remote(self._seconds)
+            handle = actor.options(num_cpus=1).remote(self._seconds)
             # One after the other, before the study begins: a small machine starts so many processes slowly.
-            ray.get(one.ready.remote())
-            handles.append(WorkerHandle(f"stand-in-{number}", one))
+            ray.get(handle.ready.remote())
+            handles.append(WorkerHandle(f"stand-in-{number}", handle))
         return FreeWorkers(ray, handles)
 
 
@@ -124,14 +124,14 @@ def _write_probe(step: Probe, folder: Path, found: Found) -> None:
     encoder, seeds = step.encoder, _scores(step)
     heads = tuple(sorted(step.heads(found)))
     ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
-    save_file({"examples": _correct([one.score for one in seeds])}, folder / EXAMPLES)
+    save_file({"examples": _correct([seed.score for seed in seeds])}, folder / EXAMPLES)
 
 
 def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
     document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
     seeds = _scores(step)
-    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": [asdict(one) for one in seeds]}))
-    words = _correct([one.score for one in seeds])
+    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": [asdict(seed) for seed in seeds]}))
+    words = _correct([seed.score for seed in seeds])
     save_file({"always_one_answer": _correct([0.5])[0], "word_embeddings": words}, folder / EXAMPLES)
 
 

@@ -61,9 +61,9 @@ class Measurement:
     def table(self) -> str:
         """Scores, drops and baselines as Markdown."""
         written = score_tables(self.summary)
-        parts = [markdown_table(one.headings, one.rows) for one in written]
+        parts = [markdown_table(table.headings, table.rows) for table in written]
         if len(written) > 1:
-            parts = [f"{one.heading}\n\n{part}" for one, part in zip(written, parts, strict=True)]
+            parts = [f"{table.heading}\n\n{part}" for table, part in zip(written, parts, strict=True)]
         return "\n".join(parts)
 
     @property

@@ -144,7 +144,7 @@ def features(
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
             lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
             # Clones: a text that is kept would keep the whole batch in memory.
-            found |= dict(zip(batch.rows.tolist(), [one.clone() for one in states.split(lengths)], strict=True))
+            found |= dict(zip(batch.rows.tolist(), [own.clone() for own in states.split(lengths)], strict=True))
             done += len(batch.rows)
             report(done, len(inputs))
     return [found[number] for number in range(len(inputs))]
@@ -193,15 +193,15 @@ def train_lambda(
     matrices = constants_for(encoder, constants)
     ranking = {"rows": rows, "epochs": epochs, "seeds": list(seeds)}
     by_epoch = {}
-    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as one:
+    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
         for seed in seeds:
             with bar(f"λ, seed {seed}", progress) as report:
                 by_epoch[seed] = learned.train_lambda(
                     encoder.encoder,
                     matrices,
-                    one.corpus,
-                    one.study.tasks[0],
-                    one.study.ranking,
+                    ready.corpus,
+                    ready.study.tasks[0],
+                    ready.study.ranking,
                     seed=seed,
                     progress=report,
                 ).numpy()
@@ -274,17 +274,17 @@ def fit_probe(
     """
     sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
     with (
-        prepared(encoder, dataset, task, sampled=sampled, seeds=list(seeds)) as one,
+        prepared(encoder, dataset, task, sampled=sampled, seeds=list(seeds)) as ready,
         bar("probing", progress) as report,
     ):
-        study = one.study
+        study = ready.study
         return evaluate_cell(
             encoder.encoder,
-            one.corpus,
+            ready.corpus,
             study.tasks[0],
             study.seeds,
             features=study.features,
             execution=study.execution,
-            scratch=one.folder,
+            scratch=ready.folder,
             progress=report,
         )
