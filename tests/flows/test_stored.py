@@ -151,7 +151,7 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     assert shown.code == 0, shown.err
     assert "was finished in this store by an earlier version of PAPA" in shown.out
     assert f"report   {results}/report.md" in shown.out
-    refused = papa("heads", NAME, "--store", str(old))
+    refused = said("heads", NAME, "--store", str(old))
     assert refused.code == 1
     assert f"its results stay in {results}; run 'papa run'" in words(refused)[0]
 
