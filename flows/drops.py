@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from flows.stored import StoredStudy
 from papa.errors import SpecError
 from papa.scores.intervals import Interval
 from papa.spec.cells import Cell
@@ -20,6 +19,7 @@ from papa.spec.orders import Head, needs_lambda
 from papa.study.probe import read_scores
 from papa.study.rank import read_lambda
 from papa.study.steps import StudyPart
+from papa.study.stored import StoredStudy
 
 Verdict = Literal["within", "undecided", "beyond"]
 NO_BASELINES = "its baselines are not finished"

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flows.stored import StoredStudy
 from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 
 
 @dataclass(frozen=True)

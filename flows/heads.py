@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 
 from flows.drops import Answer, Count, answers
-from flows.stored import StoredStudy
 from papa.errors import SpecError, joined
 from papa.spec import StudySpec
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.orders import Head
 from papa.study.rank import read_lambda
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 
 
 def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool) -> None:

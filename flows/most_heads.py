@@ -11,12 +11,12 @@ from flows.drops import NO_BASELINES, Answer, answers
 from flows.export import ExportRequest
 from flows.interrupt import Interruption
 from flows.run import run_study
-from flows.stored import StoredStudy
 from flows.terminal import short_name
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 
 
 def run_and_choose(

@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.progress import StudyProgress
-from flows.stored import StoredStudy
 from flows.terminal import say
 from papa.errors import SpecError
 from papa.spec import StudySpec
@@ -15,6 +14,7 @@ from papa.storage.artifacts import remove
 from papa.study.aggregate import earlier_results
 from papa.study.here import run_here
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 
 
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
@@ -27,7 +27,7 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
         SpecError: steps of the study are not finished; the message says what is there.
     """
     stored = StoredStudy(study, store)
-    step = stored.steps.steps[-2]
+    step = stored.steps.steps[-1]
     if not all(need in stored.found for need in step.needs):
         earlier = earlier_results(store, study.name)
         if stored.found or not earlier:
@@ -47,7 +47,7 @@ def _shown(folder: Path, console: Console) -> Path:
 
 
 def _unfinished(study: str, stored: StoredStudy) -> str:
-    cells, steps = stored.steps.cells, stored.steps.steps[:-2]
+    cells, steps = stored.steps.cells, stored.steps.steps[:-1]
     finished = sum(step in stored.found for step in steps)
     if not finished:
         return stored.nothing_found()

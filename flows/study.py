@@ -26,7 +26,7 @@ from flows.environment import quiet_engines
 from flows.flow_runs import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
-from flows.steps import Steps
+from flows.steps import run_steps
 from flows.studies import save_end
 from papa.processes import Process
 from papa.spec import StudySpec
@@ -126,7 +126,7 @@ def _run_steps(ready: ReadyStudy) -> None:
     ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
         progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
-        Steps(ready, alive).run()
+        run_steps(ready, alive)
         document = logged_runs(steps[-1].reference(store).folder)
         _publish_report(ready.spec.name, store.study(ready.spec.name), document)
         charts, page = run_links(document).get(ready.spec.name), page_link(document)

@@ -16,6 +16,7 @@ from papa.errors import PapaError
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
 from papa.study.store import Store
+from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, papa, words, write_study
 
 pytestmark = pytest.mark.server
@@ -24,11 +25,10 @@ STUDY: dict[str, Any] = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "s
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a study and the store it ran in."""
     folder = tmp_path_factory.mktemp("export")
-    finished = papa("run", write_study(folder, STUDY), "--store", str(folder / "store"), more=prefect)
-    assert finished.code == 0, finished.err
+    finish_study(write_study(folder, STUDY), folder / "store")
     return folder
 
 

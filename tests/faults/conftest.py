@@ -9,7 +9,8 @@ import pandas
 import pytest
 
 from tests.faults.life import MISSED, Life
-from tests.flows.conftest import SMALL, papa, write_study
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, write_study
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 
 STUDY = SMALL | {
@@ -30,8 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
 def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
     """What the study finds where nothing is hurt, but for how long it took."""
     store = tmp_path_factory.mktemp("undisturbed") / "store"
-    finished = papa("run", study, "--store", str(store))
-    assert finished.code == 0, finished.err
+    finish_study(study, store)
     return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(columns="seconds")
 
 

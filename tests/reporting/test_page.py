@@ -17,7 +17,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from papa.reporting.summary import read_summary
-from tests.flows.conftest import SMALL, papa, write_study
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, write_study
 from tests.reporting.browser import Page, chromium
 
 pytestmark = pytest.mark.server
@@ -49,8 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = write_study(
         here, SMALL | {"tasks": tasks, "constants": ["average", "zeros"], "fractions": [1, 0.75, 0], "name": "several"}
     )
-    finished = papa("run", study, "--store", str(here / "store"))
-    assert finished.code == 0, finished.err
+    finish_study(study, here / "store")
     return here / "store" / "studies" / "several"
 
 

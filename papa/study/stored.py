@@ -6,16 +6,14 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from flows.build import tracked_steps
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.study.aggregate import earlier_results
 from papa.study.inputs import StudyInputs, check_inputs
 from papa.study.step import Step
-from papa.study.steps import StudySteps
+from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tasks.mlflow import tracking_address
 
 
 class StoredStudy:
@@ -31,7 +29,7 @@ class StoredStudy:
 
     def __init__(self, study: StudySpec, store: Store) -> None:
         self.inputs: StudyInputs = check_inputs(study)
-        self.steps: StudySteps = tracked_steps(self.inputs, tracking_address(store))
+        self.steps: StudySteps = study_steps(self.inputs)
         self.store = store
 
     @cached_property
