@@ -29,6 +29,7 @@ from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, Spe
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
+from papa.spec.orders import needs_lambda
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
 from papa.study.inputs import (
@@ -142,6 +143,8 @@ def check_study(
             if seen is not None:
                 previews[text] = seen
                 unchecked += [f"{texts[text]}: {seen.unchecked}"] if seen.unchecked else []
+    if any(task.head == "own" for task in study.tasks):
+        problems += _own_heads(resolved, previews)
     resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
@@ -234,7 +237,8 @@ def _counted(encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     problems = []
-    masks = any(text.kind == "mlm" for text in named_texts(resolved.study))
+    ranked = any(needs_lambda(order) for order in resolved.study.orders)
+    masks = any(text.kind == "mlm" or (ranked and text.unlabelled) for text in named_texts(resolved.study))
     for index, spec in enumerate(resolved.study.encoders):
         encoder = resolved.encoders.get(spec)
         if encoder is None or not encoder.folder:
@@ -258,6 +262,29 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
     configuration = sha256_of_file(folder / CONFIGURATION)
     content = {"tokenizer": encoder.tokenizer_digest, "configuration": configuration, "masks": masks}
     remembered("tokenizer writes the layout", content, writes_the_layout)
+
+
+def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> list[Problem]:
+    """Models whose own head cannot serve a task; of those that are not downloaded nobody knows yet."""
+    from papa.probes.own import check_own
+
+    return [
+        problem
+        for index, task in enumerate(resolved.study.tasks)
+        if task.head == "own" and task in previews
+        for encoder in resolved.encoders.values()
+        if not encoder.digest.startswith("unknown")
+        for problem in problems_of(
+            f"tasks.{index} ({task.name})",
+            partial(
+                check_own,
+                task,
+                encoder,
+                previews[task].label_names,
+                (previews[task].rows or (None, None))[1],
+            ),
+        )
+    ]
 
 
 def _changed_weights(inputs: StudyInputs) -> list[Problem]:

@@ -48,13 +48,17 @@ def run(
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY.yaml]", help="The study.", show_default=False)] = None,
     encoders: Annotated[
         list[str] | None,
-        typer.Option("--encoder", metavar="NAME", help="Without a file: an encoder; may be repeated."),
+        typer.Option("--encoder", "--model", metavar="NAME", help="Without a file: an encoder; may be repeated."),
     ] = None,
     tasks: Annotated[
         list[str] | None, typer.Option("--task", metavar="NAME", help="Without a file: a task; may be repeated.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="ROWS", help="Without a file: rows of each split at most.")
+    ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--own", metavar="TEXTS", help="Without a file: what the model's own head keeps on these texts."),
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -65,10 +69,18 @@ def run(
     """Run a study; what is cached is not computed again.
 
     A study is a file, or some encoders on some tasks: papa run --encoder google-bert/bert-base-uncased --task cola
+
+    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt
     """
     with one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
-        if study is not None and not (encoders or tasks or limit):
+        if own is not None:
+            from flows.own_line import own_study
+            from papa.study.store import Store
+
+            others = study is not None or bool(tasks)
+            spec = own_study(encoders or [], own, others, limit, overrides or [], Store(store))
+        elif study is not None and not (encoders or tasks or limit):
             spec = load(study, overrides)
         else:
             from flows.without_file import study_without_file

@@ -15,6 +15,7 @@ from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
+from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
@@ -126,7 +127,7 @@ def _summary(stored: StoredStudy, cell: Cell) -> Any:
 def _export(
     stored: StoredStudy,
     cell: Cell,
-    step: Probe,
+    step: Probe | Own,
     summary: Any,
     folder: Path,
     status: Any,

@@ -150,7 +150,8 @@ class LiveRuns:
             if run.info.status == "RUNNING" and driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
         for one in self._track.shown:
-            self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
+            if one.part.baseline:
+                self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
             self._trains |= {step.name: (one.entry, f"lambda/seed_{seed}") for seed, step in one.part.rankings.items()}
             for cell, step, seed in one.scored:
                 self._probes[step.name].append((one, one.cell(cell, seed)))

@@ -20,6 +20,7 @@ from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, sha256_of_json, verify
 from papa.study.average import Average
+from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, read_scores
 from papa.study.results import cells_in_key, in_threads, probes_of
 from papa.study.step import Session, Step, identity
@@ -187,7 +188,7 @@ class ShownPart:
     def data_sets(self) -> list[DatasetInput]:
         """What the encoder is trained, scored, ranked and averaged on."""
         part, ranking = self.part, self.study.ranking
-        task, content = part.task, part.baseline.corpus.fingerprint
+        task, content = part.task, part.cells[0].probes[0].corpus.fingerprint
         found = [_data_set(use, task, content) for use in ("train", "validation")]
         found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in part.rankings]
         for one in self.study.constants:
@@ -330,7 +331,7 @@ class StudyRuns:
         size = abs(sum(originals.values()) / len(originals)) if originals else 0
         told = {(row.constants, row.order, row.fraction) for row in rows[rows[_DROP].notna()].itertuples()}
 
-        def log(one: tuple[Cell, Probe, int]) -> None:
+        def log(one: tuple[Cell, Probe | Own, int]) -> None:
             (cell, step, seed), drop = one, None
             if size and (cell.constants, cell.order, cell.fraction) in told:
                 # So that the mean over seeds is the study's.

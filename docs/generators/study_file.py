@@ -40,7 +40,7 @@ from papa.spec import (
 from papa.spec.controls import CONTROLS
 from papa.spec.messages import AS_THE_AUTHORS_RAN
 from papa.spec.orders import HEAD_ORDERS
-from papa.spec.study import METRICS_OF_KINDS
+from papa.spec.study import METRICS_OF_KINDS, OWN_METRICS_OF_KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -246,6 +246,10 @@ def columns_page() -> str:
     lines += ["## Metrics", "", "Higher is better for all.", ""]
     lines += ["| Metric | A score is | Kinds of tasks |", "| --- | --- | --- |"]
     for metric, meaning in MEANINGS.items():
-        kinds = _names(kind for kind, metrics in METRICS_OF_KINDS.items() if metric in metrics)
+        kinds = _names(
+            kind
+            for kind, metrics in METRICS_OF_KINDS.items()
+            if metric in metrics or metric in OWN_METRICS_OF_KINDS[kind]
+        )
         lines.append(_row(f"`{metric}`", _prose(meaning), kinds))
     return "\n".join(lines)

@@ -157,6 +157,21 @@ def weighted(
     return torch.cat(found, dim=2).to(value.dtype)
 
 
+def heads_replaced(
+    attention: LayerAttention, *, layer: int, heads: Int[Tensor, " chosen"], substitute: Substitute
+) -> Float[Tensor, "batch heads queries width"]:
+    """The rule of a layer some of whose heads put out a substitute."""
+    heads = heads.to(attention.value.device)
+    kept = torch.tensor([head for head in attention.every_head().tolist() if head not in set(heads.tolist())])
+    shape = (*attention.query.shape[:3], attention.value.shape[-1])
+    output = attention.value.new_empty(shape)
+    output[:, heads] = substitute.output(attention, layer, heads)
+    if len(kept):
+        kept = kept.to(heads.device)
+        output[:, kept] = attention.output(kept)
+    return output
+
+
 MatrixFunction = Callable[[int, int, int], Float[Tensor, "slots slots"]]
 """A user's own constant: from (layer, head, slots) to C."""
 

@@ -123,7 +123,8 @@ def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> 
 
 def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     columns = task.columns
-    assert columns.label is not None
+    if columns.label is None:
+        return _compared(task, train, validation)
     sides = [
         LabelColumn(_one(source.column(columns.label)), source.origin, columns.label) for source in (train, validation)
     ]
@@ -140,6 +141,17 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
             texts["text_pair"] = text_column(source, columns.text_pair)
         tables.append(pa.table({**texts, "label": pa.array(label)}))
     return (tables[0], tables[1]), names, {}
+
+
+def _compared(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+    """Texts on which a model is compared with itself: all have the label 0."""
+    tables = []
+    for source in (train, validation):
+        texts = {"text": text_column(source, task.columns.text)}
+        if task.kind == "pair":
+            texts["text_pair"] = text_column(source, task.columns.text_pair)
+        tables.append(pa.table({**texts, "label": np.zeros(len(source.rows), np.int64)}))
+    return (tables[0], tables[1]), None, {}
 
 
 def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:

@@ -41,6 +41,7 @@ class Encoder:
         layers, heads, width, head_width: L, H, d and d/H.
         dispatch: the rules in force on its attention.
         files: that its weights are mapped from; None for a model that was given.
+        reference: what it was loaded from; None likewise.
         precision: what it computes in, and what token probes multiply its features in.
 
     Raises:
@@ -73,6 +74,7 @@ class Encoder:
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
         self.files: Watched | None = None
+        self.reference: EncoderReference | None = None
         self.dispatch = Dispatch()
         self._attentions = list(family.attentions(model))
         for module in dict.fromkeys(self._attentions):
@@ -181,5 +183,5 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     finally:  # What is wrong with other weights is not what matters.
         check_read(reference, files)
     encoder = Encoder(model, device, reference.precision)
-    encoder.files = files
+    encoder.files, encoder.reference = files, reference
     return encoder

@@ -69,7 +69,14 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
     return converted
 
 
-def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", attention: str = "eager") -> nn.Module:
+def load_model(
+    folder: Path,
+    what: str,
+    *,
+    dtype: str | torch.dtype = "auto",
+    attention: str = "eager",
+    head: str = "AutoModel",
+) -> nn.Module:
     """Load the model of an encoder from its safetensors.
 
     Args:
@@ -77,16 +84,17 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
         what: the encoder, for messages.
         dtype: "auto" is the weights' own.
         attention: transformers' name of an implementation.
+        head: the class of transformers that loads it; of one with a head every weight is needed.
 
     Raises:
-        EncoderError: the files are damaged, or the weights do not fit the architecture.
+        EncoderError: the files are damaged, or the weights do not fit the architecture, or lack its head.
         ValueError: the architecture has no such implementation of attention.
     """
-    from transformers import AutoModel
+    import transformers
 
     with _quiet():
         try:
-            model, loading = AutoModel.from_pretrained(
+            model, loading = getattr(transformers, head).from_pretrained(
                 folder,
                 attn_implementation=attention,
                 use_safetensors=True,
@@ -114,7 +122,12 @@ def load_model(folder: Path, what: str, *, dtype: str | torch.dtype = "auto", at
             f"expected {list(expected)}" + (f" (and {len(others) - 1} more)" if others[1:] else "") + ": "
             "give a folder or hub name whose weights and config.json belong together"
         )
-    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
+    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name or head != "AutoModel")
+    if missing and head != "AutoModel":
+        raise EncoderError(
+            f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its weights lack {missing[0]}: "
+            "give a model that was trained with one, or measure a probe (head: probe)"
+        )
     if missing:
         raise EncoderError(
             f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): "

@@ -9,14 +9,21 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, head_count, routed
 from papa.ablation.observers import AverageByPosition, DrawnOutputs, MeanOfOutputs, Observer
 from papa.ablation.relative import AverageByDistance
-from papa.ablation.substitutes import ByPosition, MatrixFunction, OfFunction, Substitute, Zeros
+from papa.ablation.substitutes import (
+    ByPosition,
+    MatrixFunction,
+    OfFunction,
+    Substitute,
+    Zeros,
+    heads_replaced,
+)
 from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 
@@ -80,25 +87,11 @@ def ablated(
     held = cast("PreTrainedModel", model)
     substitute = _substitute(held, modules, sizes, by, data, seed)
     rules: dict[int, LayerRule] = {
-        layer: partial(_replaced, layer=layer, heads=torch.tensor(own), substitute=substitute)
+        layer: partial(heads_replaced, layer=layer, heads=torch.tensor(own), substitute=substitute)
         for layer, own in chosen.items()
     }
     with routed(held, modules, rules):
         yield
-
-
-def _replaced(
-    attention: LayerAttention, *, layer: int, heads: Int[Tensor, " chosen"], substitute: Substitute
-) -> Float[Tensor, "batch heads queries width"]:
-    heads = heads.to(attention.value.device)
-    kept = torch.tensor([head for head in attention.every_head().tolist() if head not in set(heads.tolist())])
-    shape = (*attention.query.shape[:3], attention.value.shape[-1])
-    output = attention.value.new_empty(shape)
-    output[:, heads] = substitute.output(attention, layer, heads)
-    if len(kept):
-        kept = kept.to(heads.device)
-        output[:, kept] = attention.output(kept)
-    return output
 
 
 def substitute_for(

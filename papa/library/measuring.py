@@ -17,6 +17,7 @@ from papa.library.bars import Bars
 from papa.library.encoder import TextEncoder
 from papa.library.orders import OwnOrder, named_orders
 from papa.library.tasks import LabelledData, Task, study_inputs
+from papa.probes.own import check_own
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
@@ -160,6 +161,9 @@ def measure(
         study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
+        (one,) = inputs.study.tasks
+        if one.head == "own":
+            check_own(one, encoder.reference, None, None)
         place, found = Store(folder), study_steps(inputs)
         place.make()
         steps, loaded = found.steps[:-1], {encoder.reference: encoder.encoder}
@@ -169,7 +173,8 @@ def measure(
 
 def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:
     """What the finished steps of a study on one task say."""
-    results = results_table([cell.scored(found) for cell in part.cells], {part.place: found[part.baseline]})
+    baselines = {part.place: found[part.baseline]} if part.baseline else {}
+    results = results_table([cell.scored(found) for cell in part.cells], baselines)
     rankings = {seed: found[step] for seed, step in part.rankings.items()}
     constants = {}
     for step, artifact in found.items():

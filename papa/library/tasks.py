@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -21,6 +21,7 @@ from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.spec import Metric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
+from papa.spec.study import UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
 
 LabelledData: TypeAlias = str | Mapping[str, Table]
@@ -43,6 +44,9 @@ class Task:
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks).
         name: in tables and figures.
+        head: what gives answers: a probe, or the model's own head, as it is in its files. An own head may be measured
+            against itself, without labels: ``label`` None and metric ``agreement``, or of a sentence encoder
+            ``nearest_10``, ``nearest_1``, ``similarities`` or ``cosine``.
     """
 
     text: str = "text"
@@ -56,13 +60,14 @@ class Task:
     batch_size: int = 16
     epochs: int = 4
     name: str = "data"
+    head: Literal["probe", "own"] = "probe"
 
     @property
     def kind(self) -> TaskKind:
         """The kind that a study's file gives such a task."""
         if self.words is not None:
             return "words"
-        if self.label is None:
+        if self.label is None and self.metric not in UNLABELLED_METRICS:
             return "mlm"
         return "pair" if self.text_pair is not None else "text"
 
@@ -183,7 +188,7 @@ def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> d
         pa.parquet.write_table(table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split])
     values = asdict(task)
     probe = {name: values[name] for name in ("learning_rate", "batch_size", "epochs")}
-    kept = {name: values[name] for name in ("name", "metric", "labels", "positive") if values[name] is not None}
+    kept = {name: values[name] for name in ("name", "metric", "labels", "positive", "head") if values[name] is not None}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     # Nothing of a task in the registry that happens to have the same name.
     return {**kept, "base": None, "kind": task.kind, "columns": task.columns(), "probe": probe, "source": source}

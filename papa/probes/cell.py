@@ -10,6 +10,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
 from papa.probes.training import SeedScore
@@ -93,10 +94,7 @@ def score_cell(
     else:
         with replaced(encoder, constants, heads):
             scores = evaluated()
-        entries = EntryCounts()
-        for batch in micro_batches(corpus.split("validation"), None, _COUNTED_TOKENS):
-            entries.add(constants.seen, batch)
-        unseen_share = entries.unseen_share
+        unseen_share = unseen_by(constants, corpus.split("validation"))
     return CellScores(
         scores=tuple(scores),
         positive=positive_name(task, corpus.label_names),
@@ -104,3 +102,11 @@ def score_cell(
         constant_heads=tuple(heads),
         heads=encoder.layers * encoder.heads,
     )
+
+
+def unseen_by(constants: ConstantMatrices, split: TokenisedSplit) -> float:
+    """Of the entries of C that the rows of a split read, the share that the average never saw."""
+    entries = EntryCounts()
+    for batch in micro_batches(split, None, _COUNTED_TOKENS):
+        entries.add(constants.seen, batch)
+    return entries.unseen_share

@@ -49,8 +49,8 @@ def result_rows(
     found: Scores,
     *,
     measured: Measured,
-    one_answer: ConstantAnswer,
-    word_embeddings: Measured,
+    one_answer: ConstantAnswer | None,
+    word_embeddings: Measured | None,
 ) -> list[dict[str, Any]]:
     """A row for each seed of a finished probing, in one of the cells that it scores.
 
@@ -59,11 +59,12 @@ def result_rows(
         metric: its task's.
         found: the scores.
         measured: the cell's scores, of all its seeds.
-        one_answer: what always giving one answer scores.
-        word_embeddings: what the probe scores on word embeddings alone.
+        one_answer: what always giving one answer scores; None for a model's own head.
+        word_embeddings: what the probe scores on word embeddings alone; None likewise.
     """
     unseen = found.unseen_share
-    one_answer_influence = influence(metric, one_answer.examples).astype(np.float32)
+    nothing = np.zeros(0, np.float32)
+    of_answer = influence(metric, one_answer.examples).astype(np.float32) if one_answer else nothing
     return [
         {
             **cell.columns(),
@@ -75,12 +76,14 @@ def result_rows(
             "unseen_share": math.nan if unseen is None else unseen,
             "heads": found.heads,
             "positive": found.positive or "",
-            "always_one_answer": one_answer.score,
-            "one_answer": one_answer.answer or "",
-            "word_embeddings": word_embeddings.scores[scored.seed],
+            "always_one_answer": one_answer.score if one_answer else math.nan,
+            "one_answer": (one_answer and one_answer.answer) or "",
+            "word_embeddings": word_embeddings.scores[scored.seed] if word_embeddings else math.nan,
             "influence": measured.influence[scored.seed].astype(np.float32),
-            "one_answer_influence": one_answer_influence,
-            "word_embeddings_influence": word_embeddings.influence[scored.seed].astype(np.float32),
+            "one_answer_influence": of_answer,
+            "word_embeddings_influence": word_embeddings.influence[scored.seed].astype(np.float32)
+            if word_embeddings
+            else nothing,
         }
         for scored in found.scores
     ]

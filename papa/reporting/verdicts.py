@@ -29,12 +29,13 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
 
     Args:
         original: s₁; None where the study lacks fraction 1.
-        one_answer, word_embeddings: the baselines, on the same examples.
+        one_answer, word_embeddings: the baselines, on the same examples; nan where there is none, which is no reason.
     """
     if original is None:
         return _NO_ORIGINAL
     baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
-    lows = {name: difference(original, baseline).low for name, baseline in baselines.items()}
+    known = {name: one for name, one in baselines.items() if not any(map(math.isnan, one.scores.values()))}
+    lows = {name: difference(original, one).low for name, one in known.items()}
     if any(map(math.isnan, lows.values())):
         return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
     names = [name for name, low in lows.items() if not low > 0]
@@ -80,7 +81,9 @@ def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]
 
 
 def verdict(cell: Any) -> str:
-    """``yes``, ``no``, or why it is unknown."""
+    """``yes``, ``no``, or why it is unknown; nothing where there are no baselines."""
+    if pandas.isna(cell["word_embeddings"]) and cell["beats_baseline"]:
+        return NOTHING
     if cell["beats_baseline"]:
         return "yes"
     return "no" if cell["reason"].startswith("does not beat") else f"unknown: {cell['reason']}"

@@ -22,6 +22,11 @@ METRICS = {
     "bare_entity_f1": "bare-tag F1",
     "spearman": "Spearman",
     "negative_log_perplexity": "negative log-perplexity",
+    "agreement": "agreement with itself",
+    "nearest_10": "ten nearest kept",
+    "nearest_1": "nearest kept",
+    "similarities": "Spearman of similarities",
+    "cosine": "cosine to itself",
 }
 AXES = ("encoder", "task", "constants", "order", "study")
 """What distinguishes lines of a table or figure; only a comparison of studies has a column ``study``."""

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from papa.spec import Metric
+from papa.spec.study import EMBEDDING_METRICS
 
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
@@ -48,7 +49,7 @@ def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows 
 
     accuracy, token_f1: correct, labels. f1: true positives, predicted, true. entity_f1, bare_entity_f1: the same of
     entities. matthews: correct, labels, then predicted and true of every class. negative_log_perplexity: the sum of
-    log-probabilities, tokens. spearman is no function of sums: prediction, label.
+    log-probabilities, tokens. agreement: the same answers, answers. spearman is no function of sums: prediction, label.
     """
     return _COUNTS[metric](answers)
 
@@ -74,8 +75,10 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 
     Args:
         metric: which.
-        examples: as ``example_counts`` returns them.
+        examples: as ``example_counts`` returns them; of a measure of embeddings these values themselves.
     """
+    if metric in EMBEDDING_METRICS:
+        return examples[:, 0]
     if metric == "spearman":
         others = (np.delete(examples, row, axis=0) for row in range(len(examples)))
         without = np.array([score_of_examples(metric, remaining) for remaining in others])
@@ -185,6 +188,7 @@ _COUNTS: dict[Metric, Callable[[Answers], np.ndarray]] = {
     "entity_f1": _entities,
     "bare_entity_f1": _entities,
     "negative_log_perplexity": _log_probabilities,
+    "agreement": _hits,
     "spearman": _numbers,
 }
 _SCORES: dict[Metric, Callable[[np.ndarray], Values]] = {
@@ -195,4 +199,5 @@ _SCORES: dict[Metric, Callable[[np.ndarray], Values]] = {
     "entity_f1": _f1,
     "bare_entity_f1": _f1,
     "negative_log_perplexity": _mean,
+    "agreement": _mean,
 }

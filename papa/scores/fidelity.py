@@ -16,6 +16,8 @@ from papa.scores.intervals import Interval, over_examples
 NEIGHBOURS = (1, 10)
 LEAST_SENTENCES = 4
 """Fewer have too few similarities to rank."""
+Influenced = tuple[float, Float[np.ndarray, " sentences"]]
+"""A measure, and what it loses without each sentence."""
 
 
 def embedding_fidelity(
@@ -33,13 +35,26 @@ def embedding_fidelity(
         ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these sentences, that stay
         among its nearest; left out unless there are more than twice as many sentences.
     """
-    before, after = (_normalised(vectors) for vectors in (before, after))
-    found = {} if before.shape != after.shape else {"cosine": mean_over_examples((before * after).sum(1))}
+    kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
+    same = ["cosine"] if before.shape == after.shape else []
+    return {name: over_examples(*embedding_score(name, before, after)) for name in (*same, "similarities", *kept)}
+
+
+def embedding_score(
+    measure: str,
+    before: Float[np.ndarray, "sentences width"],
+    after: Float[np.ndarray, "sentences new_width"],
+) -> Influenced:
+    """One of the measures of ``embedding_fidelity``, and what it loses without each sentence."""
+    before, after = (_normalised(one) for one in (before, after))
+    if measure == "cosine":
+        cosines = (before * after).sum(1)
+        mean = cosines.mean()
+        return float(mean), mean - (cosines.sum() - cosines) / max(len(cosines) - 1, 1)
     similarities = before @ before.T, after @ after.T
-    found["similarities"] = _rank_agreement(*similarities)
-    return found | {
-        f"nearest_{count}": _neighbours_kept(*similarities, count) for count in NEIGHBOURS if len(before) > 2 * count
-    }
+    if measure == "similarities":
+        return _rank_agreement(*similarities)
+    return _neighbours_kept(*similarities, int(measure.removeprefix("nearest_")))
 
 
 def same_answer(
@@ -80,13 +95,13 @@ def _normalised(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.nd
     return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
 
-def _rank_agreement(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]) -> Interval:
+def _rank_agreement(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]) -> Influenced:
     """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
     first, second = np.triu_indices(len(before), 1)
     ranked = [np.unique(similarities[first, second], return_inverse=True)[1] for similarities in (before, after)]
     every = _correlation(*ranked)
     kept = ((first != out) & (second != out) for out in range(len(before)))
-    return over_examples(every, np.array([every - _correlation(*(ranks[pairs] for ranks in ranked)) for pairs in kept]))
+    return every, np.array([every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept])
 
 
 def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]) -> float:
@@ -99,7 +114,7 @@ def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pai
     return float(ranks[0] @ ranks[1] / spread) if spread else 0.0
 
 
-def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int) -> Interval:
+def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int) -> Influenced:
     """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes its place."""
     near, following = zip(*(_nearest(similarities, count) for similarities in (before, after)), strict=True)
     rows = np.arange(len(before))
@@ -108,8 +123,8 @@ def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, 
     alone = kept.sum(1)[:, None] - kept * (1 - (following[0] == following[1]))[:, None]
     without = alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]  # [sentence, the one left out]
     np.fill_diagonal(without, 0)
-    share = kept.sum() / (len(rows) * count)
-    return over_examples(share, share - without.sum(0) / ((len(rows) - 1) * count))
+    share = float(kept.sum() / (len(rows) * count))
+    return share, share - without.sum(0) / ((len(rows) - 1) * count)
 
 
 def _nearest(

@@ -22,6 +22,11 @@ MEANINGS: dict[Metric, str] = {
     "bare_entity_f1": "F1 over tags without a prefix, read as entities: the paper's POS score (docs/fidelity.md)",
     "spearman": "Spearman's rank correlation of predicted and true numbers; the label is a number",
     "negative_log_perplexity": "the mean natural log-probability of the masked tokens",
+    "agreement": "the share of answers of the model's own head that stay as the original gives them",
+    "nearest_10": "the share of a sentence's ten nearest neighbours, by its own embeddings, that stay among them",
+    "nearest_1": "the share of sentences whose nearest neighbour stays",
+    "similarities": "Spearman's correlation of the cosines of all pairs of sentences with the original's",
+    "cosine": "the mean cosine of a sentence's embedding to the original's",
 }
 """What a score in each metric is."""
 

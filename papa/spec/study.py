@@ -33,6 +33,11 @@ Metric = Literal[
     "bare_entity_f1",
     "spearman",
     "negative_log_perplexity",
+    "agreement",
+    "cosine",
+    "similarities",
+    "nearest_1",
+    "nearest_10",
 ]
 METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "text": ("accuracy", "matthews", "f1", "spearman"),
@@ -40,7 +45,18 @@ METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
     "mlm": ("negative_log_perplexity",),
 }
-"""What a task of each kind may be scored by."""
+"""What a probe on a task of each kind may be scored by."""
+EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
+"""What a sentence encoder keeps of its own embeddings."""
+UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
+"""Scores of a model against its own original answers, for ``head: own``."""
+OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
+    "text": UNLABELLED_METRICS,
+    "pair": ("agreement",),
+    "words": ("agreement",),
+    "mlm": ("agreement",),
+}
+"""What else a model's own head on a task of each kind may be scored by."""
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["float32", "bfloat16", "auto"]
 
@@ -126,6 +142,8 @@ class TaskSpec(Frozen):
     """S, the length of the layout that every input gets (paper, App. A)."""
     probe: ProbeSpec
     """How the probe is trained."""
+    head: Literal["probe", "own"] = "probe"
+    """What gives answers: a probe that is trained on the frozen encoder, or the model's own head, as it is."""
     train_rows: Positive | None = None
     """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
     validation_rows: Positive | None = None
@@ -135,6 +153,14 @@ class TaskSpec(Frozen):
     mask_seed: Seed = 0
     """Which tokens a masked language model must restore."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_head_needs_no_probe(cls, values: Any) -> Any:
+        """λ alone is trained with a probe then."""
+        if isinstance(values, dict) and values.get("head") == "own" and "probe" not in values:
+            return {**values, "probe": {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}}
+        return values
+
     @model_validator(mode="after")
     def _columns_fit_the_kind(self) -> TaskSpec:
         needed = {
@@ -143,10 +169,17 @@ class TaskSpec(Frozen):
             "words": ("words", "label"),
             "mlm": ("text",),
         }[self.kind]
-        missing = [name for name in needed if getattr(self.columns, name) is None]
+        unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
+        missing = [
+            name for name in needed if getattr(self.columns, name) is None and not (unlabelled and name == "label")
+        ]
         if missing:
             raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
         metrics = METRICS_OF_KINDS[self.kind]
+        if self.head == "own":
+            metrics += OWN_METRICS_OF_KINDS[self.kind]
+        elif self.metric in UNLABELLED_METRICS:
+            raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
         if self.metric not in metrics:
             raise ValueError(
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
@@ -162,6 +195,16 @@ class TaskSpec(Frozen):
     def regression(self) -> bool:
         """Whether the label is a number to predict (scored by rank correlation), not a class."""
         return self.metric == "spearman"
+
+    @property
+    def of_embeddings(self) -> bool:
+        """Whether a sentence encoder's embeddings are what it is measured by."""
+        return self.metric in EMBEDDING_METRICS
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether its text has no labels of any kind."""
+        return self.kind != "mlm" and self.columns.label is None
 
 
 class ConstantsSpec(Frozen):
@@ -324,6 +367,15 @@ class StudySpec(Frozen):
         missing = [name for name in map(scores_in, self.orders) if name is not None and name not in names]
         if missing:
             raise ValueError(f"orders: there are no scores {shown(missing[0])}: name a file, such as scores:heads.tsv")
+        return self
+
+    @model_validator(mode="after")
+    def _own_heads_are_not_trained(self) -> StudySpec:
+        own = [task.name for task in self.tasks if task.head == "own"]
+        if own and any(one.kind == "trained" for one in self.constants):
+            raise ValueError(f"constants: trained ones are trained with a probe, and task {own[0]} has head: own")
+        if self.layout.segment_ids == "stay" and any(task.kind == "pair" for task in self.tasks if task.head == "own"):
+            raise ValueError("layout: with segment_ids: stay a pair is not what the model's own head is given")
         return self
 
     _listed_once = field_validator("encoders", "tasks", "constants", "orders", "scores", "fractions", "seeds")(

@@ -132,6 +132,11 @@ def averaging_flops(encoder: EncoderReference, size: Size) -> float:
     return _forward_flops(encoder, size.train * size.tokens)
 
 
+def answering_flops(encoder: EncoderReference, size: Size) -> float:
+    """One pass over the validation text, of a model with its own head."""
+    return _forward_flops(encoder, size.validation * size.tokens)
+
+
 def ranking_flops(encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec) -> float:
     """Forward and backward passes over the training text, for each epoch; training may stop before the last."""
     rows = min(ranking.rows or size.train, size.train)

@@ -80,8 +80,40 @@ class ScoringStep(WorkerStep):
             )
 
 
+class WithConstantHeads(WorkerStep):
+    """A step on an encoder while the first heads of an order are constant."""
+
+    encoder: EncoderReference
+    task: TaskSpec
+    constants: Average | Controls | None
+    order: Order | None
+    count: int
+    rankings: Mapping[int, Rank]
+    draw: tuple[int, ...]
+
+    def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """The constant heads, as (layer, head): the first of the head order.
+
+        Args:
+            found: the artifacts that the step reads.
+
+        Raises:
+            ArtifactError: a ranking is damaged.
+        """
+        order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
+        rankings = {seed: found[one] for seed, one in self.rankings.items()}
+        lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
+        return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
+
+    def matrices(self, found: ArtifactReference) -> ConstantMatrices:
+        """The constant matrices, verified."""
+        from papa.attention.constants import ConstantMatrices
+
+        return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
+
+
 @dataclass(frozen=True, eq=False)
-class Probe(ScoringStep):
+class Probe(ScoringStep, WithConstantHeads):
     """Train and score the task's probe while the first heads of an order are constant.
 
     Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has neither constants nor an
@@ -124,20 +156,6 @@ class Probe(ScoringStep):
         constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
         return {**super().inputs(), **constants, **{f"ranking {seed}": step for seed, step in self.rankings.items()}}
 
-    def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
-        """The constant heads, as (layer, head): the first of the head order.
-
-        Args:
-            found: the artifacts that the step reads.
-
-        Raises:
-            ArtifactError: a ranking is damaged.
-        """
-        order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
-        rankings = {seed: found[step] for seed, step in self.rankings.items()}
-        lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
-        return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
-
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
         from safetensors.numpy import save_file
@@ -147,7 +165,7 @@ class Probe(ScoringStep):
         with context.scratch() as scratch:
             cell = score_cell(
                 encoder,
-                self._matrices(context.found[self.constants]) if self.constants else None,
+                self.matrices(context.found[self.constants]) if self.constants else None,
                 self.heads(context.found),
                 open_corpus(context.found[self.corpus]),
                 self.task,
@@ -171,11 +189,6 @@ class Probe(ScoringStep):
         with context.published() as folder:
             found.save(folder)
             save_file({"examples": np.stack([score.examples for score in cell.scores])}, folder / EXAMPLES)
-
-    def _matrices(self, found: ArtifactReference) -> ConstantMatrices:
-        from papa.attention.constants import ConstantMatrices
-
-        return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from papa.spec import Metric
 from papa.spec.cells import Cell
 from papa.storage.artifacts import Address, ArtifactReference, reading
 from papa.study.baseline import read_baseline
+from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
 from papa.study.step import Step
 
@@ -51,7 +52,7 @@ class ProbedCell:
 
     cell: Cell
     metric: Metric
-    probes: tuple[Probe, ...]
+    probes: tuple[Probe | Own, ...]
 
     def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredCell:
         """It, once its steps are finished.
@@ -77,7 +78,7 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
 
     Args:
         cells: every cell.
-        baselines: artifacts of stage ``baseline``, by encoder label and task.
+        baselines: artifacts of stage ``baseline``, by encoder label and task; none for a model's own head.
     """
     import pandas
 
@@ -86,11 +87,14 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
     documents = _read(read_scores, (found for one in cells for found in one.scores))
     references = _read(read_baseline, baselines.values())
     rows: list[dict[str, Any]] = []
-    for (encoder, task), found in baselines.items():
-        reference = references[found]
-        own = [one for one in cells if (one.cell.encoder, one.cell.task) == (encoder, task)]
+    for place in dict.fromkeys((one.cell.encoder, one.cell.task) for one in cells):
+        own = [one for one in cells if (one.cell.encoder, one.cell.task) == place]
         measured = _measured(own, documents)
-        words = measured_of(own[0].metric, [(reference.word_embeddings, reference.word_examples)], found.path)
+        answer = words = None
+        if found := baselines.get(place):
+            reference = references[found]
+            answer, parts = reference.always_one_answer, [(reference.word_embeddings, reference.word_examples)]
+            words = measured_of(own[0].metric, parts, found.path)
         for scored in own:
             for document in (documents[found] for found in scored.scores):
                 rows += result_rows(
@@ -98,7 +102,7 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
                     scored.metric,
                     document,
                     measured=measured[scored.scores],
-                    one_answer=reference.always_one_answer,
+                    one_answer=answer,
                     word_embeddings=words,
                 )
     return pandas.DataFrame(rows)

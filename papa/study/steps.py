@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import TypeVar
 
 from papa.encoders.reference import EncoderReference
-from papa.spec import ConstantsSpec, TaskSpec
+from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
 from papa.spec.orders import needs_lambda, without_name
 from papa.study import costs
@@ -17,6 +18,7 @@ from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls
 from papa.study.inputs import StudyInputs, laid_out_like
+from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
 from papa.study.results import ProbedCell
@@ -36,7 +38,7 @@ class StudyPart:
         cells: its cells with the steps that score them.
         constants: the steps that make constant matrices, by their label.
         rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs it.
-        baseline: what its scores are worth.
+        baseline: what its scores are worth; None for a model's own head, which no probe's baselines fit.
     """
 
     encoder_label: str
@@ -45,7 +47,7 @@ class StudyPart:
     cells: tuple[ProbedCell, ...]
     constants: Mapping[str, Step]
     rankings: Mapping[int, Rank]
-    baseline: Baseline
+    baseline: Baseline | None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -72,7 +74,7 @@ class StudySteps:
     parts: tuple[StudyPart, ...]
 
     @property
-    def cells(self) -> dict[Cell, tuple[Probe, ...]]:
+    def cells(self) -> dict[Cell, tuple[Probe | Own, ...]]:
         """What scores each cell: one step for all seeds, or one per seed where each has its own constant heads. Cells
         that share a result share its steps.
         """
@@ -103,7 +105,7 @@ class _Builder:
                 costs.aggregating_flops(len(cells) * len(study.seeds)),
                 study,
                 cells,
-                {part.place: part.baseline for part in parts},
+                {part.place: part.baseline for part in parts if part.baseline},
                 {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks},
                 tuple(averaged for part in parts for averaged in part.averaged),
                 {part.place: part.rankings for part in parts if part.rankings},
@@ -131,10 +133,13 @@ class _Builder:
             if matrices := probes[0].constants:
                 constants[spec.label] = matrices
             rankings = rankings or next((probe.rankings for probe in probes if probe.rankings), {})
-        return StudyPart(label, encoder, task, tuple(cells), constants, rankings, self._baseline(encoder, task))
+        baseline = None if task.head == "own" else self._baseline(encoder, task)
+        return StudyPart(label, encoder, task, tuple(cells), constants, rankings, baseline)
 
-    def _corpus(self, encoder: EncoderReference, task: TaskSpec) -> Tokenise:
+    def _corpus(self, encoder: EncoderReference, task: TaskSpec, masked: TaskSpec | None = None) -> Tokenise:
+        """The task's text; or, ``masked``, with words to restore."""
         name, flops = f"tokenise · {self._name(encoder, task)}", costs.tokenising_flops(self.inputs.size(task))
+        name, task = (f"{name} · masked", masked) if masked else (name, task)
         return self._once(Tokenise(name, flops, encoder, task, self.study.layout, self.inputs.fingerprint(task)))
 
     def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Average | Controls:
@@ -151,9 +156,12 @@ class _Builder:
 
     def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
         """λ of each ranking seed against the task's own average: one order for every kind of constants, so kinds meet
-        on the same heads.
+        on the same heads. Text without labels has λ trained to restore masked words of it.
         """
-        corpus, average = self._corpus(encoder, task), self._constants(encoder, task, ConstantsSpec(kind="average"))
+        restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
+        masked = task.model_copy(update=restored) if task.unlabelled else None
+        corpus = self._corpus(encoder, task, masked)
+        average = self._constants(encoder, task, ConstantsSpec(kind="average"))
         study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)
         counts = sorted(set(partial_counts(study.fractions, encoder.layers * encoder.heads).values()))
         sets = tuple((order, count) for order in study.orders if needs_lambda(order) for count in counts)
@@ -161,7 +169,7 @@ class _Builder:
         found = {}
         for seed in ranking.seeds:
             name = f"rank · {self._name(encoder, task)}" + (f" · seed {seed}" if len(ranking.seeds) > 1 else "")
-            step = Rank(name, flops, encoder, corpus, average, task, ranking, seed, sets, parts=parts)
+            step = Rank(name, flops, encoder, corpus, average, masked or task, ranking, seed, sets, parts=parts)
             found[seed] = self._once(step)
         return found
 
@@ -172,19 +180,29 @@ class _Builder:
         flops = costs.baseline_flops(encoder, self.inputs.size(task), task, study)
         return self._once(Baseline(name, flops, encoder, corpus, task, study.seeds, study.features))
 
-    def _probes(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell) -> tuple[Probe, ...]:
+    def _probes(
+        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell
+    ) -> tuple[Probe | Own, ...]:
         """What scores a cell: one step for all seeds, or one per seed where each has its own constant heads."""
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)
         constants = self._constants(encoder, task, spec) if result.constants else None
         rankings = self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
-        found = []
+        found: list[Probe | Own] = []
         # Where the order changes nothing it is drawn from nothing.
         for seeds, draw in study.draws(result.order or "first_to_last").items():
             alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
+            what = f"{self._name(encoder, task)} · {_condition(result, heads)}{alone}"
+            if task.head == "own":
+                order = without_name(result.order) if result.order else None
+                constant = (order, constant_count(result.fraction, heads), rankings, draw)
+                answers = self._answers(f"answers · {what}", encoder, task, constants, *constant)
+                original = self._answers(f"answers · {self._name(encoder, task)} · no constant head", encoder, task)
+                found.append(self._once(Own(f"own · {what}", 0.0, answers, original, task, seeds)))
+                continue
             probe = Probe(
-                f"probe · {self._name(encoder, task)} · {_condition(result, heads)}{alone}",
+                f"probe · {what}",
                 costs.probing_flops(encoder, self.inputs.size(task), task, study, len(seeds)),
                 encoder,
                 corpus,
@@ -200,6 +218,21 @@ class _Builder:
             )
             found.append(self._once(probe))
         return tuple(found)
+
+    def _answers(
+        self,
+        name: str,
+        encoder: EncoderReference,
+        task: TaskSpec,
+        constants: Average | Controls | None = None,
+        order: Order | None = None,
+        count: int = 0,
+        rankings: Mapping[int, Rank] = MappingProxyType({}),
+        draw: tuple[int, ...] = (),
+    ) -> Answers:
+        """What the model's own head answers; metrics on one text share it."""
+        flops, corpus = costs.answering_flops(encoder, self.inputs.size(task)), self._corpus(encoder, task)
+        return self._once(Answers(name, flops, encoder, corpus, constants, task, order, count, rankings, draw))
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

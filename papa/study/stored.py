@@ -59,12 +59,14 @@ class StoredStudy:
         from papa.reporting.summary import summarise
         from papa.study.results import results_table
 
-        scored, baselines, wanted = [], {}, set(cells)
+        scored, wanted = [], set(cells)
+        baselines: dict[tuple[str, str], ArtifactReference] = {}
         for part in self.steps.parts:
             own = [probed.scored(self.found) for probed in part.cells if probed.cell in wanted]
-            if own and part.baseline in self.found:
+            # A model's own head has no baseline.
+            if own and (part.baseline is None or part.baseline in self.found):
                 scored += own
-                baselines[part.place] = self.found[part.baseline]
+                baselines |= {part.place: self.found[part.baseline]} if part.baseline else {}
         return summarise(results_table(scored, baselines)) if scored else DataFrame(columns=list(SUMMARY_COLUMNS))
 
     @property

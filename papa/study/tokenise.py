@@ -11,6 +11,7 @@ from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
+from papa.spec.study import UNLABELLED_METRICS
 from papa.storage.artifacts import ArtifactReference
 from papa.study.step import Context, Session, WorkerStep
 
@@ -76,7 +77,8 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
     return {
         **task.model_dump(mode="json", include=part),
         "regression": task.regression,
-        "metric": task.metric,
+        # Of those without labels none decides how the text is read.
+        "metric": "agreement" if task.metric in UNLABELLED_METRICS else task.metric,
     }
 
 

