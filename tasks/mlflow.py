@@ -127,7 +127,7 @@ def impatient() -> Iterator[None]:
         yield
     finally:
         for name in _PATIENCE:
-            del os.environ[name]
+            os.environ.pop(name, None)  # Another thread may have been here.
         os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
