@@ -68,7 +68,10 @@ def run(rows: list[Row], names: list[str]) -> int:
         else:
             record(found, names)
             interval = f"{found.low:.2f} to {found.high:.2f}"
-            print(f"    {found.ratio:.2f} ({interval}), target {row.target:.2f}: {found.verdict}", flush=True)
+            print(
+                f"    {found.ratio:.2f} ({interval}), target {row.target:.2f}: {found.verdict}",
+                flush=True,
+            )
     return failed
 
 
@@ -76,26 +79,36 @@ def sentence(error: Exception) -> str:
     """What went wrong, in a line: of a process, the last that it said."""
     said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
     lines = (said.decode() if isinstance(said, bytes) else said or "").strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1 if isinstance(error, subprocess.CalledProcessError) else 0]}"
+    return (
+        f"{type(error).__name__}: "
+        f"{lines[-1 if isinstance(error, subprocess.CalledProcessError) else 0]}"
+    )
 
 
 def main() -> int:
     """Measure what is asked for; the number of rows that failed decides the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         rows = list(all_rows(Path(folder)))
-        groups = ", ".join(dict.fromkeys(f"{row.group}*" if row.on_request else row.group for row in rows))
+        groups = ", ".join(
+            dict.fromkeys(f"{row.group}*" if row.on_request else row.group for row in rows)
+        )
         parser = argparse.ArgumentParser(
             prog="python -m benchmarks",
-            description="Times PAPA against plain ways of the same work, and writes what it finds into "
-            f"{PAGE.name} and {RECORD.name}. A whole run takes 15 to 30 minutes on two cores. It may run beside "
-            "other work: that makes intervals wider and the run longer.",
+            description=(
+                "Times PAPA against plain ways of the same work, and writes what it finds into "
+                f"{PAGE.name} and {RECORD.name}. A whole run takes 15 to 30 minutes on two cores. "
+                "It may run beside other work: that makes intervals wider and the run longer."
+            ),
         )
         parser.add_argument(
             "--rows",
             default="",
             metavar="NAMES",
-            help=f"measure these alone and leave the others as they are, such as λ,features. Names are {groups}, "
-            "or parts of a row's name. Those with a star take long and run only when asked for.",
+            help=(
+                "measure these alone and leave the others as they are, such as λ,features. Names "
+                f"are {groups}, or parts of a row's name. Those with a star take long and run only "
+                "when asked for."
+            ),
         )
         words = [word for word in parser.parse_args().rows.split(",") if word.strip()]
         try:

@@ -12,7 +12,18 @@ from benchmarks.rows import Measured
 
 PAGE = Path(__file__).with_name("measured.md")
 RECORD = PAGE.with_name("latest.json")
-TITLES = ("work", "ours", "plain", "ratio", "95 % interval", "target", "", "pairs", "peak, GFLOP/s", "measured")
+TITLES = (
+    "work",
+    "ours",
+    "plain",
+    "ratio",
+    "95 % interval",
+    "target",
+    "",
+    "pairs",
+    "peak, GFLOP/s",
+    "measured",
+)
 
 
 def known() -> dict[str, Measured]:
@@ -32,13 +43,20 @@ def record(row: Measured, names: Sequence[str]) -> None:
     kept = [rows[name] for name in names if name in rows]
     highest = max(max(row.peaks) for row in kept)
     aside = RECORD.with_suffix(".new")
-    aside.write_text(json.dumps({"rows": [asdict(row) for row in kept]}, indent=1, ensure_ascii=False) + "\n")
+    aside.write_text(
+        json.dumps({"rows": [asdict(row) for row in kept]}, indent=1, ensure_ascii=False) + "\n"
+    )
     aside.replace(RECORD)
-    put("rows", table(TITLES, (cells(row, highest) for row in kept)) + f"\n\n{summary(kept, highest)}")
+    put(
+        "rows",
+        table(TITLES, (cells(row, highest) for row in kept)) + f"\n\n{summary(kept, highest)}",
+    )
 
 
 def cells(row: Measured, highest: float) -> list[str]:
-    """A line of the table; a star where the machine was busy, by the highest rate of matrix products it ever showed."""
+    """A line of the table; a star where the machine was busy, by the highest rate of matrix
+    products it ever showed.
+    """
     return [
         row.name,
         f"{row.ours:.3g} {row.unit}",
@@ -56,9 +74,13 @@ def cells(row: Measured, highest: float) -> list[str]:
 def summary(rows: Sequence[Measured], highest: float) -> str:
     """How many rows reach their target, and how many were measured on a busy machine."""
     verdicts = [row.verdict for row in rows]
-    counted = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("reached", "undecided", "missed"))
+    counted = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}" for verdict in ("reached", "undecided", "missed")
+    )
     busy = sum(row.busy(highest) for row in rows)
-    return f"{len(rows)} rows: {counted}. At {busy} of them (*) the machine was busy before and after."
+    return (
+        f"{len(rows)} rows: {counted}. At {busy} of them (*) the machine was busy before and after."
+    )
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.dtypes``: what the precision of stored features does to scores, disk and time."""
+"""``python -m benchmarks.dtypes``: what the precision of stored features does to scores, disk and
+time.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,24 @@ def rows(folder: Path) -> Iterator[list[str]]:
     for name, count in ROWS.items():
         text = setting(name, count, folder, validation=count)
         for dtype in get_args(Precision):
-            options = {"features": FeaturesSpec(dtype=dtype), "execution": ExecutionSpec(), "scratch": folder}
+            options = {
+                "features": FeaturesSpec(dtype=dtype),
+                "execution": ExecutionSpec(),
+                "scratch": folder,
+            }
             scores = list[float]()
 
-            def score(text: Setting = text, options: Any = options, scores: list[float] = scores) -> None:
+            def score(
+                text: Setting = text, options: Any = options, scores: list[float] = scores
+            ) -> None:
                 found = evaluate_cell(encoder(), text.corpus, text.task, SEEDS, **options)
                 scores[:] = [scored.score for scored in found]
 
             spent = min(seconds(score) for _ in range(REPEATS))
-            size = sum(feature_bytes(encoder(), text.corpus.split(split), dtype) for split in ("train", "validation"))
+            size = sum(
+                feature_bytes(encoder(), text.corpus.split(split), dtype)
+                for split in ("train", "validation")
+            )
             yield [
                 TEXTS[name],
                 text.task.metric,

@@ -1,6 +1,8 @@
-"""``python -m benchmarks.fidelity``: a probe's score beside what embeddings keep, at the same constant heads.
+"""``python -m benchmarks.fidelity``: a probe's score beside what embeddings keep, at the same
+constant heads.
 
-MiniLM is made for embeddings. WNUT-17 trains λ, the probes and the average; embeddings are compared on validation rows.
+MiniLM is made for embeddings. WNUT-17 trains λ, the probes and the average; embeddings are compared
+on validation rows.
 """
 
 from __future__ import annotations
@@ -23,17 +25,35 @@ from papa.spec.cells import constant_count
 from papa.spec.orders import Head, drawn_from, head_order
 
 FRACTIONS = (1.0, 0.5, 0.0)
-TASK = papa.Task(words="tokens", label="ner_tags", metric="entity_f1", epochs=5, learning_rate=2e-3, name="wnut17")
-TITLES = ("input-dependent", "order", "probe's F1", "nearest kept", "ten nearest kept", "similarities")
+TASK = papa.Task(
+    words="tokens",
+    label="ner_tags",
+    metric="entity_f1",
+    epochs=5,
+    learning_rate=2e-3,
+    name="wnut17",
+)
+TITLES = (
+    "input-dependent",
+    "order",
+    "probe's F1",
+    "nearest kept",
+    "ten nearest kept",
+    "similarities",
+)
 MEASURES = ("nearest_1", "nearest_10", "similarities")
 
 
 def embeddings(encoder: papa.TextEncoder, texts: Sequence[str]) -> np.ndarray:
     """Mean-pooled, [texts, width]."""
-    return np.stack([one[:, -1].mean(0).numpy() for one in papa.features(encoder, texts, progress=False)])
+    return np.stack(
+        [one[:, -1].mean(0).numpy() for one in papa.features(encoder, texts, progress=False)]
+    )
 
 
-def orders(encoder: papa.TextEncoder, found: papa.Measurement, seeds: Sequence[int]) -> dict[str, list[list[Head]]]:
+def orders(
+    encoder: papa.TextEncoder, found: papa.Measurement, seeds: Sequence[int]
+) -> dict[str, list[list[Head]]]:
     """The head orders that the probes had: one by λ, and one for each seed at random."""
     assert found.lambdas is not None
     shape = encoder.layers, encoder.heads
@@ -44,7 +64,9 @@ def orders(encoder: papa.TextEncoder, found: papa.Measurement, seeds: Sequence[i
     }
 
 
-def rows(encoder: papa.TextEncoder, found: papa.Measurement, texts: list[str], seeds: list[int]) -> Iterator[list[str]]:
+def rows(
+    encoder: papa.TextEncoder, found: papa.Measurement, texts: list[str], seeds: list[int]
+) -> Iterator[list[str]]:
     """A line for every fraction and order."""
     before, summary = embeddings(encoder, texts), found.summary.set_index(["fraction", "order"])
     for fraction in FRACTIONS:
@@ -58,7 +80,12 @@ def rows(encoder: papa.TextEncoder, found: papa.Measurement, texts: list[str], s
                     kept.append(embedding_fidelity(before, embeddings(encoder, texts)))
             score = summary.loc[(fraction, name)]
             parts = [_said([one[measure] for one in kept]) for measure in MEASURES]
-            yield [f"{fraction:g}", name, f"{score['mean']:.3f} ({score['low']:.3f} to {score['high']:.3f})", *parts]
+            yield [
+                f"{fraction:g}",
+                name,
+                f"{score['mean']:.3f} ({score['low']:.3f} to {score['high']:.3f})",
+                *parts,
+            ]
 
 
 def _said(found: list[Interval]) -> str:
@@ -79,8 +106,12 @@ def main() -> None:
     folder = SHARED / "data" / "wnut17"
     if not folder.is_dir():
         parser.error(f"there is no {folder}: set PAPA_SHARED to the folder with data/wnut17")
-    train, validation = (pandas.read_json(folder / f"{name}.jsonl", lines=True) for name in ("train", "validation"))
-    tags = sorted({tag for rows in (train, validation) for tags in rows["ner_tags"] for tag in tags})
+    train, validation = (
+        pandas.read_json(folder / f"{name}.jsonl", lines=True) for name in ("train", "validation")
+    )
+    tags = sorted(
+        {tag for rows in (train, validation) for tags in rows["ner_tags"] for tag in tags}
+    )
     encoder, seeds = papa.load_encoder(EMBEDDED, slots=64), list(range(asked.seeds))
     found = papa.measure(
         encoder,

@@ -1,4 +1,6 @@
-"""Constant heads against the fast stock attention (SDPA), at BERT-base's size, n=256, no padding."""
+"""Constant heads against the fast stock attention (SDPA), at BERT-base's size, n=256,
+no padding.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def constants() -> ConstantMatrices:
     """Random constant matrices for every head."""
     config = model().config
     shape = (config.num_hidden_layers, config.num_attention_heads, SLOTS, SLOTS)
-    return ConstantMatrices(torch.rand(shape), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+    return ConstantMatrices(
+        torch.rand(shape), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+    )
 
 
 @torch.inference_mode()
@@ -39,7 +43,10 @@ def one_layer() -> Comparison:
     """The attention of one layer with its projections."""
     attention, heads = model().encoder.layer[0].attention.self, model().config.num_attention_heads
     width = model().config.hidden_size
-    mask, hidden_states = torch.ones(BATCH, SLOTS, dtype=torch.bool), torch.randn(BATCH, SLOTS, width)
+    mask, hidden_states = (
+        torch.ones(BATCH, SLOTS, dtype=torch.bool),
+        torch.randn(BATCH, SLOTS, width),
+    )
 
     def split(projection: nn.Linear) -> Tensor:
         projected = linear(hidden_states, projection.weight, projection.bias)
@@ -73,5 +80,10 @@ def whole_encoder() -> Comparison:
 
 def head_rows() -> Iterator[Row]:
     """One layer's attention, and the whole encoder."""
-    yield Row("heads", "one layer's attention with projections, all heads constant, against SDPA", 2.5, one_layer)
+    yield Row(
+        "heads",
+        "one layer's attention with projections, all heads constant, against SDPA",
+        2.5,
+        one_layer,
+    )
     yield Row("heads", "whole encoder, all heads constant, against SDPA", 1.2, whole_encoder)

@@ -1,6 +1,8 @@
-"""``python -m benchmarks.interrupts``: how long Ctrl-C takes to be answered, and to end everything, in each phase.
+"""``python -m benchmarks.interrupts``: how long Ctrl-C takes to be answered, and to end everything,
+in each phase.
 
-A study of minutes on the embedded encoder is begun, interrupted two seconds into a phase, and begun again.
+A study of minutes on the embedded encoder is begun, interrupted two seconds into a phase, and begun
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ INSIDE = 2.0
 def interrupted(begins: str, study: Path, store: Path) -> Iterator[float]:
     """Seconds from Ctrl-C to the sentence, and to the command's end."""
     command = [str(Path(sys.executable).parent / "papa"), "run", str(study), "--store", str(store)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         if begins:
             next(line for line in process.stderr if line.startswith(begins) and "started" in line)

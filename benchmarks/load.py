@@ -1,11 +1,15 @@
 """What PAPA holds: a million inputs, one very long row, eight studies at once, two thousand cells.
 
-``python -m benchmarks.load NAME…`` runs some of them, or all, in this order, and prints what each took as JSON:
+``python -m benchmarks.load NAME…`` runs some of them, or all, in this order, and prints what each
+took as JSON:
 
 - million: short inputs averaged by a small random encoder, memory with 1,000,000 against 100,000;
-- long: time and memory of the stages on short rows, with one row of the encoder's longest length against without;
-- studies: eight at once, two of them with cells to compute, on one Prefect server, one MLflow server, one store;
-- cells: a study of 2,000 cells on workers that wait (``benchmarks.scale``); how fast both servers answer meanwhile.
+- long: time and memory of the stages on short rows, with one row of the encoder's longest length
+  against without;
+- studies: eight at once, two of them with cells to compute, on one Prefect server, one MLflow
+  server, one store;
+- cells: a study of 2,000 cells on workers that wait (``benchmarks.scale``); how fast both servers
+  answer meanwhile.
 """
 
 from __future__ import annotations
@@ -24,13 +28,30 @@ from typing import Any
 from benchmarks.memory import own_memory
 from benchmarks.shared_servers import cells, studies
 
-WORDS = ("the", "a", "movie", "story", "film", "good", "bad", "very", "long", "short", "and", "or", "not", "people")
+WORDS = (
+    "the",
+    "a",
+    "movie",
+    "story",
+    "film",
+    "good",
+    "bad",
+    "very",
+    "long",
+    "short",
+    "and",
+    "or",
+    "not",
+    "people",
+)
 INPUTS, TENTH = 1_000_000, 100_000
 SHORT_ROWS, LONGEST, TURNS = 1_000, 512, 2
 
 
 def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> Any:
-    """A task of rows of three to eight words, one row filling every slot if ``longest``, and its tokenised corpus."""
+    """A task of rows of three to eight words, one row filling every slot if ``longest``, and its
+    tokenised corpus.
+    """
     from papa.corpora.corpus import load_corpus, tokenise_corpus
     from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
     from papa.spec import EncoderSpec, LayoutSpec
@@ -41,22 +62,42 @@ def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> 
         with (folder / f"{split}.jsonl").open("w") as file:
             for row in range(count):
                 words = slots if longest and row == rows // 2 else drawn.randint(3, 8)
-                file.write(json.dumps({"text": " ".join(drawn.choices(WORDS, k=words)), "label": row % 2}) + "\n")
-    source = {"kind": "files", "train": str(folder / "train.jsonl"), "validation": str(folder / "validation.jsonl")}
+                file.write(
+                    json.dumps({"text": " ".join(drawn.choices(WORDS, k=words)), "label": row % 2})
+                    + "\n"
+                )
+    source = {
+        "kind": "files",
+        "train": str(folder / "train.jsonl"),
+        "validation": str(folder / "validation.jsonl"),
+    }
     probe = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}
-    task: dict[str, Any] = {"name": "short", "kind": "text", "source": source, "slots": slots, "probe": probe}
+    task: dict[str, Any] = {
+        "name": "short",
+        "kind": "text",
+        "source": source,
+        "slots": slots,
+        "probe": probe,
+    }
     task |= {"columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
     document = {"name": "load", "encoders": [EMBEDDED], "tasks": [task]}
     spec = resolve_study(document, folder=folder, origin="benchmarks").tasks[0]
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = tokenise_corpus(
-        spec, LayoutSpec(), load_tokenizer(reference), reference, folder / "corpus", shard_rows=20_000
+        spec,
+        LayoutSpec(),
+        load_tokenizer(reference),
+        reference,
+        folder / "corpus",
+        shard_rows=20_000,
     )
     return spec, load_corpus(Path(place))
 
 
 def averaged(rows: int, folder: Path) -> dict[str, float]:
-    """Peaks of own memory in MB while so many rows are tokenised, and while they are averaged shard by shard."""
+    """Peaks of own memory in MB while so many rows are tokenised, and while they are averaged shard
+    by shard.
+    """
     from transformers import BertConfig, BertModel
 
     from papa.attention.average import average_split
@@ -65,7 +106,11 @@ def averaged(rows: int, folder: Path) -> dict[str, float]:
     with own_memory() as peak:
         task, corpus = tokenised(rows, 16, folder)
         found = {"tokenising MB": peak()}
-    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "attn_implementation": "eager"}
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "attn_implementation": "eager",
+    }
     configuration = BertConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
     model = BertModel(configuration, add_pooling_layer=False).eval().requires_grad_(False)
     encoder, split, total = Encoder(model), corpus.split("train"), None
@@ -101,7 +146,9 @@ def stages(longest: int, folder: Path) -> dict[str, float]:
         train_lambda(model, constants, corpus, task, RankingSpec(epochs=1))
         found["λ CPU s"] = cpu() - begun
         begun, execution = cpu(), ExecutionSpec()
-        evaluate_cell(model, corpus, task, (0,), features=FeaturesSpec(), execution=execution, scratch=folder)
+        evaluate_cell(
+            model, corpus, task, (0,), features=FeaturesSpec(), execution=execution, scratch=folder
+        )
         found["probe CPU s"] = cpu() - begun
         return {**found, "MB": peak()}
 
@@ -133,7 +180,8 @@ def long(folder: Path) -> dict[str, Any]:
         for longest, taken in found.items():
             taken.append(alone("stages", int(longest)))
     least = {
-        longest: {of: min(seconds[of] for seconds in taken) for of in taken[0]} for longest, taken in found.items()
+        longest: {of: min(seconds[of] for seconds in taken) for of in taken[0]}
+        for longest, taken in found.items()
     }
     return {
         "without": least[False],
@@ -150,13 +198,17 @@ def main() -> None:
     if sys.argv[1:2] == ["--alone"]:
         name, argument, folder = sys.argv[2:]
         found = (
-            averaged(int(argument), Path(folder)) if name == "averaged" else stages(argument == "True", Path(folder))
+            averaged(int(argument), Path(folder))
+            if name == "averaged"
+            else stages(argument == "True", Path(folder))
         )
         print(json.dumps(found))
         return
     # Ended from outside, it ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*LOADS, []], default=[])
     for name in parser.parse_args().names or LOADS:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

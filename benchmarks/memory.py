@@ -1,9 +1,11 @@
-"""Peak memory of whole processes: averaging at BERT-base's size, and every stage with ten times the text.
+"""Peak memory of whole processes: averaging at BERT-base's size, and every stage with ten times the
+text.
 
-Every measurement is a process of its own. Against a limit the whole process counts, libraries included. Against a tenth
-of the text only memory of the process's own counts: pages of mapped files are the kernel's, which takes them back. Ten
-times the text is the same rows ten times over, and the tenth is worked on ten times, or for ten epochs: the C library's
-heap grows with the number of batches, to a plateau, whatever the text.
+Every measurement is a process of its own. Against a limit the whole process counts, libraries
+included. Against a tenth of the text only memory of the process's own counts: pages of mapped files
+are the kernel's, which takes them back. Ten times the text is the same rows ten times over, and the
+tenth is worked on ten times, or for ten epochs: the C library's heap grows with the number of
+batches, to a plateau, whatever the text.
 """
 
 from __future__ import annotations
@@ -83,7 +85,15 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
     def score(epochs: int, budget: float) -> None:
         task = cola.task.model_copy(update={"probe": probe.model_copy(update={"epochs": epochs})})
         execution = ExecutionSpec(features_budget_gb=budget)
-        evaluate_cell(encoder(), cola.corpus, task, (0,), features=FeaturesSpec(), execution=execution, scratch=folder)
+        evaluate_cell(
+            encoder(),
+            cola.corpus,
+            task,
+            (0,),
+            features=FeaturesSpec(),
+            execution=execution,
+            scratch=folder,
+        )
 
     match stage:
         case "averaging":
@@ -99,7 +109,12 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
             train_lambda(encoder(), constants, cola.corpus, cola.task, RankingSpec(epochs=times))
 
 
-STAGES: tuple[str, ...] = ("averaging", "λ training", "probing, stored features", "probing, streamed features")
+STAGES: tuple[str, ...] = (
+    "averaging",
+    "λ training",
+    "probing, stored features",
+    "probing, streamed features",
+)
 
 
 @contextmanager
@@ -122,7 +137,9 @@ def own_memory() -> Iterator[Callable[[], float]]:
 
 
 def _status(name: str) -> float:
-    """A line of this process's status in MB. ``ru_maxrss`` would not do: a process inherits its parent's."""
+    """A line of this process's status in MB. ``ru_maxrss`` would not do: a process inherits its
+    parent's.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
@@ -130,7 +147,9 @@ def _status(name: str) -> float:
 def peak_of(stage: str, folder: Path, size: int) -> float:
     """The peak of a process of its own, in megabytes."""
     command = [sys.executable, "-m", "benchmarks.memory", stage, str(size), str(folder)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    return float(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+    )
 
 
 def against_limit(folder: Path) -> Comparison:
@@ -139,7 +158,9 @@ def against_limit(folder: Path) -> Comparison:
 
 
 def against_tenth(stage: str, folder: Path) -> Comparison:
-    """A stage on ten times the text, side by side. What differs between equal runs is gaps in the heap."""
+    """A stage on ten times the text, side by side. What differs between equal runs is gaps in the
+    heap.
+    """
     size = LINES if stage == "tokenising" else ROWS
 
     def pair() -> tuple[float, float]:
@@ -152,7 +173,9 @@ def against_tenth(stage: str, folder: Path) -> Comparison:
 
 def memory_rows(folder: Path) -> Iterator[Row]:
     """Peak megabytes against the limit, and against a tenth of the text."""
-    yield Row("memory", "memory of averaging, BERT-base size, S=256", 1.0, partial(against_limit, folder))
+    yield Row(
+        "memory", "memory of averaging, BERT-base size, S=256", 1.0, partial(against_limit, folder)
+    )
     for stage in ("tokenising", *STAGES):
         name = f"memory with ten times the text, {stage}"
         yield Row("memory", name, 1 / 1.05, partial(against_tenth, stage, folder))

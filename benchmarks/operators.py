@@ -1,8 +1,9 @@
-"""Where the time of a stage goes, by kind of work: ``python -m benchmarks.operators λ|averaging|features [bfloat16]``.
+"""Where the time of a stage goes, by kind of work:
+``python -m benchmarks.operators λ|averaging|features [bfloat16]``.
 
-CoLA, one thread; of λ one epoch. A kind's time is the least of several runs, so a neighbour on the machine distorts it
-least; the profiler itself makes calls dearer, so shares count, not their sum. What no operator of PyTorch's accounts
-for is "Python".
+CoLA, one thread; of λ one epoch. A kind's time is the least of several runs, so a neighbour on the
+machine distorts it least; the profiler itself makes calls dearer, so shares count, not their sum.
+What no operator of PyTorch's accounts for is "Python".
 """
 
 from __future__ import annotations
@@ -34,8 +35,19 @@ KINDS: dict[str, tuple[str, ...]] = {
         "_scaled_dot_product_flash_attention_for_cpu",
     ),
     "attention: softmax": ("_softmax", "_softmax_backward_data", "masked_fill_"),
-    "tokens packed and unpacked": ("index_select", "_Packed", "_Unpacked", "_PackedBackward", "_UnpackedBackward"),
-    "activation and norms": ("gelu", "gelu_backward", "native_layer_norm", "native_layer_norm_backward"),
+    "tokens packed and unpacked": (
+        "index_select",
+        "_Packed",
+        "_Unpacked",
+        "_PackedBackward",
+        "_UnpackedBackward",
+    ),
+    "activation and norms": (
+        "gelu",
+        "gelu_backward",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+    ),
     "probe: dense map": ("baddbmm",),
     "probe: sums over slots": (
         "_embedding_bag",
@@ -46,14 +58,30 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "optimiser": ("_fused_adamw_", "Optimizer.step#AdamW.step", "linalg_vector_norm"),
     "copies and conversions": ("copy_", "_to_copy", "clone", "constant_pad_nd", "fill_"),
-    "other arithmetic": ("add", "add_", "mul", "mul_", "sub", "div", "sum", "abs", "addcmul", "neg", "where"),
+    "other arithmetic": (
+        "add",
+        "add_",
+        "mul",
+        "mul_",
+        "sub",
+        "div",
+        "sum",
+        "abs",
+        "addcmul",
+        "neg",
+        "where",
+    ),
 }
 
 
 def kind_of(name: str) -> str:
-    """The kind of work that an operator does; views and the like are autograd's and PyTorch's own doing."""
+    """The kind of work that an operator does; views and the like are autograd's and PyTorch's own
+    doing.
+    """
     operator = name.removeprefix("aten::").removeprefix("mkldnn::")
-    return next((kind for kind, names in KINDS.items() if operator in names), "views, autograd and the rest")
+    return next(
+        (kind for kind, names in KINDS.items() if operator in names), "views, autograd and the rest"
+    )
 
 
 def by_kind(run: Callable[[], object]) -> Counter[str]:

@@ -1,4 +1,6 @@
-"""What Prefect, Ray and MLflow cost around the work: starting, a run as a whole, and each further cell."""
+"""What Prefect, Ray and MLflow cost around the work: starting, a run as a whole, and each further
+cell.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,23 @@ from papa.timing import Comparison, repeated, seconds
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5
 NUMBERS = itertools.count()
 TINY: dict[str, Any] = {
-    "tasks": [{"name": "reviews", "slots": 16, "train_rows": 16, "validation_rows": 8, "probe": {"epochs": 1}}],
+    "tasks": [
+        {
+            "name": "reviews",
+            "slots": 16,
+            "train_rows": 16,
+            "validation_rows": 8,
+            "probe": {"epochs": 1},
+        }
+    ],
     "seeds": [0],
 }
-ONE = {"encoders": [EMBEDDED], "constants": ["identity"], "orders": ["first_to_last"], "fractions": [0.5]}
+ONE = {
+    "encoders": [EMBEDDED],
+    "constants": ["identity"],
+    "orders": ["first_to_last"],
+    "fractions": [0.5],
+}
 LAYERS, HEADS = 8, 32
 SIDES: dict[str, Any] = {
     "constants": ["average", "identity", "toeplitz", "zeros"],
@@ -67,9 +82,18 @@ def many_heads(folder: Path) -> str:
     """The folder of a tiny encoder with random weights and 256 heads."""
     from transformers import BertConfig, BertModel
 
-    place, embedded = folder / "many-heads", Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
-    shape: dict[str, Any] = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "hidden_size": 2 * HEADS}
-    BertModel(BertConfig(**shape, intermediate_size=HEADS), add_pooling_layer=False).save_pretrained(place)
+    place, embedded = (
+        folder / "many-heads",
+        Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder),
+    )
+    shape: dict[str, Any] = {
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "hidden_size": 2 * HEADS,
+    }
+    BertModel(
+        BertConfig(**shape, intermediate_size=HEADS), add_pooling_layer=False
+    ).save_pretrained(place)
     for name in TOKENIZER_FILES:
         if (embedded / name).is_file():
             shutil.copy(embedded / name, place)
@@ -77,7 +101,9 @@ def many_heads(folder: Path) -> str:
 
 
 def around(cells: int, folder: Path) -> float:
-    """Seconds of a study with this many cells on a new store, without those of the cells' own work."""
+    """Seconds of a study with this many cells on a new store, without those of the cells'
+    own work.
+    """
     fractions = [index / (LAYERS * HEADS) for index in range(1, cells // SIDE + 1)]
     store = new_store(folder)
     spent = run_study({"encoders": [many_heads(folder)], **SIDES, "fractions": fractions}, store)

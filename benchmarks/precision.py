@@ -1,4 +1,6 @@
-"""``python -m benchmarks.precision``: scores, head orders and time of the embedded encoder in float32 and bfloat16."""
+"""``python -m benchmarks.precision``: scores, head orders and time of the embedded encoder in
+float32 and bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,17 @@ ROWS = {"cola": (3000, 400), "rte": (300, 200), "ud": (150, 150), "wnut": (300, 
 """Training and validation rows."""
 EPOCHS = 1
 """For λ."""
-TITLES = ("task", "metric", "precision", "all heads: seeds", "no head: seeds", "drop", "τ", "CPU time", "speed-up")
+TITLES = (
+    "task",
+    "metric",
+    "precision",
+    "all heads: seeds",
+    "no head: seeds",
+    "drop",
+    "τ",
+    "CPU time",
+    "speed-up",
+)
 HALF: Precision = "bfloat16"
 
 
@@ -80,15 +92,23 @@ def averaged(encoder: Encoder, text: Setting) -> ConstantMatrices:
     return average_split(encoder, split, slots=text.task.slots, batch_tokens=tokens).average()
 
 
-def ranked(encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed: int) -> list[Head]:
+def ranked(
+    encoder: Encoder, constants: ConstantMatrices, text: Setting, *, seed: int
+) -> list[Head]:
     """Heads by λ, ascending."""
-    lambdas = train_lambda(encoder, constants, text.corpus, text.task, RankingSpec(epochs=EPOCHS), seed=seed)
+    lambdas = train_lambda(
+        encoder, constants, text.corpus, text.task, RankingSpec(epochs=EPOCHS), seed=seed
+    )
     return list(head_order("lambda", lambdas[-1], encoder.layers, encoder.heads))
 
 
 def scores(encoder: Encoder, text: Setting, folder: Path) -> Measured:
     """Of every seed."""
-    options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    options: dict[str, Any] = {
+        "features": FeaturesSpec(),
+        "execution": ExecutionSpec(),
+        "scratch": folder,
+    }
     found = evaluate_cell(encoder, text.corpus, text.task, SEEDS, **options)
     by_seed = {scored.seed: scored.score for scored in found}
     return Measured.of(text.task.metric, by_seed, [scored.examples for scored in found])
@@ -101,12 +121,14 @@ def tau(first: Sequence[Head], other: Sequence[Head]) -> float:
 
 
 def beyond(name: str, text: Setting, full: Measured, half: Measured) -> Iterator[str]:
-    """A sentence where the mean in half precision lies outside the interval over seeds in float32."""
+    """A sentence where the mean in half precision lies outside the interval over seeds
+    in float32.
+    """
     expected, found = (interval(list(measured.scores.values())) for measured in (full, half))
     if not expected.low <= found.mean <= expected.high:
         yield (
-            f"{text.task.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval in float32, "
-            f"{expected.low:.4f} to {expected.high:.4f}."
+            f"{text.task.name}, {name}: {found.mean:.4f} in {HALF} is outside the seeds' interval "
+            f"in float32, {expected.low:.4f} to {expected.high:.4f}."
         )
 
 
@@ -118,7 +140,10 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
         found = {precision: study(encoder, text, folder) for precision, encoder in encoders.items()}
         full, half = found["float32"], found[HALF]
         other = ranked(encoders["float32"], averaged(encoders["float32"], text), text, seed=1)
-        taus = {"float32": f"{tau(full.order, other):.2f} to another seed", HALF: f"{tau(full.order, half.order):.2f}"}
+        taus = {
+            "float32": f"{tau(full.order, other):.2f} to another seed",
+            HALF: f"{tau(full.order, half.order):.2f}",
+        }
         for precision, result in found.items():
             yield [
                 f"{TEXTS[name]}, {train:,} rows",
@@ -131,7 +156,10 @@ def rows(folder: Path, remarks: list[str]) -> Iterator[list[str]]:
                 f"{result.seconds:.1f} s",
                 f"{full.seconds / result.seconds:.2f}",
             ]
-        remarks += [*beyond("all heads", text, full.full, half.full), *beyond("no head", text, full.none, half.none)]
+        remarks += [
+            *beyond("all heads", text, full.full, half.full),
+            *beyond("no head", text, full.none, half.none),
+        ]
 
 
 def main() -> None:

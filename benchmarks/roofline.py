@@ -1,6 +1,7 @@
 """How near averaging and features come to the machine's rate of matrix products, real tokens only.
 
-The plain way is as many multiplications and additions in square matrix products: the ratio is the share of their rate.
+The plain way is as many multiplications and additions in square matrix products: the ratio is the
+share of their rate.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def encoder_flops(setting: Setting, *, last_layer: bool) -> float:
 
     Args:
         setting: the corpus.
-        last_layer: whether the last layer runs to its end (features) or only to its attention (averaging).
+        last_layer: whether the last layer runs to its end (features) or only to its attention
+            (averaging).
     """
     model, lengths = encoder(), setting.corpus.split("train").lengths.astype(float)
     width, inner = model.width, model.config.intermediate_size
@@ -34,7 +36,9 @@ def encoder_flops(setting: Setting, *, last_layer: bool) -> float:
     return float(model.layers * layer if last_layer else (model.layers - 1) * layer + seen)
 
 
-def share(name: str, folder: Path, work: Callable[[Setting], object], last_layer: bool) -> Comparison:
+def share(
+    name: str, folder: Path, work: Callable[[Setting], object], last_layer: bool
+) -> Comparison:
     """A stage against matrix products of as many operations, in GFLOP/s."""
     setting = sample(name, folder)
     operations, product = encoder_flops(setting, last_layer=last_layer), 2 * SIZE**3
@@ -53,6 +57,9 @@ def share(name: str, folder: Path, work: Callable[[Setting], object], last_layer
 def roofline_rows(folder: Path) -> Iterator[Row]:
     """The share of the machine's matrix-product rate that each stage reaches."""
     for name, title in CORPORA.items():
-        for stage, work, last in (("averaging", average, False), ("features", partial(features, folder=folder), True)):
+        for stage, work, last in (
+            ("averaging", average, False),
+            ("features", partial(features, folder=folder), True),
+        ):
             measure = partial(share, name, folder, work, last)
             yield Row("flops", f"{stage}, {title}, share of matrix-product FLOP/s", 0.65, measure)

@@ -68,7 +68,9 @@ class Measured(Comparison):
         return "missed" if self.high < self.target else "undecided"
 
     def busy(self, highest: float) -> bool:
-        """Whether the machine was busy before and after, by the highest rate of matrix products it ever showed."""
+        """Whether the machine was busy before and after, by the highest rate of matrix products it
+        ever showed.
+        """
         return max(self.peaks) < BUSY * highest
 
 
@@ -91,7 +93,8 @@ def measured(row: Row) -> Measured:
 
 
 def selected(rows: Iterable[Row], words: Iterable[str]) -> list[Row]:
-    """The rows asked for by their group, or else by a part of their name; without words all but those on request.
+    """The rows asked for by their group, or else by a part of their name; without words all but
+    those on request.
 
     Raises:
         ValueError: no row has the word.
@@ -100,10 +103,14 @@ def selected(rows: Iterable[Row], words: Iterable[str]) -> list[Row]:
     groups = list(dict.fromkeys(row.group for row in rows))
     for word in words:
         if not any(word == row.group or word in row.name.lower() for row in rows):
-            raise ValueError(f"no row is called '{word}': ask for {', '.join(groups)}, or a part of a row's name")
+            raise ValueError(
+                f"no row is called '{word}': ask for {', '.join(groups)}, or a part of a row's name"
+            )
 
     def asked(row: Row) -> bool:
-        return any(word == row.group if word in groups else word in row.name.lower() for word in words)
+        return any(
+            word == row.group if word in groups else word in row.name.lower() for word in words
+        )
 
     return [row for row in rows if (asked(row) if words else not row.on_request)]
 

@@ -1,7 +1,9 @@
-"""Large studies: what each further cell costs around its own work, with workers that wait instead of computing.
+"""Large studies: what each further cell costs around its own work, with workers that wait instead
+of computing.
 
-``python -m benchmarks.scale`` runs studies of 100, 100 (the first warms up) and 2,000 cells on 64 stand-ins. Seconds of
-processors are those of the driver and of Prefect's server alone, so that other processes count less.
+``python -m benchmarks.scale`` runs studies of 100, 100 (the first warms up) and 2,000 cells on 64
+stand-ins. Seconds of processors are those of the driver and of Prefect's server alone, so that
+other processes count less.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def study(numbers: Sequence[int], shards: int, folder: Path) -> StudySpec:
     document = {
         "name": f"tasks-from-{numbers[0]}",
         "encoders": [EMBEDDED],
-        "tasks": [{"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers],
+        "tasks": [
+            {"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers
+        ],
         **WHOLE,
         "seeds": [0],
         "execution": {"shard_rows": 1},
@@ -57,7 +61,9 @@ def study(numbers: Sequence[int], shards: int, folder: Path) -> StudySpec:
     return resolve_study(document, folder=folder, origin="benchmarks")
 
 
-def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:
+def run(
+    counts: Sequence[int], shards: int, workers: int, seconds: float, folder: Path
+) -> Iterator[dict[str, Any]]:
     """Run studies of so many tasks one after the other; what each took.
 
     Args:
@@ -75,7 +81,10 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
     prepare_environment(store)
     server = start_own_server(store)
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
-    with StandInPool(workers, waits, folder) as pool, (folder / "progress.log").open("w", buffering=1) as log:
+    with (
+        StandInPool(workers, waits, folder) as pool,
+        (folder / "progress.log").open("w", buffering=1) as log,
+    ):
         pool.begin()
         # Says what went wrong where Ray did not start.
         assert pool.on_gpu is False
@@ -94,7 +103,10 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
             live.begin()
             ready = ReadyStudy(spec, steps, store, pool, progress, live)
             processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.process.pid)}
-            before, started = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
+            before, started = (
+                {name: cpu(process) for name, process in processes.items()},
+                time.monotonic(),
+            )
             with live:
                 study_flow(ready)(study="none.yaml")
             cells, clock = len(steps.cells), time.monotonic() - started
@@ -114,9 +126,13 @@ def run(counts: Sequence[int], shards: int, workers: int, seconds: float, folder
 
 
 def planned(steps: Sequence[Step], waits: Mapping[str, float], workers: int, shards: int) -> float:
-    """The least that ``papa plan`` expects until the last cell, in seconds after the first text is tokenised."""
+    """The least that ``papa plan`` expects until the last cell, in seconds after the first text is
+    tokenised.
+    """
     seconds = {**waits, "average": shards * waits["shard"]}
-    return bound([PlannedStep(step, False, seconds.get(step.stage, 0.0)) for step in steps]).seconds(workers)
+    return bound(
+        [PlannedStep(step, False, seconds.get(step.stage, 0.0)) for step in steps]
+    ).seconds(workers)
 
 
 def stages(store: Store) -> dict[str, float]:

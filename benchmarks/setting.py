@@ -25,7 +25,9 @@ from papa.spec import EncoderSpec, LayoutSpec, Precision, TaskSpec
 from papa.spec.file import resolve_study
 
 SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-"""Where local copies of the corpora may lie, in ``data``; those that do not are read from the hub."""
+"""Where local copies of the corpora may lie, in ``data``; those that do not are read from
+the hub.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,19 @@ def encoder(precision: Precision = "float32") -> Encoder:
 def plain_model() -> PreTrainedModel:
     """The same weights in transformers' eager form."""
     folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
-    return AutoModel.from_pretrained(folder, attn_implementation="plain", use_safetensors=True).requires_grad_(False)
+    return AutoModel.from_pretrained(
+        folder, attn_implementation="plain", use_safetensors=True
+    ).requires_grad_(False)
 
 
 def base_sized(attention: str) -> PreTrainedModel:
     """A model of BERT-base's size with random weights."""
     torch.manual_seed(0)
-    options: dict[str, Any] = {"vocab_size": 1000, "max_position_embeddings": 512, "attn_implementation": attention}
+    options: dict[str, Any] = {
+        "vocab_size": 1000,
+        "max_position_embeddings": 512,
+        "attn_implementation": attention,
+    }
     return BertModel(BertConfig(**options), add_pooling_layer=False).eval().requires_grad_(False)
 
 
@@ -85,7 +93,9 @@ def sample(name: str, folder: Path) -> Setting:
 def task_entry(name: str) -> dict[str, Any]:
     """A registered task as a study names it: on its local copy where there is one."""
     folder, columns = _COPIES[name]
-    files = {split: str(SHARED / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")}
+    files = {
+        split: str(SHARED / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")
+    }
     if not all(map(os.path.isfile, files.values())):
         return {"name": name}
     return {"name": name, "source": {"kind": "files", **files}, "columns": columns, "labels": None}
@@ -97,11 +107,21 @@ def described(entry: dict[str, Any]) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
 
 
-def setting(name: str, rows: int, folder: Path, *, validation: int = 100, file: Path | None = None) -> Setting:
+def setting(
+    name: str, rows: int, folder: Path, *, validation: int = 100, file: Path | None = None
+) -> Setting:
     """A sample of a corpus, or of a file like it, tokenised into ``folder``."""
-    entry = {**task_entry(TASKS[name]["name"]), **TASKS[name], "train_rows": rows, "validation_rows": validation}
+    entry = {
+        **task_entry(TASKS[name]["name"]),
+        **TASKS[name],
+        "train_rows": rows,
+        "validation_rows": validation,
+    }
     if file is not None:
-        entry |= {"source": {"kind": "files", "train": str(file), "validation": str(file)}, "labels": None}
+        entry |= {
+            "source": {"kind": "files", "train": str(file), "validation": str(file)},
+            "labels": None,
+        }
     task = described(entry)
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
@@ -123,7 +143,9 @@ def full_batch(inputs: int, slots: int) -> MicroBatch:
 
 
 def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
-    """The training text in its own order, every input padded to S slots; labels one per row or per slot."""
+    """The training text in its own order, every input padded to S slots; labels one per row or per
+    slot.
+    """
     part = setting.corpus.split("train")
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
@@ -132,7 +154,9 @@ def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
         places = compact.inputs_of_tokens, compact.slot_ids
         labels = torch.from_numpy(part.labels_of(rows))
 
-        def padded(values: Tensor, padding: int = 0, shape: Any = shape, places: Any = places) -> Tensor:
+        def padded(
+            values: Tensor, padding: int = 0, shape: Any = shape, places: Any = places
+        ) -> Tensor:
             return torch.full(shape, padding).index_put_(places, values)
 
         yield {

@@ -1,4 +1,6 @@
-"""Many studies, and a large one, on one Prefect server, one MLflow server and one store (``benchmarks.load``)."""
+"""Many studies, and a large one, on one Prefect server, one MLflow server and one store
+(``benchmarks.load``).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,24 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/files"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        f"{folder}/files",
+    ]
     own = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "mlflow.log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
@@ -53,7 +71,9 @@ def _answers(address: str) -> bool:
 
 
 def studies(folder: Path) -> dict[str, Any]:
-    """One study by itself, then eight at once: six of its seed, whose cells are there, and two of the same new seed."""
+    """One study by itself, then eight at once: six of its seed, whose cells are there, and two of
+    the same new seed.
+    """
     from flows.environment import prepare_environment
     from flows.server import start_own_server
     from papa.study.store import Store
@@ -71,10 +91,16 @@ def studies(folder: Path) -> dict[str, Any]:
 
         def begun(number: int) -> subprocess.Popen[str]:
             path = folder / f"study-{number}.yaml"
-            path.write_text(yaml.safe_dump({"name": f"study-{number}", **study, "seeds": [int(number > CACHED)]}))
+            path.write_text(
+                yaml.safe_dump(
+                    {"name": f"study-{number}", **study, "seeds": [int(number > CACHED)]}
+                )
+            )
             command = [sys.executable, "-c", "from flows.cli import app; app()", "run", str(path)]
             options: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-            return subprocess.Popen([*command, "--store", store.address], env=environment, **options)
+            return subprocess.Popen(
+                [*command, "--store", store.address], env=environment, **options
+            )
 
         seconds: list[float] = []
         failed: dict[int, str] = {}
@@ -86,8 +112,17 @@ def studies(folder: Path) -> dict[str, Any]:
                 for process in running.values():
                     process.terminate()
             seconds.append(time.monotonic() - started)
-            print(seconds, [process.returncode for process in running.values()], file=sys.stderr, flush=True)
-            failed |= {number: said[number][-600:] for number, process in running.items() if process.returncode}
+            print(
+                seconds,
+                [process.returncode for process in running.values()],
+                file=sys.stderr,
+                flush=True,
+            )
+            failed |= {
+                number: said[number][-600:]
+                for number, process in running.items()
+                if process.returncode
+            }
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     server.end()
@@ -98,19 +133,25 @@ def studies(folder: Path) -> dict[str, Any]:
         "failed": failed,
         "artifacts": made,
         "completed in Prefect": sum(flow["state_type"] == "COMPLETED" for flow in flows),
-        "experiments in MLflow": sum(experiment["name"].startswith("study-") for experiment in found["experiments"]),
+        "experiments in MLflow": sum(
+            experiment["name"].startswith("study-") for experiment in found["experiments"]
+        ),
     }
 
 
 def asked(address: str, question: dict[str, Any]) -> Any:
     """What a server answers to a question in JSON."""
-    request = urllib.request.Request(address, json.dumps(question).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        address, json.dumps(question).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
 def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
-    """Ask every server for its newest again and again, and write how long answers took so far, in ms."""
+    """Ask every server for its newest again and again, and write how long answers took so far, in
+    ms.
+    """
     questions = {"Prefect": {"limit": 10}, "MLflow": {"max_results": 10}}
     took: dict[str, list[float]] = {name: [] for name in addresses}
     failed = dict.fromkeys(addresses, 0)
@@ -124,7 +165,9 @@ def poll(addresses: dict[str, str], over: Event, path: Path) -> None:
             took[name].append(1e3 * (time.perf_counter() - started))
         document = {}
         for name, times in took.items():
-            median, nineteen, most = (sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0))
+            median, nineteen, most = (
+                sorted(times)[int(share * (len(times) - 1))] for share in (0.5, 0.95, 1.0)
+            )
             document[name] = {"asked": len(times), "failed": failed[name]}
             document[name] |= {"median": int(median), "95 %": int(nineteen), "most": int(most)}
         path.write_text(json.dumps(document))

@@ -1,4 +1,6 @@
-"""The stages of a study, ours against the plain way: averaging, features, λ, probing and the whole."""
+"""The stages of a study, ours against the plain way: averaging, features, λ, probing and
+the whole.
+"""
 
 from __future__ import annotations
 
@@ -35,27 +37,40 @@ def average(setting: Setting, precision: Precision = "float32") -> ConstantMatri
     """Our average over the training text."""
     model, slots = encoder(precision), setting.task.slots
     batch_tokens = model.tokens_per_batch(None)
-    return average_split(model, setting.corpus.split("train"), slots=slots, batch_tokens=batch_tokens).average()
+    return average_split(
+        model, setting.corpus.split("train"), slots=slots, batch_tokens=batch_tokens
+    ).average()
 
 
 def features(setting: Setting, precision: Precision = "float32", *, folder: Path) -> None:
     """Our features of the training text."""
     path, model = folder / f"features-{time.monotonic_ns()}", encoder(precision)
     batch_tokens = model.tokens_per_batch(None)
-    extract_features(model, setting.corpus.split("train"), path, batch_tokens=batch_tokens, dtype="float32")
+    extract_features(
+        model, setting.corpus.split("train"), path, batch_tokens=batch_tokens, dtype="float32"
+    )
     path.unlink()
 
 
-def ranking(setting: Setting, constants: ConstantMatrices, precision: Precision = "float32") -> None:
+def ranking(
+    setting: Setting, constants: ConstantMatrices, precision: Precision = "float32"
+) -> None:
     """Our λ training, one epoch."""
     train_lambda(encoder(precision), constants, setting.corpus, setting.task, RankingSpec(epochs=1))
 
 
 def probing(
-    setting: Setting, folder: Path, constants: ConstantMatrices | None = None, heads: Sequence[Head] = ()
+    setting: Setting,
+    folder: Path,
+    constants: ConstantMatrices | None = None,
+    heads: Sequence[Head] = (),
 ) -> None:
     """Our cell: features once, all seeds, all epochs."""
-    options: dict[str, Any] = {"features": FeaturesSpec(), "execution": ExecutionSpec(), "scratch": folder}
+    options: dict[str, Any] = {
+        "features": FeaturesSpec(),
+        "execution": ExecutionSpec(),
+        "scratch": folder,
+    }
     if constants is None:
         evaluate_cell(encoder(), setting.corpus, setting.task, SEEDS, **options)
         return
@@ -64,7 +79,11 @@ def probing(
 
 
 def against_plain(
-    name: str, folder: Path, precision: Precision, ours: Callable[..., object], plain: Callable[[Setting], Part]
+    name: str,
+    folder: Path,
+    precision: Precision,
+    ours: Callable[..., object],
+    plain: Callable[[Setting], Part],
 ) -> Comparison:
     """A pass of the encoder over the training text."""
     check_hardware(precision)
@@ -73,13 +92,17 @@ def against_plain(
 
 
 def ranking_against_plain(folder: Path, precision: Precision) -> Comparison:
-    """λ for an epoch of CoLA, both ways on one thread: minibatches as small as these stay on one worker."""
+    """λ for an epoch of CoLA, both ways on one thread: minibatches as small as these stay on one
+    worker.
+    """
     check_hardware(precision)
     cola = sample("cola", folder)
     constants, threads = average(cola), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return in_turn(partial(ranking, cola, constants, precision), plain_ranking(cola, constants.matrices))
+        return in_turn(
+            partial(ranking, cola, constants, precision), plain_ranking(cola, constants.matrices)
+        )
     finally:
         torch.set_num_threads(threads)
 
@@ -96,7 +119,9 @@ def probing_against_plain(folder: Path) -> Comparison:
     """A cell of CoLA."""
     cola = sample("cola", folder)
     work, times = plain_probing(cola)
-    return in_turn(partial(probing, cola, folder), Part(work, times * cola.task.probe.epochs * len(SEEDS)))
+    return in_turn(
+        partial(probing, cola, folder), Part(work, times * cola.task.probe.epochs * len(SEEDS))
+    )
 
 
 def whole_study(name: str, folder: Path) -> Comparison:
@@ -106,7 +131,9 @@ def whole_study(name: str, folder: Path) -> Comparison:
 
     def ours() -> None:
         constants = average(setting)
-        lambdas = train_lambda(model, constants, setting.corpus, setting.task, RankingSpec(epochs=LAMBDA_EPOCHS))
+        lambdas = train_lambda(
+            model, constants, setting.corpus, setting.task, RankingSpec(epochs=LAMBDA_EPOCHS)
+        )
         order = head_order("lambda", lambdas[-1], model.layers, model.heads)
         for fraction in FRACTIONS:
             heads = constant_heads(order, fraction)
@@ -123,14 +150,21 @@ def whole_study(name: str, folder: Path) -> Comparison:
 
 
 def stage_rows(folder: Path) -> Iterator[Row]:
-    """Averaging and features on three corpora; λ and probing on CoLA; the whole study on CoLA and on WNUT."""
+    """Averaging and features on three corpora; λ and probing on CoLA; the whole study on CoLA and
+    on WNUT.
+    """
     passes = (
         ("averaging", average, plain_average, (5.0, 7.0, 5.0), (7.5, 10.5)),
         ("features", partial(features, folder=folder), plain_features, (4.5, 5.5, 3.5), (6.5, 8.0)),
     )
     for stage, ours, plain, targets, half_targets in passes:
         for (name, title), target in zip(CORPORA.items(), targets, strict=True):
-            yield Row(stage, f"{stage}, {title}", target, partial(against_plain, name, folder, "float32", ours, plain))
+            yield Row(
+                stage,
+                f"{stage}, {title}",
+                target,
+                partial(against_plain, name, folder, "float32", ours, plain),
+            )
         for (name, title), target in zip(CORPORA.items(), half_targets, strict=False):
             measure = partial(against_plain, name, folder, "bfloat16", ours, plain)
             yield Row(stage, f"{stage}, {title}{HALF}", target, measure)
@@ -141,4 +175,9 @@ def stage_rows(folder: Path) -> Iterator[Row]:
     of_probing = f"probing, 15 epochs × {len(SEEDS)} seeds, {title}"
     yield Row("probing", of_probing, 40.0, partial(probing_against_plain, folder))
     yield Row("study", f"whole study, {title}", 25.0, partial(whole_study, "cola", folder))
-    yield Row("study", f"whole study, named entities, {TITLES['wnut']}", 40.0, partial(whole_study, "wnut", folder))
+    yield Row(
+        "study",
+        f"whole study, named entities, {TITLES['wnut']}",
+        40.0,
+        partial(whole_study, "wnut", folder),
+    )

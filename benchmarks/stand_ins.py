@@ -1,7 +1,9 @@
-"""Workers that wait as long as the real ones compute: for the cost of everything around the work, at any scale.
+"""Workers that wait as long as the real ones compute: for the cost of everything around the work,
+at any scale.
 
-Steps, keys, artifacts, actors of Ray, Prefect and MLflow are the real ones. What trains or runs an encoder for a cell
-and shard waits instead, and publishes an artifact of the right form; one more process does the rest.
+Steps, keys, artifacts, actors of Ray, Prefect and MLflow are the real ones. What trains or runs an
+encoder for a cell and shard waits instead, and publishes an artifact of the right form; one more
+process does the rest.
 """
 
 from __future__ import annotations
@@ -50,7 +52,13 @@ class StandIn:
         """Nothing, as soon as the worker can take a call."""
 
     def run(
-        self, function: Any, encoder: Any, arguments: dict[str, Any], call: int, helpers: Any, epochs: bool
+        self,
+        function: Any,
+        encoder: Any,
+        arguments: dict[str, Any],
+        call: int,
+        helpers: Any,
+        epochs: bool,
     ) -> tuple[None, Epochs]:
         """As ``Worker.run``."""
         store = arguments["store"]
@@ -86,7 +94,11 @@ class StandInPool(WorkerPool):
         """As of ``WorkerPool``."""
         arguments = given["arguments"]
         waits = arguments["step"].stage in _WRITERS if "step" in arguments else "index" in arguments
-        return super().run(function, **given) if waits else self._others.submit(computed, function, arguments).result()
+        return (
+            super().run(function, **given)
+            if waits
+            else self._others.submit(computed, function, arguments).result()
+        )
 
     def close(self) -> None:
         """As of ``WorkerPool``."""
@@ -95,12 +107,15 @@ class StandInPool(WorkerPool):
 
     def _start(self) -> FreeWorkers:
         self._ray, self._temporary = ray, _ = ray_session.start(self._size, self._folder)
-        self._board = BoardReader(ray, ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote())
+        self._board = BoardReader(
+            ray, ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote()
+        )
         actor = ray.remote(StandIn)
         handles = []
         for number in range(self._size):
             handle = actor.options(num_cpus=1).remote(self._seconds)
-            # One after the other, before the study begins: a small machine starts so many processes slowly.
+            # One after the other, before the study begins: a small machine starts so many processes
+            # slowly.
             ray.get(handle.ready.remote())
             handles.append(WorkerHandle(f"stand-in-{number}", handle))
         return FreeWorkers(ray, handles)
@@ -116,7 +131,9 @@ def write_shard(step: Average, store: Store, index: int) -> None:
     encoder, slots = step.encoder, step.slots
     shape = (encoder.layers, encoder.heads, slots, slots)
     metadata = {"stage": "average-shards", "average": step.key, "shard": index}
-    with published(f"{step.shards(store, step.corpus.reference(store))}/shard-{index}", metadata) as folder:
+    with published(
+        f"{step.shards(store, step.corpus.reference(store))}/shard-{index}", metadata
+    ) as folder:
         save_file({"sums": np.ones(shape), "counts": np.ones((slots, slots))}, folder / SUMS)
 
 
@@ -130,9 +147,13 @@ def _write_probe(step: Probe, folder: Path, found: Found) -> None:
 def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
     document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
     seeds = _scores(step)
-    (folder / BASELINE).write_text(json.dumps({**document, "word_embeddings": [asdict(seed) for seed in seeds]}))
+    (folder / BASELINE).write_text(
+        json.dumps({**document, "word_embeddings": [asdict(seed) for seed in seeds]})
+    )
     words = _correct([seed.score for seed in seeds])
-    save_file({"always_one_answer": _correct([0.5])[0], "word_embeddings": words}, folder / EXAMPLES)
+    save_file(
+        {"always_one_answer": _correct([0.5])[0], "word_embeddings": words}, folder / EXAMPLES
+    )
 
 
 def _write_ranking(step: Rank, folder: Path, found: Found) -> None:
@@ -150,7 +171,9 @@ def _correct(scores: Sequence[float]) -> np.ndarray:
 def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:
     """A score of each seed that follows from the step's key."""
     numbers = random.Random(step.key)
-    return tuple(ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step.seeds)
+    return tuple(
+        ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step.seeds
+    )
 
 
 _WRITERS: dict[str, Callable[[Any, Path, Found], None]] = {

@@ -1,6 +1,8 @@
-"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both share.
+"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both
+share.
 
-Both ways run on one pool of two: one worker is what a pool of two gives to calls one after the other.
+Both ways run on one pool of two: one worker is what a pool of two gives to calls one after the
+other.
 """
 
 from __future__ import annotations
@@ -44,13 +46,20 @@ def averaging(folder: Path) -> Comparison:
     corpus, encoder = sample("ud", folder).corpus, resolve_encoder(EncoderSpec(name=EMBEDDED))
 
     def average(pool: WorkerPool, index: int) -> None:
-        pool.run(one_shard, encoder=encoder, arguments={"folder": corpus.folder, "index": index}, urgency=URGENCY)
+        pool.run(
+            one_shard,
+            encoder=encoder,
+            arguments={"folder": corpus.folder, "index": index},
+            urgency=URGENCY,
+        )
 
     def all_shards(pool: WorkerPool, at_once: int) -> None:
         with ThreadPoolExecutor(at_once) as threads:
             list(threads.map(partial(average, pool), range(SHARDS)))
 
-    return two_against_one(lambda pool: all_shards(pool, SHARDS), lambda pool: all_shards(pool, 1), folder)
+    return two_against_one(
+        lambda pool: all_shards(pool, SHARDS), lambda pool: all_shards(pool, 1), folder
+    )
 
 
 def ranking(folder: Path) -> Comparison:
@@ -64,14 +73,24 @@ def ranking(folder: Path) -> Comparison:
     def train(pool: WorkerPool, with_helpers: bool) -> None:
         store = Store(folder / f"store-{next(numbers)}")
         for need in (corpus, constants):
-            compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
+            compute_step(
+                step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress
+            )
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
-        pool.run(compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=int(with_helpers))
+        pool.run(
+            compute_step,
+            encoder=encoder,
+            arguments=arguments,
+            urgency=URGENCY,
+            helpers=int(with_helpers),
+        )
 
     return two_against_one(lambda pool: train(pool, True), lambda pool: train(pool, False), folder)
 
 
-def two_against_one(two: Callable[[WorkerPool], None], one: Callable[[WorkerPool], None], folder: Path) -> Comparison:
+def two_against_one(
+    two: Callable[[WorkerPool], None], one: Callable[[WorkerPool], None], folder: Path
+) -> Comparison:
     """The same work on two workers and on one of them."""
     with WorkerPool(2, "cpu", folder) as pool:
         two(pool)

@@ -1,4 +1,5 @@
-"""Whether this machine's device, memory and disk suffice for a study's workers, checked before anything runs.
+"""Whether this machine's device, memory and disk suffice for a study's workers, checked before
+anything runs.
 
 What a worker needs is estimated from shapes; ``tests/flows/test_capacity.py`` compares it with
 processes that do the work. Float32 weights count once for each encoder: workers map the same file.
@@ -46,10 +47,14 @@ def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list
     device = study.execution.device
     problems = problems_of("execution", partial(check_device, device)) if device == "cuda" else []
     if study.precision != "auto":
-        problems += problems_of("precision", partial(check_precision, study.precision, device_of(study)))
+        problems += problems_of(
+            "precision", partial(check_precision, study.precision, device_of(study))
+        )
     encoders = tuple(spec for spec in study.encoders if spec in resolved.encoders)
     tasks = tuple(task for task in study.tasks if task.source in sources)
-    constants = tuple(entry for entry in study.constants if entry.corpus is None or entry.corpus.source in sources)
+    constants = tuple(
+        entry for entry in study.constants if entry.corpus is None or entry.corpus.source in sources
+    )
     alike = any(problem.where == "encoders" for problem in resolved.problems)
     if alike or not (encoders and tasks and constants):
         return problems
@@ -63,10 +68,13 @@ def check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what the workers need at most with what is free now.
 
     Raises:
-        CapacityError: it does not suffice; the message names the step, and how many workers would fit.
+        CapacityError: it does not suffice; the message names the step, and how many workers would
+            fit.
     """
     study, free = inputs.study, psutil.virtual_memory().available
-    cells = [(encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks]
+    cells = [
+        (encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks
+    ]
     need, what = max(
         (needed, f"{stage} · {inputs.encoder_label(encoder)} · {task.name}")
         for encoder, task, size in cells
@@ -76,15 +84,21 @@ def check_memory(inputs: StudyInputs, workers: int) -> None:
     if workers * need + overhead <= free:
         return
     fewer = int((free - overhead) // need)
-    advice = f"use --workers {fewer}" if fewer > 0 else "free memory, or use a larger machine or --ray-address"
+    advice = (
+        f"use --workers {fewer}"
+        if fewer > 0
+        else "free memory, or use a larger machine or --ray-address"
+    )
     raise CapacityError(
-        f"{what} needs about {need / 1e9:.1f} GB per worker, which is {(workers * need + overhead) / 1e9:.1f} GB for "
-        f"{workers} workers and the processes beside them, and {free / 1e9:.1f} GB are free: {advice}"
+        f"{what} needs about {need / 1e9:.1f} GB per worker, which is "
+        f"{(workers * need + overhead) / 1e9:.1f} GB for {workers} workers and the processes "
+        f"beside them, and {free / 1e9:.1f} GB are free: {advice}"
     )
 
 
 def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
-    """Compare the features that workers store at the same time with what is free under ``folder`` now.
+    """Compare the features that workers store at the same time with what is free under ``folder``
+    now.
 
     Raises:
         CapacityError: it does not suffice; the message names the step, and what to set.
@@ -94,7 +108,10 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     study = inputs.study
     budget = study.execution.features_budget_gb * 1e9
     cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
-    sizes = {(encoder, task): feature_bytes(encoder, inputs.size(task), study.features) for encoder, task in cells}
+    sizes = {
+        (encoder, task): feature_bytes(encoder, inputs.size(task), study.features)
+        for encoder, task in cells
+    }
     stored = {cell: size for cell, size in sizes.items() if size <= budget}
     if not stored:
         return
@@ -103,14 +120,19 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     if at_once * need <= free:
         return
     raise CapacityError(
-        f"the features of {inputs.encoder_label(encoder)} · {task.name} take about {need / 1e9:.3g} GB for each of "
-        f"{at_once} workers, and {free / 1e9:.3g} GB are free in {existing}: free some space, use another --store, or "
-        f"set execution.features_budget_gb to {free / at_once / 1e9:.2g} or less"
+        f"the features of {inputs.encoder_label(encoder)} · {task.name} take about "
+        f"{need / 1e9:.3g} GB for each of {at_once} workers, and {free / 1e9:.3g} GB are free in "
+        f"{existing}: free some space, use another --store, or set execution.features_budget_gb to "
+        f"{free / at_once / 1e9:.2g} or less"
     )
 
 
-def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> dict[str, float]:
-    """About the bytes that a worker needs at most in each stage, for one encoder and a task of that size."""
+def worker_bytes(
+    study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size
+) -> dict[str, float]:
+    """About the bytes that a worker needs at most in each stage, for one encoder and a task of that
+    size.
+    """
     entries = encoder.layers * encoder.heads * task.slots**2
     probe = 4 * (encoder.layers + 1) * encoder.width**2
     tokens = study.execution.batch_tokens or _BATCH_TOKENS
@@ -118,10 +140,18 @@ def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, si
     layers = 4 * tokens * 2 * (encoder.layers + 1) * encoder.width
     averaging = _SUMS * 8 * entries + batch
     # Values on their way to and from the optimiser, which keeps two more for each.
-    trained = 8 * (probe + (4 * entries if any(entry.kind == "trained" for entry in study.constants) else 0))
+    trained = 8 * (
+        probe + (4 * entries if any(entry.kind == "trained" for entry in study.constants) else 0)
+    )
     kept = 20 * encoder.width + 3 * encoder.heads * task.slots
     ranking = 4 * entries + trained + 4 * _PART_TOKENS * encoder.layers * kept
-    probing = 4 * entries + 4 * len(study.seeds) * probe + batch + layers + _window(study, encoder, task, size)
+    probing = (
+        4 * entries
+        + 4 * len(study.seeds) * probe
+        + batch
+        + layers
+        + _window(study, encoder, task, size)
+    )
     decoder = _DECODER if task.kind == "mlm" else 0.0
     converted = weight_bytes(encoder) - mapped_bytes(encoder)
     # Linear maps in bfloat16 are copies, half as large; gradients take another, transposed.
@@ -136,7 +166,9 @@ def worker_bytes(study: StudySpec, encoder: EncoderReference, task: TaskSpec, si
 
 def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> float:
     """Features of a window in memory, where they are not stored and mapped."""
-    stored = feature_bytes(encoder, size, study.features) <= study.execution.features_budget_gb * 1e9
+    stored = (
+        feature_bytes(encoder, size, study.features) <= study.execution.features_budget_gb * 1e9
+    )
     if stored and not task.probe.encoder_dropout:
         return 0.0
     rows = min(max(size.train, size.validation), WINDOW_ROWS)
@@ -149,7 +181,9 @@ def weight_bytes(encoder: EncoderReference) -> int:
 
 
 def mapped_bytes(encoder: EncoderReference) -> int:
-    """The bytes of weights that workers map instead of converting: files whose first tensor is float32."""
+    """The bytes of weights that workers map instead of converting: files whose first tensor is
+    float32.
+    """
     mapped = 0
     for path in _weights(encoder):
         with safe_open(path, "np") as file:

@@ -1,5 +1,5 @@
-"""Whether a study can run: everything it names is checked before anything is computed, and every problem is
-reported.
+"""Whether a study can run: everything it names is checked before anything is computed, and every
+problem is reported.
 
 Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefect or MLflow.
 """
@@ -25,7 +25,15 @@ from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
 from papa.encoders.remembered_checks import remembered
-from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, missing_from, problems_of
+from papa.errors import (
+    CheckError,
+    HubUnreachableError,
+    PapaError,
+    Problem,
+    SpecError,
+    missing_from,
+    problems_of,
+)
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
@@ -73,14 +81,21 @@ class Checked:
 
 
 def check_file(
-    path: Path, overrides: Sequence[str], store: Store, *, workers: int | None, ray_address: str | None
+    path: Path,
+    overrides: Sequence[str],
+    store: Store,
+    *,
+    workers: int | None,
+    ray_address: str | None,
 ) -> Checked:
     """``check_study`` of a file; where that has faults itself, the rest of it is looked at as well.
 
     Raises:
         PapaError: it cannot run; the message lists every problem.
     """
-    look = partial(check_study, store=store, workers=workers, ray_address=ray_address, fetch_weights=False)
+    look = partial(
+        check_study, store=store, workers=workers, ray_address=ray_address, fetch_weights=False
+    )
     try:
         return look(load_study(path, overrides))
     except MalformedError as malformed:
@@ -102,13 +117,15 @@ def check_study(
     for_plan: bool = False,
     fetch_weights: bool = True,
 ) -> Checked:
-    """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory and disk.
+    """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory and
+    disk.
 
     Args:
         study: the resolved specification.
         store: what is tokenised there is not read again.
         workers, ray_address: as on the command line.
-        for_plan: the study need not run here: published shapes and sizes suffice where the hub does not answer.
+        for_plan: the study need not run here: published shapes and sizes suffice where the hub does
+            not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.
 
     Raises:
@@ -122,16 +139,27 @@ def check_study(
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
     problems, texts = resolved.problems, named_texts(study)
     problems += _tokenizers(resolved)
-    readable = [text for text in texts if text.source in resolved.sources and text.source not in resolved.assumed]
-    results = run_concurrently({text: partial(_preview, resolved, store, text) for text in readable})
+    readable = [
+        text
+        for text in texts
+        if text.source in resolved.sources and text.source not in resolved.assumed
+    ]
+    results = run_concurrently(
+        {text: partial(_preview, resolved, store, text) for text in readable}
+    )
     previews: dict[TaskSpec, Preview] = {}
     unchecked = []
     if resolved.unreachable:
-        unchecked.append(f"{missing_from(resolved.unreachable)}; published shapes and sizes are used instead")
+        unchecked.append(
+            f"{missing_from(resolved.unreachable)}; published shapes and sizes are used instead"
+        )
     for index, spec in enumerate(study.encoders):
         encoder = resolved.encoders.get(spec)
         if encoder is not None and encoder.folder and encoder.digest.startswith("unknown"):
-            unchecked.append(f"encoders.{index} ({spec.name}): whether its weights fit (they are not downloaded yet)")
+            unchecked.append(
+                f"encoders.{index} ({spec.name}): whether its weights fit (they are not downloaded "
+                "yet)"
+            )
     for text, result in results.items():
         if isinstance(result, HubUnreachableError) and for_plan:
             unchecked.append(f"{texts[text]}: {result}")
@@ -149,7 +177,9 @@ def check_study(
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
     here = not for_plan and cluster is None
-    capacity = partial(check_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1)
+    capacity = partial(
+        check_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1
+    )
     if problems:
         raise CheckError([*problems, *(capacity() if here else [])])
     inputs = resolved.inputs()
@@ -173,11 +203,15 @@ def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
     """
     address = ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
-        raise SpecError("Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN")
+        raise SpecError(
+            "Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN"
+        )
     return address
 
 
-def _preview(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> tuple[Preview | None, list[PapaError]]:
+def _preview(
+    resolved: ResolvedInputs, store: Store, text: TaskSpec
+) -> tuple[Preview | None, list[PapaError]]:
     cached = _tokenised(resolved, store, text)
     if cached is not None:
         return cached, []
@@ -188,7 +222,9 @@ def _preview(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> tuple[Pr
 def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Preview | None:
     """The preview from the store, of a text that is tokenised for every encoder of the study."""
     study = resolved.study
-    laid_out = [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
+    laid_out = (
+        [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
+    )
     encoders = [resolved.encoders[spec] for spec in study.encoders if spec in resolved.encoders]
     if len(encoders) < len(study.encoders):
         return None
@@ -203,23 +239,37 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
     metadata = read_metadata(corpora[0].folder(store))
     names = metadata["label_names"]
     rows, labelled = metadata["rows"], metadata.get("labelled_tokens")
-    tokens = RowTokens(metadata["tokens"]["train"] / rows["train"], labelled and labelled["train"] / rows["train"])
+    tokens = RowTokens(
+        metadata["tokens"]["train"] / rows["train"], labelled and labelled["train"] / rows["train"]
+    )
     return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens)
 
 
-def _tokens(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> dict[TaskSpec, RowTokens]:
-    """The tokens of a training row of each text, by the first encoder's tokenizer where it is not tokenised yet."""
-    encoder = next((reference for reference in resolved.encoders.values() if reference.folder), None)
+def _tokens(
+    resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]
+) -> dict[TaskSpec, RowTokens]:
+    """The tokens of a training row of each text, by the first encoder's tokenizer where it is not
+    tokenised yet.
+    """
+    encoder = next(
+        (reference for reference in resolved.encoders.values() if reference.folder), None
+    )
     tokens = {text: seen.tokens for text, seen in previews.items() if seen.tokens}
     for text, seen in previews.items():
         if seen.sample is not None and encoder:
             # A task's own slots, which a corpus takes from the tasks it serves.
-            laid_out = text if text in resolved.study.tasks else laid_out_like(resolved.study.tasks[0], text)
+            laid_out = (
+                text
+                if text in resolved.study.tasks
+                else laid_out_like(resolved.study.tasks[0], text)
+            )
             tokens[text] = _counted(encoder, laid_out, resolved.study.layout, seen.sample)
     return tokens
 
 
-def _counted(encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows: pa.Table) -> RowTokens:
+def _counted(
+    encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows: pa.Table
+) -> RowTokens:
     content = {
         "tokenizer": encoder.tokenizer_digest,
         "model type": encoder.model_type,
@@ -238,12 +288,16 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     problems = []
     ranked = any(needs_lambda(order) for order in resolved.study.orders)
-    masks = any(text.kind == "mlm" or (ranked and text.unlabelled) for text in named_texts(resolved.study))
+    masks = any(
+        text.kind == "mlm" or (ranked and text.unlabelled) for text in named_texts(resolved.study)
+    )
     for index, spec in enumerate(resolved.study.encoders):
         encoder = resolved.encoders.get(spec)
         if encoder is None or not encoder.folder:
             continue
-        problems += problems_of(f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks))
+        problems += problems_of(
+            f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks)
+        )
     return problems
 
 
@@ -253,19 +307,27 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
 
         tokenizer = load_tokenizer(encoder)
         special_tokens = special_tokens_of(tokenizer)
-        check_vocabulary(tokenizer, read_configuration(folder, encoder.name).vocab_size, encoder.display)
+        check_vocabulary(
+            tokenizer, read_configuration(folder, encoder.name).vocab_size, encoder.display
+        )
         if masks:
             check_mask(special_tokens)
         return True
 
     folder = Path(encoder.folder)
     configuration = sha256_of_file(folder / CONFIGURATION)
-    content = {"tokenizer": encoder.tokenizer_digest, "configuration": configuration, "masks": masks}
+    content = {
+        "tokenizer": encoder.tokenizer_digest,
+        "configuration": configuration,
+        "masks": masks,
+    }
     remembered("tokenizer writes the layout", content, writes_the_layout)
 
 
 def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> list[Problem]:
-    """Models whose own head cannot serve a task; of those that are not downloaded nobody knows yet."""
+    """Models whose own head cannot serve a task; of those that are not downloaded nobody
+    knows yet.
+    """
     from papa.probes.own import check_own
 
     return [
@@ -288,9 +350,13 @@ def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -
 
 
 def _changed_weights(inputs: StudyInputs) -> list[Problem]:
-    """Encoders whose weights are not what the file system made believe; what is computed with is read first."""
+    """Encoders whose weights are not what the file system made believe; what is computed with is
+    read first.
+    """
     problems = []
-    for index, (spec, encoder) in enumerate(zip(inputs.study.encoders, inputs.encoders, strict=True)):
+    for index, (spec, encoder) in enumerate(
+        zip(inputs.study.encoders, inputs.encoders, strict=True)
+    ):
         where = f"encoders.{index} ({spec.name})"
         problems += problems_of(where, partial(_same_weights, spec, encoder))
     return problems

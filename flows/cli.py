@@ -34,7 +34,9 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def main(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
 ) -> None:
     if show_version:
         from importlib.metadata import version
@@ -45,20 +47,35 @@ def main(
 
 @app.command()
 def run(
-    study: Annotated[Path | None, typer.Argument(metavar="[STUDY.yaml]", help="The study.", show_default=False)] = None,
+    study: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY.yaml]", help="The study.", show_default=False)
+    ] = None,
     encoders: Annotated[
         list[str] | None,
-        typer.Option("--encoder", "--model", metavar="NAME", help="Without a file: an encoder; may be repeated."),
+        typer.Option(
+            "--encoder",
+            "--model",
+            metavar="NAME",
+            help="Without a file: an encoder; may be repeated.",
+        ),
     ] = None,
     tasks: Annotated[
-        list[str] | None, typer.Option("--task", metavar="NAME", help="Without a file: a task; may be repeated.")
+        list[str] | None,
+        typer.Option("--task", metavar="NAME", help="Without a file: a task; may be repeated."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="ROWS", help="Without a file: rows of each split at most.")
+        int | None,
+        typer.Option(
+            "--limit", min=1, metavar="ROWS", help="Without a file: rows of each split at most."
+        ),
     ] = None,
     own: Annotated[
         Path | None,
-        typer.Option("--own", metavar="TEXTS", help="Without a file: what the model's own head keeps on these texts."),
+        typer.Option(
+            "--own",
+            metavar="TEXTS",
+            help="Without a file: what the model's own head keeps on these texts.",
+        ),
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -68,9 +85,11 @@ def run(
 ) -> None:
     """Run a study; what is cached is not computed again.
 
-    A study is a file, or some encoders on some tasks: papa run --encoder google-bert/bert-base-uncased --task cola
+    A study is a file, or some encoders on some tasks: papa run --encoder
+    google-bert/bert-base-uncased --task cola
 
-    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt
+    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own
+    texts.txt
     """
     with one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
@@ -109,12 +128,16 @@ def check(
     workers: Workers = None,
     ray_address: RayAddress = None,
 ) -> None:
-    """Look at everything that a study names, and tell all that is wrong with it; compute nothing."""
+    """Look at everything that a study names, and tell all that is wrong with it;
+    compute nothing.
+    """
     with one_sentence():
         from flows.check import check_file
         from flows.show import show_checked
 
-        checked = check_file(study, overrides or [], open_store(store), workers=workers, ray_address=ray_address)
+        checked = check_file(
+            study, overrides or [], open_store(store), workers=workers, ray_address=ray_address
+        )
         show_checked(checked, Console())
 
 
@@ -125,13 +148,20 @@ def plan(
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="Plan for so many GPUs instead of this machine.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Plan for so many GPUs instead of this machine.", show_default=False
+        ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")
+    ] = 1,
     tflops: Annotated[
         float | None,
         typer.Option(
-            min=0.001, help="What one of them reaches; measured, or an A100's, without it.", show_default=False
+            min=0.001,
+            help="What one of them reaches; measured, or an A100's, without it.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -160,7 +190,9 @@ def init(
 
 @app.command()
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server meanwhile."""
+    """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server
+    meanwhile.
+    """
     with errors_in_one_sentence(verbose):
         from flows.environment import prepare_environment
         from flows.ui import show_pages
@@ -174,7 +206,9 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 
 @app.command()
 def models() -> None:
-    """List the encoders that a study can have, and the models whose heads can be replaced in place."""
+    """List the encoders that a study can have, and the models whose heads can be replaced
+    in place.
+    """
     with one_sentence():
         from flows.show import models_tables
 

@@ -23,7 +23,8 @@ def doctor(
     ray_address: RayAddress = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look at what is installed, at this machine and at the services a study would use, and say what to do.
+    """Look at what is installed, at this machine and at the services a study would use, and say
+    what to do.
 
     It ends with 1 where a study that is started here and now would fail.
     """
@@ -40,7 +41,11 @@ def doctor(
         if as_json:
             print(json.dumps({"usable": not broken, "findings": findings}, indent=1))
         else:
-            mend = f"Studies cannot run: mend {', '.join(broken)}." if broken else "Studies can run here."
+            mend = (
+                f"Studies cannot run: mend {', '.join(broken)}."
+                if broken
+                else "Studies can run here."
+            )
             console.print(mend, markup=False)
     raise typer.Exit(1 if broken else 0)
 

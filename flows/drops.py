@@ -1,8 +1,9 @@
 """How many heads may become constant within a drop of the score.
 
-A number of constant heads is within the drop where the upper end of its drop's 95 % interval over seeds and examples
-is (paper, Sections 3.4 and 4.2), and so is that of every smaller number: tested from few heads to many up to the first
-failure, the chance that any "within" is wrong stays that of a single test, 2.5 %.
+A number of constant heads is within the drop where the upper end of its drop's 95 % interval over
+seeds and examples is (paper, Sections 3.4 and 4.2), and so is that of every smaller number: tested
+from few heads to many up to the first failure, the chance that any "within" is wrong stays that of
+a single test, 2.5 %.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ class Answer:
         if self.reason:
             return []
         most = self.most.constant_heads if self.most else 0
-        return [count for count in self.counts if count.verdict == "undecided" and count.constant_heads > most]
+        return [
+            count
+            for count in self.counts
+            if count.verdict == "undecided" and count.constant_heads > most
+        ]
 
 
 def parse_share(text: str) -> float:
@@ -92,13 +97,15 @@ def parse_share(text: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share < 1:
-        raise SpecError(f"--max-drop {text}: give a percentage such as 1%, or a share below 1 such as 0.01")
+        raise SpecError(
+            f"--max-drop {text}: give a percentage such as 1%, or a share below 1 such as 0.01"
+        )
     return share
 
 
 def answers(stored: StoredStudy, max_drop: float) -> list[Answer]:
-    """What the finished cells of a study say of a relative drop that is acceptable, as a share: an answer for every
-    encoder, task, kind of constants and head order."""
+    """What the finished cells of a study say of a relative drop that is acceptable, as a share: an
+    answer for every encoder, task, kind of constants and head order."""
     from papa.reporting.summary import LINE
 
     rows = stored.summary(stored.cells).to_dict("records")
@@ -126,7 +133,12 @@ def _answer(
     counts, all_within = [], True
     for constant_heads, cell in sorted(by_count.items()):
         if constant_heads and not math.isnan(rows[cell]["original"]):
-            drop = Interval(*(rows[cell][column] for column in ("relative_drop", "drop_low", "drop_high", "seeds")))
+            drop = Interval(
+                *(
+                    rows[cell][column]
+                    for column in ("relative_drop", "drop_low", "drop_high", "seeds")
+                )
+            )
             verdict = "undecided" if reason else verdict_on(drop, max_drop, all_within=all_within)
             all_within = verdict == "within"
             counts.append(Count(constant_heads, cell.fraction, drop, verdict, _heads(stored, cell)))
@@ -144,7 +156,9 @@ def _answer(
 
 
 def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
-    """What the drop of a number of heads says, given whether every smaller number is within ``max_drop``."""
+    """What the drop of a number of heads says, given whether every smaller number is within
+    ``max_drop``.
+    """
     if drop.high <= max_drop and all_within:
         return "within"
     return "beyond" if drop.low > max_drop else "undecided"
@@ -159,7 +173,9 @@ def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     """What is known of the head order by λ; "" before it is made."""
     from papa.reporting.certainty import certainty
 
-    by_seed = {seed: stored.found[step] for seed, step in part.rankings.items() if step in stored.found}
+    by_seed = {
+        seed: stored.found[step] for seed, step in part.rankings.items() if step in stored.found
+    }
     return certainty(read_lambda(by_seed), stored.inputs.study.fractions) if by_seed else ""
 
 

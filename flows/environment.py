@@ -1,4 +1,6 @@
-"""Settings that engines read at import: their folders in the store, telemetry off, loopback only."""
+"""Settings that engines read at import: their folders in the store, telemetry off,
+loopback only.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +31,27 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     With ``verbose`` engines show what they log.
 
     Raises:
-        SpecError: Prefect was imported before, for another store, or files may not grow as they need to.
+        SpecError: Prefect was imported before, for another store, or files may not grow as they
+            need to.
     """
     check_file_size()
     home = str(store.prefect)
     if "prefect" in sys.modules and os.environ.get("PREFECT_HOME") != home:
         raise SpecError(
-            f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: use a new process for {store.root}"
+            f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: use a new process "
+            f"for {store.root}"
         )
     quiet_engines()
     _keep_private(store.root)
     os.environ["PREFECT_HOME"] = home
     # Else they would come from the store: a logging configuration calls whatever it names.
     os.environ["PREFECT_PROFILES_PATH"] = os.devnull
-    os.environ.setdefault("PREFECT_LOGGING_CONFIG_PATH", str(_packaged("prefect") / "logging" / "logging.yml"))
+    os.environ.setdefault(
+        "PREFECT_LOGGING_CONFIG_PATH", str(_packaged("prefect") / "logging" / "logging.yml")
+    )
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
-    # What runs tell is kept with them, whatever the terminal shows. A line that their server does not take is lost.
+    # What runs tell is kept with them, whatever the terminal shows. A line that their server does
+    # not take is lost.
     for name, level in (("flow_runs", "INFO"), ("task_runs", "WARNING")):
         os.environ[f"PREFECT_LOGGING_LOGGERS_PREFECT_{name.upper()}_LEVEL"] = level
         logging.getLogger(f"prefect.{name}").propagate = verbose
@@ -64,7 +71,8 @@ def _packaged(name: str) -> Path:
 
 
 def check_file_size() -> None:
-    """Refuse a limit of the shell's that databases, weights or features would reach in the middle of a study.
+    """Refuse a limit of the shell's that databases, weights or features would reach in the middle
+    of a study.
 
     Raises:
         SpecError: files may be smaller than that.
@@ -72,14 +80,14 @@ def check_file_size() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if 0 <= limit < _FILE_BYTES:
         raise SpecError(
-            f"a file may have {limit:,} bytes at most here (ulimit -f), and a study writes files of {_FILE_BYTES:,} "
-            "and more: raise it, as with ulimit -f unlimited"
+            f"a file may have {limit:,} bytes at most here (ulimit -f), and a study writes files "
+            f"of {_FILE_BYTES:,} and more: raise it, as with ulimit -f unlimited"
         )
 
 
 def _keep_private(root: Path) -> None:
-    """What this process and its children write is their owner's alone; the group's too, where it may write to the
-    store's folder.
+    """What this process and its children write is their owner's alone; the group's too, where it
+    may write to the store's folder.
     """
     shared = root.is_dir() and root.stat().st_mode & stat.S_IWGRP
     os.umask(0o007 if shared else 0o077)

@@ -1,4 +1,6 @@
-"""What ``papa export`` does: find a finished cell of a study, write it as a folder, say what it cost and gained."""
+"""What ``papa export`` does: find a finished cell of a study, write it as a folder, say what it
+cost and gained.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ class ExportRequest:
 
 
 def export_cell(
-    study: StudySpec, store: Store, request: ExportRequest, folder: Path, console: Console, *, onnx: bool = False
+    study: StudySpec,
+    store: Store,
+    request: ExportRequest,
+    folder: Path,
+    console: Console,
+    *,
+    onnx: bool = False,
 ) -> None:
     """Write the cell asked for of a finished study to ``folder`` and print the report.
 
@@ -51,17 +59,21 @@ def export_cell(
 
     check_free(folder)
     stored = StoredStudy(study, store)
-    full_names = {stored.inputs.encoder_label(encoder): encoder.name for encoder in stored.inputs.encoders}
+    full_names = {
+        stored.inputs.encoder_label(encoder): encoder.name for encoder in stored.inputs.encoders
+    }
     cell = _find(stored, request, full_names)
     step, *others = stored.steps.cells[cell]
     if others:
         raise SpecError(
-            f"order '{cell.order}' makes other heads constant for each of the study's {1 + len(others)} seeds, so this "
-            "cell is no one encoder: export another order, or run the study with one seed"
+            f"order '{cell.order}' makes other heads constant for each of the study's "
+            f"{1 + len(others)} seeds, so this cell is no one encoder: export another order, or "
+            "run the study with one seed"
         )
     if step.trained:
         raise SpecError(
-            "trained constants differ from seed to seed and are not kept: export --constants average or a control"
+            "trained constants differ from seed to seed and are not kept: export --constants "
+            "average or a control"
         )
     _silence_transformers()
     with console.status("writing …") as status:
@@ -84,13 +96,17 @@ def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, 
     ]
     if len(matching) > 1:
         raise SpecError(
-            f"study '{study}' has {len(matching)} such cells: give --encoder and --task: {_options(matching)}"
+            f"study '{study}' has {len(matching)} such cells: give --encoder and --task: "
+            f"{_options(matching)}"
         )
     if not matching:
         unknown = _unknown(cells, request, full_names)
         raise SpecError(f"study '{study}' has no such cell{unknown}: it has {_options(done)}")
     if matching[0] not in done:
-        raise SpecError(f"this cell of '{study}' has not been run: run 'papa run' again, or give {_options(done)}")
+        raise SpecError(
+            f"this cell of '{study}' has not been run: run 'papa run' again, or give "
+            f"{_options(done)}"
+        )
     return matching[0]
 
 
@@ -98,7 +114,9 @@ def _unknown(cells: Collection[Cell], request: ExportRequest, full_names: Mappin
     """Which of the names asked for the study does not have, and which of its own is near."""
     for what in ("encoder", "task", "constants", "order"):
         asked, own = getattr(request, what), {getattr(cell, what) for cell in cells}
-        if asked is not None and asked not in own | set(full_names.values() if what == "encoder" else ()):
+        if asked is not None and asked not in own | set(
+            full_names.values() if what == "encoder" else ()
+        ):
             return f", as it has no {what} '{asked}'{meant(asked, own)}"
     return ""
 
@@ -109,8 +127,8 @@ def _options(cells: Sequence[Cell]) -> str:
     for cell in cells:
         lines.setdefault(replace(cell, fraction=0.0), []).append(f"{cell.fraction:g}")
     return "; ".join(
-        f"--encoder {line.encoder} --task {line.task} --constants {line.constants} --order {line.order} --fraction "
-        + " or ".join(fractions)
+        f"--encoder {line.encoder} --task {line.task} --constants {line.constants} --order "
+        f"{line.order} --fraction " + " or ".join(fractions)
         for line, fractions in lines.items()
     )
 
@@ -118,9 +136,13 @@ def _options(cells: Sequence[Cell]) -> str:
 def _summary(stored: StoredStudy, cell: Cell) -> Any:
     """The study's summary of the original, where it has that, and of the cell."""
     original = replace(cell, fraction=1.0)
-    summary = stored.summary(each for each in (original, cell) if each in stored.steps.cells and stored.has(each))
+    summary = stored.summary(
+        each for each in (original, cell) if each in stored.steps.cells and stored.has(each)
+    )
     if summary.empty:
-        raise SpecError(f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again")
+        raise SpecError(
+            f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again"
+        )
     return summary
 
 
@@ -142,14 +164,21 @@ def _export(
 
     study = stored.inputs.study
     if step.constants is None:
-        raise SpecError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
+        raise SpecError(
+            "no head is constant in this cell, so there is nothing to export: give a fraction "
+            "below 1"
+        )
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
     split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
     return export_encoder(
         step.encoder,
-        ConstantMatrices.load(step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots),
+        ConstantMatrices.load(
+            step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
+        ),
         scores.constant_heads,
-        InputLayout.of(task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))),
+        InputLayout.of(
+            task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))
+        ),
         folder,
         examples=split,
         study={"name": study.name, **asdict(cell)},

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["ok", "low", "unsupported", "missing", "unusable", "refused", "not reachable", "not configured"]
+State = Literal[
+    "ok", "low", "unsupported", "missing", "unusable", "refused", "not reachable", "not configured"
+]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ TAG = "driver="
 def describe_run(run: UUID, name: str, tags: Iterable[str]) -> None:
     """Name a flow run, and tag it with the process that runs it.
 
-    Done from inside the flow: tags given around it would go to its task runs, too, and cost each a request.
+    Done from inside the flow: tags given around it would go to its task runs, too, and cost each a
+    request.
     """
     from prefect.client.orchestration import get_client
 
@@ -37,8 +38,8 @@ def mark_interrupted_run() -> None:
 def mark_crashed_runs() -> None:
     """Set runs of studies whose process died on this machine to Crashed, with their task runs.
 
-    Task runs of a study that something else set to Crashed, such as an automation that missed its heartbeat, are
-    set to Crashed as well.
+    Task runs of a study that something else set to Crashed, such as an automation that missed its
+    heartbeat, are set to Crashed as well.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas import filters
@@ -53,14 +54,25 @@ def mark_crashed_runs() -> None:
     unfinished = [StateType.RUNNING, StateType.PENDING]
     state_type = filters.TaskRunFilterStateType(any_=unfinished)
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_filter=studies, flow_run_filter=flow_runs_in(*unfinished)):
-            driver = next((Process.parse(tag.removeprefix(TAG)) for tag in run.tags if tag.startswith(TAG)), None)
+        for run in client.read_flow_runs(
+            flow_filter=studies, flow_run_filter=flow_runs_in(*unfinished)
+        ):
+            driver = next(
+                (Process.parse(tag.removeprefix(TAG)) for tag in run.tags if tag.startswith(TAG)),
+                None,
+            )
             if driver is not None and driver.gone:
-                client.set_flow_run_state(run.id, Crashed(message=f"Its process {driver} was killed."), force=True)
+                client.set_flow_run_state(
+                    run.id, Crashed(message=f"Its process {driver} was killed."), force=True
+                )
         left = client.read_task_runs(
             flow_filter=studies,
             flow_run_filter=flow_runs_in(StateType.CRASHED),
-            task_run_filter=filters.TaskRunFilter(state=filters.TaskRunFilterState(type=state_type)),
+            task_run_filter=filters.TaskRunFilter(
+                state=filters.TaskRunFilterState(type=state_type)
+            ),
         )
         for task_run in left:
-            client.set_task_run_state(task_run.id, Crashed(message="Its study's process was killed."), force=True)
+            client.set_task_run_state(
+                task_run.id, Crashed(message="Its study's process was killed."), force=True
+            )

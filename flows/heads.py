@@ -1,4 +1,6 @@
-"""What ``papa heads`` prints: how many and which heads may become constant within a drop of the score."""
+"""What ``papa heads`` prints: how many and which heads may become constant within a drop of the
+score.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
         raise SpecError(stored.nothing_found())
     found = answers(stored, max_drop)
     if as_json:
-        document = {"study": study.name, "max_drop": max_drop, "answers": [document_of(answer) for answer in found]}
+        document = {
+            "study": study.name,
+            "max_drop": max_drop,
+            "answers": [document_of(answer) for answer in found],
+        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     console = Console()
@@ -43,7 +49,8 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
 
 
 def show_scores(study: StudySpec, store: Store) -> None:
-    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ, or the study's own.
+    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ,
+    or the study's own.
 
     Raises:
         SpecError: there is not exactly one.
@@ -51,13 +58,18 @@ def show_scores(study: StudySpec, store: Store) -> None:
     stored, found = StoredStudy(study, store), {}
     for part in stored.steps.parts:
         if part.rankings and all(step in stored.found for step in part.rankings.values()):
-            found[" · ".join(part.place)] = {seed: stored.found[step] for seed, step in part.rankings.items()}
+            found[" · ".join(part.place)] = {
+                seed: stored.found[step] for seed, step in part.rankings.items()
+            }
     if not study.scores and len(found) != 1:
         raise SpecError(
-            f"study '{study.name}' has finished λ of {joined(found) or 'nothing'}: --tsv prints that of one encoder on "
-            "one task; cut the study with --set, such as --set 'tasks=[cola]'"
+            f"study '{study.name}' has finished λ of {joined(found) or 'nothing'}: --tsv prints "
+            "that of one encoder on one task; cut the study with --set, such as --set "
+            "'tasks=[cola]'"
         )
-    scores = study.scores[0].values if study.scores else read_lambda(next(iter(found.values()))).mean
+    scores = (
+        study.scores[0].values if study.scores else read_lambda(next(iter(found.values()))).mean
+    )
     typer.echo(scores_as_tsv(np.array(scores)))
 
 
@@ -75,7 +87,10 @@ def document_of(answer: Answer) -> dict[str, Any]:
     """An answer as JSON has it."""
     most = answer.most
     return {
-        **{name: getattr(answer, name) for name in ("encoder", "task", "constants", "order", "heads_in_all")},
+        **{
+            name: getattr(answer, name)
+            for name in ("encoder", "task", "constants", "order", "heads_in_all")
+        },
         "constant_heads": most and most.constant_heads,
         "heads": most and most.heads,
         "reason": answer.reason,
@@ -101,10 +116,18 @@ def text_of(answer: Answer, max_drop: float) -> str:
     """An answer in lines."""
     from papa.reporting.wording import order_label
 
-    most, title = answer.most, (answer.encoder, answer.task, answer.constants, order_label(answer.order))
-    lines = [f"{' · '.join(title)}, within a drop of {100 * max_drop:g} % on these validation rows:"]
+    most, title = (
+        answer.most,
+        (answer.encoder, answer.task, answer.constants, order_label(answer.order)),
+    )
+    lines = [
+        f"{' · '.join(title)}, within a drop of {100 * max_drop:g} % on these validation rows:"
+    ]
     if most is not None:
-        lines += [f"{_of(most, answer)} heads may become constant: {_drop(most)}", *_listed(most.heads)]
+        lines += [
+            f"{_of(most, answer)} heads may become constant: {_drop(most)}",
+            *_listed(most.heads),
+        ]
     elif answer.reason:
         lines.append(f"  the study cannot tell: {answer.reason}")
     elif not answer.counts:
@@ -119,7 +142,9 @@ def text_of(answer: Answer, max_drop: float) -> str:
     lines += [f"{_of(count, answer)}: too many: {_drop(count)}" for count in beyond]
     lines += [f"  {answer.certainty}"] if answer.certainty else []
     if answer.missing:
-        lines.append(f"  {answer.missing} of its cells are not finished: 'papa run' on the study goes on")
+        lines.append(
+            f"  {answer.missing} of its cells are not finished: 'papa run' on the study goes on"
+        )
     return "\n".join(lines)
 
 
@@ -130,7 +155,10 @@ def _of(count: Count, answer: Answer) -> str:
 def _drop(count: Count) -> str:
     from papa.reporting.wording import percent_label, range_label
 
-    return f"drop {percent_label(count.drop.mean)} ({range_label(count.drop.low, count.drop.high, percent=True)})"
+    return (
+        f"drop {percent_label(count.drop.mean)} "
+        f"({range_label(count.drop.low, count.drop.high, percent=True)})"
+    )
 
 
 def _listed(constant: tuple[Head, ...] | None) -> list[str]:

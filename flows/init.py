@@ -1,4 +1,6 @@
-"""What ``papa init`` writes: a study that explains itself, made from the specification's own fields."""
+"""What ``papa init`` writes: a study that explains itself, made from the specification's own
+fields.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from papa.spec.file import registry
 
 _WIDTH = 100
 _HEAD = (
-    "A study of PAPA, to be edited. Lines that begin with '#' and a key say what holds without them: take the '#' away "
-    "to change a value. 'papa check' says what is wrong, 'papa plan' what it costs, 'papa run' runs it."
+    "A study of PAPA, to be edited. Lines that begin with '#' and a key say what holds without "
+    "them: take the '#' away to change a value. 'papa check' says what is wrong, 'papa plan' what "
+    "it costs, 'papa run' runs it."
 )
 _STARTS: dict[str, Any] = {
     "name": "my-study",
@@ -55,7 +58,9 @@ def write_example(path: Path) -> None:
 
 
 def example_study() -> str:
-    """The study as YAML with comments: every key of the specification, its meaning and its default."""
+    """The study as YAML with comments: every key of the specification, its meaning and
+    its default.
+    """
     return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "")]) + "\n"
 
 
@@ -80,7 +85,9 @@ def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
 def _registered(name: str) -> Iterator[str]:
     """What else may stand under a key that every study has."""
     if name == "tasks":
-        yield from _comment(f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:", "")
+        yield from _comment(
+            f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:", ""
+        )
         text = yaml.safe_dump([OWN_TASK], default_flow_style=None, sort_keys=False, width=_WIDTH)
         yield from (f"#   {line}" for line in text.splitlines())
 

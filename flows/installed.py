@@ -1,4 +1,6 @@
-"""The versions of Python and of the packages that PAPA builds on, against those that its own metadata ask for."""
+"""The versions of Python and of the packages that PAPA builds on, against those that its own
+metadata ask for.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def _package(requirement: Requirement) -> Finding:
     try:
         return _compared(name, version(name), requirement.specifier, advice)
     except PackageNotFoundError:
-        return Finding(name, "missing", f"not installed ({requirement.specifier})", advice, broken=True)
+        return Finding(
+            name, "missing", f"not installed ({requirement.specifier})", advice, broken=True
+        )
 
 
 def _compared(what: str, found: str, supported: SpecifierSet, advice: str) -> Finding:

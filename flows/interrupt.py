@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM: a sentence at once, then everything that the command started ends within seconds.
+"""Ctrl-C and SIGTERM: a sentence at once, then everything that the command started ends within
+seconds.
 
-Nothing unwinds: threads that wait for workers in the middle of a computation would take minutes to. What a killed
-process leaves is what a run can always go on from (artifacts appear whole, locks end with their process), so the
-command is killed, after it has said what is kept.
+Nothing unwinds: threads that wait for workers in the middle of a computation would take minutes to.
+What a killed process leaves is what a run can always go on from (artifacts appear whole, locks end
+with their process), so the command is killed, after it has said what is kept.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ _DEATH_SECONDS = 1.0
 
 
 class Interruption:
-    """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one ends it at once.
+    """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one
+    ends it at once.
 
-    Python calls a signal's handler in the main thread, between two of its instructions, and Prefect replaces the
-    handler of SIGTERM. So a thread of its own reads the signal's number from Python's wakeup pipe.
+    Python calls a signal's handler in the main thread, between two of its instructions, and Prefect
+    replaces the handler of SIGTERM. So a thread of its own reads the signal's number from Python's
+    wakeup pipe.
 
     Attributes:
         kept: what is kept, for the sentence.
@@ -47,7 +50,8 @@ class Interruption:
         self._ending: threading.Thread | None = None
 
     def __enter__(self) -> Interruption:
-        # Who starts a command with a signal ignored, such as nohup or a shell's background job, wants it ignored.
+        # Who starts a command with a signal ignored, such as nohup or a shell's background job,
+        # wants it ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)
             for number in _SIGNALS
@@ -60,7 +64,10 @@ class Interruption:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._ending is not None:
             # What fails now fails because processes are being killed.

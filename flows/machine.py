@@ -21,7 +21,9 @@ _BLOCK = 2**20
 
 
 def machine(store: Store) -> list[Finding]:
-    """What the system says of itself, and whether the folders that a study writes to can be written."""
+    """What the system says of itself, and whether the folders that a study writes to can be
+    written.
+    """
     return [
         _cores(),
         _memory(),
@@ -30,7 +32,13 @@ def machine(store: Store) -> list[Finding]:
         _temporary(),
         *_shared_memory(),
         _limit("open files", resource.RLIMIT_NOFILE, _LEAST_FILES, "ulimit -n"),
-        _limit("processes", resource.RLIMIT_NPROC, _LEAST_PROCESSES, "ulimit -u", _control_group("pids.max")),
+        _limit(
+            "processes",
+            resource.RLIMIT_NPROC,
+            _LEAST_PROCESSES,
+            "ulimit -u",
+            _control_group("pids.max"),
+        ),
     ]
 
 
@@ -43,27 +51,43 @@ def _cores() -> Finding:
     if hasattr(os, "sched_getaffinity"):
         ours = len(os.sched_getaffinity(0))
     advice = f"use --workers {ours}, as a study starts one for each core of the machine"
-    return _judged("cores", f"{ours} of {every} may be used by this process", advice, enough=ours == every)
+    return _judged(
+        "cores", f"{ours} of {every} may be used by this process", advice, enough=ours == every
+    )
 
 
 def _memory() -> Finding:
-    memory, limit = psutil.virtual_memory(), _control_group("memory.max", "memory/memory.limit_in_bytes")
+    memory, limit = (
+        psutil.virtual_memory(),
+        _control_group("memory.max", "memory/memory.limit_in_bytes"),
+    )
     free, whole = memory.available, memory.total
     if limit is not None and limit < whole:
         free, whole = min(free, limit - (_control_group("memory.current") or 0)), limit
-    advice = f"a study with one worker takes {LEAST_BYTES / 1e9:.1f} GB or more: end other processes"
-    return _judged("memory", f"{free / 1e9:.1f} of {whole / 1e9:.1f} GB free", advice, enough=free >= LEAST_BYTES)
+    advice = (
+        f"a study with one worker takes {LEAST_BYTES / 1e9:.1f} GB or more: end other processes"
+    )
+    return _judged(
+        "memory",
+        f"{free / 1e9:.1f} of {whole / 1e9:.1f} GB free",
+        advice,
+        enough=free >= LEAST_BYTES,
+    )
 
 
 def _disk(what: str, folder: Path, *, broken: bool = False) -> Finding:
-    """Write a file without a name where ``folder`` is, or will be made, and look at the disk below."""
+    """Write a file without a name where ``folder`` is, or will be made, and look at the
+    disk below.
+    """
     try:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(bytes(_BLOCK))
     except OSError as error:
         advice = "free some space, correct its rights, or give another folder"
-        return Finding(what, "unusable", f"{folder} cannot be written ({error.strerror})", advice, broken)
+        return Finding(
+            what, "unusable", f"{folder} cannot be written ({error.strerror})", advice, broken
+        )
     free = psutil.disk_usage(str(existing)).free
     advice = "free some space, or give another folder"
     return _judged(what, f"{folder}: {free / 1e9:.1f} GB free", advice, enough=free >= _LEAST_DISK)
@@ -74,7 +98,9 @@ def _temporary() -> Finding:
         return _disk("temporary", Path(tempfile.gettempdir()), broken=True)
     except FileNotFoundError as error:
         # Python looks for a folder that it can write to, and found none.
-        return Finding("temporary", "unusable", str(error), "set TMPDIR to a folder with room", broken=True)
+        return Finding(
+            "temporary", "unusable", str(error), "set TMPDIR to a folder with room", broken=True
+        )
 
 
 def _shared_memory() -> list[Finding]:
@@ -83,7 +109,10 @@ def _shared_memory() -> list[Finding]:
     if not place.is_dir():
         return []
     free = psutil.disk_usage(str(place)).free
-    advice = f"Ray uses files instead, which is slow: give it {OBJECT_STORE_BYTES / 1e6:.0f} MB (docker: --shm-size=1g)"
+    advice = (
+        f"Ray uses files instead, which is slow: give it {OBJECT_STORE_BYTES / 1e6:.0f} MB "
+        "(docker: --shm-size=1g)"
+    )
     found = f"{place}: {free / 1e6:.0f} MB free"
     return [_judged("shared memory", found, advice, enough=free >= OBJECT_STORE_BYTES)]
 
@@ -91,10 +120,17 @@ def _shared_memory() -> list[Finding]:
 def _limit(what: str, number: int, least: int, command: str, other: int | None = None) -> Finding:
     # The hard limit: Ray raises what it may.
     hard = resource.getrlimit(number)[1]
-    limits = [limit for limit in (hard, other) if limit is not None and limit != resource.RLIM_INFINITY]
+    limits = [
+        limit for limit in (hard, other) if limit is not None and limit != resource.RLIM_INFINITY
+    ]
     most = min(limits, default=None)
     advice = f"Ray's processes may reach it: allow {least} or more ({command})"
-    return _judged(what, "unlimited" if most is None else f"{most}", advice, enough=most is None or most >= least)
+    return _judged(
+        what,
+        "unlimited" if most is None else f"{most}",
+        advice,
+        enough=most is None or most >= least,
+    )
 
 
 def _control_group(*names: str) -> int | None:
@@ -114,7 +150,9 @@ def torch_here() -> list[Finding]:
     except (ImportError, OSError) as error:
         found = f"it cannot be imported ({' '.join(str(error).split())[:200]})"
         return [Finding("torch", "unusable", found, "install it again", broken=True)]
-    findings = [Finding("torch", "ok", f"{__version__}, built for {version.cuda or version.hip or 'CPUs'}")]
+    findings = [
+        Finding("torch", "ok", f"{__version__}, built for {version.cuda or version.hip or 'CPUs'}")
+    ]
     for number in range(cuda.device_count()):
         free, whole = cuda.mem_get_info(number)
         found = f"{cuda.get_device_name(number)}, {free / 1e9:.1f} of {whole / 1e9:.1f} GB free"

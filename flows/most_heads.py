@@ -1,4 +1,6 @@
-"""The most constant heads within a drop, for ``papa export --max-drop``: what a study lacks to tell is run first."""
+"""The most constant heads within a drop, for ``papa export --max-drop``: what a study lacks to tell
+is run first.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def run_and_choose(
     *,
     verbose: bool,
 ) -> tuple[StudySpec, ExportRequest]:
-    """The study and the cell to export: the most constant heads whose drop is surely within ``max_drop``.
+    """The study and the cell to export: the most constant heads whose drop is surely within
+    ``max_drop``.
 
     What the request needs of the study is run where it is not finished.
 
@@ -61,14 +64,18 @@ def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer:
 
 
 def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
-    """The part of a study that a request needs, with what the study lacks for it; the study itself where that is all.
+    """The part of a study that a request needs, with what the study lacks for it; the study itself
+    where that is all.
 
     Raises:
-        SpecError: the study has several encoders or tasks and the request names none, or one that it does not have.
+        SpecError: the study has several encoders or tasks and the request names none, or one that
+            it does not have.
     """
     encoder = _only("encoder", request.encoder, {spec.name: spec for spec in study.encoders})
     task = _only("task", request.task, {spec.name: spec for spec in study.tasks})
-    constants: Any = next((kind for kind in study.constants if kind.label == request.constants), None)
+    constants: Any = next(
+        (kind for kind in study.constants if kind.label == request.constants), None
+    )
     document = study.model_dump(mode="json") | {
         "encoders": [encoder.model_dump(mode="json")],
         "tasks": [task.model_dump(mode="json")],
@@ -79,7 +86,9 @@ def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     part = resolve_study(document, folder=Path.cwd(), origin="papa export")
     if part.model_copy(update={"fractions": study.fractions}) == study and 1.0 in study.fractions:
         return study
-    return part.model_copy(update={"name": f"{study.name}-{task.name}-{short_name(encoder.name)}-within"})
+    return part.model_copy(
+        update={"name": f"{study.name}-{task.name}-{short_name(encoder.name)}-within"}
+    )
 
 
 def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:

@@ -1,4 +1,6 @@
-"""Options that several commands share, and how a command ends: in one sentence where something is wrong."""
+"""Options that several commands share, and how a command ends: in one sentence where something is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ DEFAULT_STORE = "papa-store"
 Study = Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated.", show_default=False),
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override a value of the study; may be repeated.",
+        show_default=False,
+    ),
 ]
 StoreAddress = Annotated[
     str,
@@ -35,7 +42,12 @@ StoreAddress = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.", show_default=False),
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Workers; as many as CPU cores or GPUs without it.",
+        show_default=False,
+    ),
 ]
 RayAddress = Annotated[
     str | None,
@@ -46,9 +58,14 @@ RayAddress = Annotated[
         show_default=False,
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")
+]
 StudyOrName = Annotated[
-    str, typer.Argument(metavar="STUDY", help="Its YAML file, or its name in the store.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="STUDY", help="Its YAML file, or its name in the store.", show_default=False
+    ),
 ]
 
 

@@ -26,15 +26,23 @@ _HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", 
 
 
 def own_study(
-    models: Sequence[str], texts: Path, others: bool, limit: int | None, overrides: Sequence[str], store: Store
+    models: Sequence[str],
+    texts: Path,
+    others: bool,
+    limit: int | None,
+    overrides: Sequence[str],
+    store: Store,
 ) -> StudySpec:
-    """A study of what a model's own head, or its embeddings, keep on some texts as heads become constant.
+    """A study of what a model's own head, or its embeddings, keep on some texts as heads become
+    constant.
 
-    Every other text is measured; the others make the averages. Both halves are kept beside the study's results.
+    Every other text is measured; the others make the averages. Both halves are kept beside the
+    study's results.
 
     Args:
         models: a name or folder, one.
-        texts: a text a line, or a table with a column ``text`` or ``words`` and, where there are labels, ``label``.
+        texts: a text a line, or a table with a column ``text`` or ``words`` and, where there are
+            labels, ``label``.
         others: whether a study's file or tasks were given as well, which is refused.
         limit: texts in all, at most; None takes all, of which 500 are measured at most.
         overrides: ``a.b=value``.
@@ -46,10 +54,14 @@ def own_study(
         EncoderError: the model is missing, not supported or has another head.
     """
     if others or len(models) != 1:
-        raise SpecError(f"--own takes one model and one file of texts, and nothing else: such as {_EXAMPLE}")
+        raise SpecError(
+            f"--own takes one model and one file of texts, and nothing else: such as {_EXAMPLE}"
+        )
     rows = _rows(texts)[:limit]
     if len(rows) < _LEAST:
-        raise DataError(f"{texts} holds {len(rows)} texts, expected {_LEAST} or more: give more texts")
+        raise DataError(
+            f"{texts} holds {len(rows)} texts, expected {_LEAST} or more: give more texts"
+        )
     folder = Path(models[0]).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
@@ -59,7 +71,9 @@ def own_study(
     paths = {split: store.study(f"{short}.{split}.jsonl") for split in parts}
     for split, part in parts.items():
         paths[split].parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(paths[split], "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in part))
+        write_atomically(
+            paths[split], "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in part)
+        )
     source = {"kind": "files", **{split: str(path.absolute()) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, rows), "head": "own"}
     document: dict[str, Any] = {
@@ -79,9 +93,14 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     known = [name for name in ("text", "words", "label") if name in table.column_names]
     if not {"text", "words"} & set(known):
         raise DataError(
-            f"{path} has no column 'text' or 'words' (found: {joined(table.column_names)}): name one of them so"
+            f"{path} has no column 'text' or 'words' (found: {joined(table.column_names)}): name "
+            "one of them so"
         )
-    return [row for row in table.select(known).to_pylist() if row.get("words") or str(row.get("text") or "").strip()]
+    return [
+        row
+        for row in table.select(known).to_pylist()
+        if row.get("words") or str(row.get("text") or "").strip()
+    ]
 
 
 def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,11 +112,14 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
     if "words" in row or head is None:
         if head != "ForTokenClassification" or not labelled:
             raise SpecError(
-                f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked of rows with "
-                f"{joined(row)} is not known: give texts to an encoder, a masked language model or a classifier, "
-                "words with labels to a token classifier, or write a study with head: own"
+                f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked "
+                f"of rows with {joined(row)} is not known: give texts to an encoder, a masked "
+                "language model or a classifier, words with labels to a token classifier, or "
+                "write a study with head: own"
             )
-        spans = any(str(name).startswith("B-") for name in (document.get("id2label") or {}).values())
+        spans = any(
+            str(name).startswith("B-") for name in (document.get("id2label") or {}).values()
+        )
         tagged = {"kind": "words", "columns": {"words": "words", "label": "label"}}
         metrics: Sequence[str] = ("entity_f1" if spans else "token_f1", "agreement")
         return [{"name": metric, "metric": metric, **tagged} for metric in metrics]
@@ -109,7 +131,9 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
     found = [{"name": "agreement", "metric": "agreement", **text}]
     if labelled and head == "ForSequenceClassification":
         columns = {"text": "text", "label": "label"}
-        found.insert(0, {"name": "accuracy", "kind": "text", "columns": columns, "metric": "accuracy"})
+        found.insert(
+            0, {"name": "accuracy", "kind": "text", "columns": columns, "metric": "accuracy"}
+        )
     return found
 
 

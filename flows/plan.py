@@ -29,7 +29,9 @@ from papa.study.store import Store
 _CLOSE = 1.1
 """A study that takes so many times its longest chain at most gains nothing by more workers."""
 _SHARED = 0.82
-"""The share of λ's training that several workers divide: two of them were 1.7 times as fast (docs/performance.md)."""
+"""The share of λ's training that several workers divide: two of them were 1.7 times as fast
+(docs/performance.md).
+"""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,17 @@ class PlannedStep:
     seconds: float
 
 
-def planned_steps(steps: Sequence[Step], store: Store, rates: Mapping[str, float]) -> list[PlannedStep]:
-    """What of a study's steps is in a store, and about what the others cost at so many operations a second of each
-    stage."""
+def planned_steps(
+    steps: Sequence[Step], store: Store, rates: Mapping[str, float]
+) -> list[PlannedStep]:
+    """What of a study's steps is in a store, and about what the others cost at so many operations a
+    second of each stage."""
     plan = []
     for step in steps:
         cached = step.is_complete(store)
-        plan.append(PlannedStep(step, cached, 0.0 if cached else seconds_of(step.stage, step.flops, rates)))
+        plan.append(
+            PlannedStep(step, cached, 0.0 if cached else seconds_of(step.stage, step.flops, rates))
+        )
     return plan
 
 
@@ -63,7 +69,8 @@ class Bound:
 
     Attributes:
         work: seconds of one worker in all.
-        chain: the longest chain of steps that wait for each other, on as many workers as can be of use.
+        chain: the longest chain of steps that wait for each other, on as many workers as can be of
+            use.
         submitting: seconds of the driver.
     """
 
@@ -91,7 +98,9 @@ def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
         until[step] = own + max((until[need] for need in step.needs), default=0.0)
     seconds = [planned.seconds for planned in plan]
     return Bound(
-        sum(seconds), max(until.values(), default=0.0), SUBMITTING * sum(not planned.cached for planned in plan)
+        sum(seconds),
+        max(until.values(), default=0.0),
+        SUBMITTING * sum(not planned.cached for planned in plan),
     )
 
 
@@ -113,7 +122,9 @@ class Cluster:
 
 
 def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster) -> None:
-    """Print the plan of a study, from the artifacts of a store and the rates at which they were computed."""
+    """Print the plan of a study, from the artifacts of a store and the rates at which they were
+    computed.
+    """
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     study = checked.inputs.study
@@ -131,11 +142,23 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
     of_node = cluster.gpus or cluster.workers or study.execution.workers or os.cpu_count() or 1
     count = cluster.nodes * of_node
     found = bound(steps, ("rank",) if cluster.gpus else ())
-    where = f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
-    say(console, f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.")
+    where = (
+        f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
+    )
+    say(
+        console,
+        f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.",
+    )
     if many:
-        source = f"device: {device.name}" if device and not measured else "the rates of this store's own steps"
-        say(console, f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}")
+        source = (
+            f"device: {device.name}"
+            if device and not measured
+            else "the rates of this store's own steps"
+        )
+        say(
+            console,
+            f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}",
+        )
     if cluster.gpus:
         say(console, _features(checked))
 
@@ -144,7 +167,11 @@ def _expected(checked: Checked, cluster: Cluster) -> tuple[Device, dict[str, flo
     """What computes, and its rates, where the store has none."""
     width = max(encoder.width for encoder in checked.inputs.encoders)
     core = one_core(width)
-    device = gpu(checked.inputs.encoders[0].precision, cluster.teraflops, width) if cluster.gpus else core
+    device = (
+        gpu(checked.inputs.encoders[0].precision, cluster.teraflops, width)
+        if cluster.gpus
+        else core
+    )
     return device, expected_rates(device.flops, core.flops)
 
 
@@ -153,7 +180,10 @@ def _limit(found: Bound, workers: int) -> str:
     seconds = found.seconds(workers)
     if seconds <= _CLOSE * found.chain:
         chain = duration(found.chain)
-        return f"steps that wait for each other take {chain} of it however many there are: more would not help."
+        return (
+            f"steps that wait for each other take {chain} of it however many there are: more would "
+            "not help."
+        )
     return f"they would be busy for {found.work / (workers * seconds):.0%} of the time at most."
 
 
@@ -161,7 +191,9 @@ def _features(checked: Checked) -> str:
     """What the largest cell's features take, and whether they are stored."""
     inputs, study = checked.inputs, checked.inputs.study
     largest = max(
-        feature_bytes(encoder, inputs.size(task), study.features) for encoder in inputs.encoders for task in study.tasks
+        feature_bytes(encoder, inputs.size(task), study.features)
+        for encoder in inputs.encoders
+        for task in study.tasks
     )
     budget = study.execution.features_budget_gb
     beyond = f"beyond the budget of {budget:g} GB one pass an epoch replaces them"
@@ -181,7 +213,12 @@ def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
         steps = [planned for planned in plan if planned.step.stage == stage]
         missing = [planned for planned in steps if not planned.cached]
         seconds = sum(planned.seconds for planned in missing)
-        table.add_row(stage, str(len(missing)), str(len(steps) - len(missing)), duration(seconds) if seconds else "")
+        table.add_row(
+            stage,
+            str(len(missing)),
+            str(len(steps) - len(missing)),
+            duration(seconds) if seconds else "",
+        )
     return table
 
 

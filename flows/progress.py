@@ -47,7 +47,8 @@ class Follower(Protocol):
 
 
 class StudyProgress:
-    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere. Thread-safe.
+    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere.
+    Thread-safe.
 
     Args:
         output: a console, or a function that takes a line.
@@ -63,7 +64,9 @@ class StudyProgress:
         self._bars: Progress | None = None
         if isinstance(output, Console):
             self._bars = _bars(output) if output.is_terminal else None
-            self._print: Callable[[str], object] = partial(output.print, markup=False, highlight=False, soft_wrap=True)
+            self._print: Callable[[str], object] = partial(
+                output.print, markup=False, highlight=False, soft_wrap=True
+            )
         else:
             self._print = output
         self._study: TaskID | None = None
@@ -80,7 +83,10 @@ class StudyProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._bars:
             self._bars.stop()
@@ -107,7 +113,9 @@ class StudyProgress:
 
     @contextmanager
     def running(self, name: str, flops: float) -> Iterator[ReportProgress]:
-        """While the block runs, the step ``name`` is in progress; it is shown once a worker has started it."""
+        """While the block runs, the step ``name`` is in progress; it is shown once a worker has
+        started it.
+        """
         started = 0.0
         bar: TaskID | None = None
         if self.follower:
@@ -147,7 +155,11 @@ class StudyProgress:
             self._remaining.finish(name, cached=cached)
             self._kept.add(name)
             seconds = self._done.pop(name, None)
-            text = f"{name}: already there" if cached or seconds is None else f"{name}: done in {duration(seconds)}"
+            text = (
+                f"{name}: already there"
+                if cached or seconds is None
+                else f"{name}: done in {duration(seconds)}"
+            )
             self._say("[green]✓[/]", text)
             self._show_study()
 
@@ -193,7 +205,9 @@ class StudyProgress:
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
         left = self._remaining.seconds()
-        ending = f" | study {self._remaining.share():.0%}" + (f", {_left(left)}" if left is not None else "")
+        ending = f" | study {self._remaining.share():.0%}" + (
+            f", {_left(left)}" if left is not None else ""
+        )
         self.log(text + ending)
         if not self._bars:
             self._print(text + ending)
@@ -223,7 +237,9 @@ class Remaining:
         self._cached += self._planned.get(name, 0.0) if cached else 0.0
 
     def share(self) -> float:
-        """How much of the study is done, 0 to 1; 1 once every step is, however short the last are."""
+        """How much of the study is done, 0 to 1; 1 once every step is, however short the
+        last are.
+        """
         if not self._unfinished:
             return 1.0 if self._planned else 0.0
         return min(_ALMOST, self._finished / self._total) if self._total else 0.0
@@ -265,8 +281,8 @@ def _bars(console: Console) -> Progress:
 
 
 def shortened(name: str, width: int) -> str:
-    """A step's name in at most ``width`` characters: its stage, and as much of its end as there is room for, as its
-    beginning and end tell steps from one another."""
+    """A step's name in at most ``width`` characters: its stage, and as much of its end as there is
+    room for, as its beginning and end tell steps from one another."""
     if len(name) <= width:
         return name
     stage = f"{name.partition(' · ')[0]} · …"

@@ -32,8 +32,9 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         raise ArtifactError(f"there is no store at {store.root}: give another folder with --store")
     if not is_marked(store.address):
         raise ArtifactError(
-            f"{store.address} does not say that it is a PAPA store ({MARKER} is missing), so nothing was touched: "
-            "give another --store, or run a study on it once if an older PAPA made it"
+            f"{store.address} does not say that it is a PAPA store ({MARKER} is missing), so "
+            "nothing was touched: give another --store, or run a study on it once if an older "
+            "PAPA made it"
         )
     findings = survey(store)
     users, ended = _users(store)
@@ -51,20 +52,29 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
         return
     if users:
-        raise ArtifactError(f"a study uses {store.address} ({users}), so nothing was deleted: run again when it ended")
+        raise ArtifactError(
+            f"a study uses {store.address} ({users}), so nothing was deleted: run again when it "
+            "ended"
+        )
     for entry in unused:
         remove(entry.address)
     say(console, f"{everything}: deleted.")
 
 
 def _users(store: Store) -> tuple[str, list[Unused]]:
-    """The processes that use the store, in words; and the registrations of those that died, or are taken for dead."""
+    """The processes that use the store, in words; and the registrations of those that died, or are
+    taken for dead.
+    """
     alive, ended = [], []
     users = running(store)
     for name, idle in words_of(store).items():
         process = Process.parse(name)
         if name not in users or (process is not None and process.gone):
-            ended.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - idle))
+            ended.append(
+                Unused(
+                    f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - idle
+                )
+            )
         else:
             where = f"process {process.pid} on {process.host}" if process else name
             alive.append(f"{where}, last heard of {duration(idle)} ago")
@@ -83,7 +93,13 @@ def _table(unused: list[Unused], store: Store) -> Table:
     now = time.time()
     for entry in unused:
         where = _short(entry.address, store)
-        table.add_row(Text(entry.name), entry.reason, Text(where), _size(entry.size), _age(now - entry.modified))
+        table.add_row(
+            Text(entry.name),
+            entry.reason,
+            Text(where),
+            _size(entry.size),
+            _age(now - entry.modified),
+        )
     return table
 
 

@@ -20,8 +20,8 @@ from papa.study.stored import StoredStudy
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     """Write the report of a study again, and print where it is.
 
-    Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of PAPA finished is
-    shown as it is.
+    Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of
+    PAPA finished is shown as it is.
 
     Raises:
         SpecError: steps of the study are not finished; the message says what is there.
@@ -52,6 +52,7 @@ def _unfinished(study: str, stored: StoredStudy) -> str:
     if not finished:
         return stored.nothing_found()
     return (
-        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and {finished} of {len(steps)} "
-        "steps are there: run 'papa run' on it to go on, or 'papa heads' to see what its cells say already"
+        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and "
+        f"{finished} of {len(steps)} steps are there: run 'papa run' on it to go on, or 'papa "
+        "heads' to see what its cells say already"
     )

@@ -1,4 +1,6 @@
-"""Run a checked study: Prefect's server, the flow, and at the end its table and where things lie."""
+"""Run a checked study: Prefect's server, the flow, and at the end its table and where
+things lie.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
     from flows.startup import ReadyStudy
 
-_FINISHED_EARLIER = "an earlier version of PAPA finished it here; that is kept, and made anew under this version's keys"
+_FINISHED_EARLIER = (
+    "an earlier version of PAPA finished it here; that is kept, and made anew under this "
+    "version's keys"
+)
 
 
 def run_study(
@@ -46,8 +51,8 @@ def run_study(
 ) -> None:
     """Check a study and run it from the command line; print its table and where things lie.
 
-    The store is made. The specification is saved beside the results; where the study has no file, ``study``, of its
-    own, that is the file in Prefect's record.
+    The store is made. The specification is saved beside the results; where the study has no file,
+    ``study``, of its own, that is the file in Prefect's record.
 
     Raises:
         PapaError: the study could not start, or a cell failed.
@@ -65,7 +70,10 @@ def run_study(
     saved = save_study(store, spec)
     errors = Console(stderr=True)
     with ExitStack() as stack:
-        with uncollected(), errors.status("starting Prefect …") if errors.is_terminal else nullcontext():
+        with (
+            uncollected(),
+            errors.status("starting Prefect …") if errors.is_terminal else nullcontext(),
+        ):
             if not server:
                 check_server()
             try:
@@ -74,11 +82,17 @@ def run_study(
                     progress.warned(spec.name, warning)
                 if checked.to_run and earlier_results(store, spec.name):
                     progress.warned(spec.name, _FINISHED_EARLIER)
-                interruption.hush, interruption.kept = progress.hush, lambda: f"{progress.kept} in {store.address}"
+                interruption.hush, interruption.kept = (
+                    progress.hush,
+                    lambda: f"{progress.kept} in {store.address}",
+                )
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
                 )
-                interruption.endings += [ready.pool.abandon, partial(no_longer_announced, store, str(Process.this()))]
+                interruption.endings += [
+                    ready.pool.abandon,
+                    partial(no_longer_announced, store, str(Process.this())),
+                ]
                 interruption.last.append(ready.pool.remove_session)
                 if server:
                     interruption.endings.insert(0, server.let_go)
@@ -106,7 +120,9 @@ def run_study(
 
 
 def _import_for_later(flow: Flow[..., str], parameters: Mapping[str, Any]) -> None:
-    """Import what is needed as the flow begins and at its end: while the server starts, there is time for it."""
+    """Import what is needed as the flow begins and at its end: while the server starts, there is
+    time for it.
+    """
     import pandas  # noqa: F401
     import prefect.flow_engine
     import prefect.task_engine  # noqa: F401
@@ -114,10 +130,13 @@ def _import_for_later(flow: Flow[..., str], parameters: Mapping[str, Any]) -> No
     flow.serialize_parameters(dict(parameters))
 
 
-def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy, *, watched: bool) -> None:
+def _record_and_run(
+    flow: Flow[..., str], parameters: Mapping[str, Any], ready: ReadyStudy, *, watched: bool
+) -> None:
     """Run a flow; where Prefect's server is lost meanwhile, what the steps came to counts.
 
-    Heartbeats are sent where something may listen for them: the thread that sends them ends a second late.
+    Heartbeats are sent where something may listen for them: the thread that sends them ends a
+    second late.
 
     Raises:
         PapaError: a cell failed, or Prefect cannot record the study.
@@ -128,7 +147,11 @@ def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: 
     from prefect.settings.context import temporary_settings
 
     try:
-        with nullcontext() if watched else temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        with (
+            nullcontext()
+            if watched
+            else temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
+        ):
             flow(**parameters)
     except Exception as error:
         clients = (httpx.HTTPError, PrefectException)
@@ -137,19 +160,26 @@ def _record_and_run(flow: Flow[..., str], parameters: Mapping[str, Any], ready: 
         why = f"Prefect's server does not record the study ({_why(error)})"
         if not ready.outcome.done():
             raise TransientError(f"{why}: run again, finished steps are kept") from None
-        ready.progress.warned(ready.spec.name, f"{why}: its record is not whole, what is finished is kept in the store")
+        ready.progress.warned(
+            ready.spec.name,
+            f"{why}: its record is not whole, what is finished is kept in the store",
+        )
         ready.outcome.result()
 
 
 def _tell_loss(progress: StudyProgress, what: str) -> None:
-    progress.warned("Prefect's server", f"it ended and {what}; its record may lack what it was told just then")
+    progress.warned(
+        "Prefect's server", f"it ended and {what}; its record may lack what it was told just then"
+    )
 
 
 def _why(error: Exception) -> str:
     """What a client of Prefect's says of its server, in a few words."""
     answer = getattr(error, "response", None)
     return (
-        f"status {answer.status_code}" if answer is not None else str(error).partition("\n")[0] or type(error).__name__
+        f"status {answer.status_code}"
+        if answer is not None
+        else str(error).partition("\n")[0] or type(error).__name__
     )
 
 
@@ -161,6 +191,9 @@ def _show_results(store: Store, study: str, links: Mapping[str, str], console: C
     console.print(summary_table(read_summary(folder / "summary.csv")))
     say(console, f"report   {folder}/report.html (and report.md)")
     say(console, f"figures  {folder}/scores.png, scores.svg")
-    own = f"experiment '{study}': papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
+    own = (
+        f"experiment '{study}': papa ui --store {store.address}   (or: mlflow ui "
+        f"--backend-store-uri {tracking})"
+    )
     for what, link in (links or {"": own}).items():
         say(console, f"MLflow   {what:<8}{link}" if what else f"MLflow   {link}")

@@ -1,6 +1,6 @@
-"""Web applications in processes of their own, on loopback, for this machine's programs and their own
-pages alone. They end with the process that started them: as it exits, and, where it is killed, by the
-signal that the kernel sends its children (Linux).
+"""Web applications in processes of their own, on loopback, for this machine's programs and their
+own pages alone. They end with the process that started them: as it exits, and, where it is killed,
+by the signal that the kernel sends its children (Linux).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Served:
-    """An application that starts or runs; where its process ends before its time it is started again.
+    """An application that starts or runs; where its process ends before its time it is started
+    again.
 
     The socket stays open meanwhile, so requests wait. Where it cannot be started they are refused.
 
@@ -52,7 +53,9 @@ class Served:
         lost: called with a sentence each time when its process ended before its time.
     """
 
-    def __init__(self, app: str, log: Path, environment: Mapping[str, str], path: str, *, port: int = 0) -> None:
+    def __init__(
+        self, app: str, log: Path, environment: Mapping[str, str], path: str, *, port: int = 0
+    ) -> None:
         self.log = log
         self.lost: Callable[[str], object] = lambda _: None
         self._app, self._environment, self._path = app, environment, path
@@ -108,7 +111,8 @@ class Served:
             )
 
     def _keep(self) -> None:
-        """Start it again whenever it ends, until it has ended without an answer some times in a row.
+        """Start it again whenever it ends, until it has ended without an answer some times in a
+        row.
 
         A thread that lives as long as this process: the kernel ends what a thread started with it.
         """
@@ -171,7 +175,9 @@ def _refuse(listening: socket.socket) -> None:
         with suppress(OSError), listening.accept()[0] as connection:
             connection.settimeout(_LOOK_SECONDS)
             connection.recv(2**16)
-            connection.sendall(b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            connection.sendall(
+                b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
 
 
 def origins(port: str) -> list[str]:

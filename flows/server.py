@@ -1,5 +1,5 @@
-"""Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, one that ``papa ui`` runs on the store, or
-one that a study starts and that ends with it.
+"""Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, one that ``papa ui``
+runs on the store, or one that a study starts and that ends with it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,33 @@ _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
-_UNUSED_SERVICES = ["SCHEDULER", "LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "TRIGGERS"]
+_UNUSED_SERVICES = [
+    "SCHEDULER",
+    "LATE_RUNS",
+    "FOREMAN",
+    "PAUSE_EXPIRATIONS",
+    "CANCELLATION_CLEANUP",
+    "TRIGGERS",
+]
 
 
 class OwnServer(Served):
     """A server that is starting or runs, with its database in a store.
 
-    It holds a lock of the store until it answers, as two would both create the tables of a new database.
+    It holds a lock of the store until it answers, as two would both create the tables of a new
+    database.
     """
 
     def __init__(self, store: Store, *, pages: bool, port: int) -> None:
         self._database = store.prefect / "prefect.db"
         environment = {
-            **{f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in _UNUSED_SERVICES},
+            **{
+                f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
+                for service in _UNUSED_SERVICES
+            },
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
-            # Blocks are settings kept on a server. To list their types takes a second, and PAPA keeps none there.
+            # Blocks are settings kept on a server. To list their types takes a second, and PAPA
+            # keeps none there.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
             "PAPA_PREFECT_PAGES": "yes" if pages else "",
@@ -52,7 +64,13 @@ class OwnServer(Served):
         self._starting = FileLock(store.locks / "prefect-server.lock")
         self._starting.acquire()
         try:
-            super().__init__(f"{__name__}:_application", store.prefect / "server.log", environment, _HEALTH, port=port)
+            super().__init__(
+                f"{__name__}:_application",
+                store.prefect / "server.log",
+                environment,
+                _HEALTH,
+                port=port,
+            )
         except BaseException:
             self._starting.release()
             raise
@@ -86,8 +104,8 @@ class OwnServer(Served):
 def use_server(store: Store) -> OwnServer | None:
     """Make sure that there is a server for this process: ``PREFECT_API_URL`` names it from here on.
 
-    It is the one that the environment names, else the one that ``papa ui`` runs on the store, else a new one, which
-    is returned.
+    It is the one that the environment names, else the one that ``papa ui`` runs on the store, else
+    a new one, which is returned.
     """
     if not os.environ.get("PREFECT_API_URL"):
         port = running_server(store)
@@ -98,10 +116,11 @@ def use_server(store: Store) -> OwnServer | None:
 
 
 def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> OwnServer:
-    """Start a server, with or without Prefect's pages, with its database in the store; it ends with this process.
+    """Start a server, with or without Prefect's pages, with its database in the store; it ends with
+    this process.
 
-    To be called from the main thread, before Prefect is imported: so Prefect finds its address, and has sent what
-    it had to send when the server ends.
+    To be called from the main thread, before Prefect is imported: so Prefect finds its address, and
+    has sent what it had to send when the server ends.
 
     Raises:
         PapaError: its disk is full, or its database is damaged.
@@ -111,8 +130,8 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
     free = shutil.disk_usage(store.prefect).free
     if free < _ROOM_BYTES:
         raise PapaError(
-            f"the disk of {store.prefect} is full ({free:,} bytes are free, Prefect's database takes {_ROOM_BYTES:,}): "
-            "make room there, or give another folder with --store"
+            f"the disk of {store.prefect} is full ({free:,} bytes are free, Prefect's database "
+            f"takes {_ROOM_BYTES:,}): make room there, or give another folder with --store"
         )
     server = OwnServer(store, pages=pages, port=port)
     atexit.register(server.end)
@@ -123,7 +142,8 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
 def prepare_database(database: Path) -> None:
     """Put a template where no database is, and mark that its tables are yet to be made.
 
-    A database that a killed server left without some of its tables is removed, as none could use it.
+    A database that a killed server left without some of its tables is removed, as none could use
+    it.
 
     Raises:
         PapaError: what lies there is no database.
@@ -142,8 +162,8 @@ def prepare_database(database: Path) -> None:
         return
     except sqlite3.DatabaseError as error:
         raise PapaError(
-            f"Prefect's database {database} is damaged ({error}): remove it and run again, which loses Prefect's "
-            "record of earlier runs and no result"
+            f"Prefect's database {database} is damaged ({error}): remove it and run again, which "
+            "loses Prefect's record of earlier runs and no result"
         ) from None
 
 
@@ -153,7 +173,9 @@ def _mark(database: Path) -> Path:
 
 def _application(address: str) -> Any:
     """Prefect's application, made in the process that serves it."""
-    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(origins(address.removeprefix(f"http://{HOST}")))
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(
+        origins(address.removeprefix(f"http://{HOST}"))
+    )
     os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
     # Not in the store, where somebody else may write what a reader's browser would run.
     os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(cache_folder() / "prefect" / "pages")
@@ -175,7 +197,8 @@ def found_by_runs(store: Store, server: OwnServer) -> Iterator[None]:
 
 
 def running_server(store: Store) -> int | None:
-    """The port of the server that ``papa ui`` runs on this store and this machine; None where there is none.
+    """The port of the server that ``papa ui`` runs on this store and this machine; None where there
+    is none.
 
     What a killed one left, one of another machine, and one that does not answer are passed over.
     """
@@ -190,7 +213,8 @@ def running_server(store: Store) -> int | None:
 
 
 def check_server() -> None:
-    """Make sure that the Prefect server answers, takes the credentials and is of a version that fits.
+    """Make sure that the Prefect server answers, takes the credentials and is of a version that
+    fits.
 
     Raises:
         PapaError: it refuses the credentials.
@@ -198,13 +222,19 @@ def check_server() -> None:
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError
-    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES
+    from prefect.settings import (
+        PREFECT_API_REQUEST_TIMEOUT,
+        PREFECT_API_URL,
+        PREFECT_CLIENT_MAX_RETRIES,
+    )
     from prefect.settings.context import temporary_settings
 
     address = without_password(PREFECT_API_URL.value())
     try:
         with (
-            temporary_settings({PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS, PREFECT_CLIENT_MAX_RETRIES: 0}),
+            temporary_settings(
+                {PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS, PREFECT_CLIENT_MAX_RETRIES: 0}
+            ),
             get_client(sync_client=True) as client,
         ):
             client.raise_for_api_version_mismatch()
@@ -214,7 +244,10 @@ def check_server() -> None:
             "set PREFECT_API_AUTH_STRING to its user:password"
         ) from None
     except RuntimeError as error:
-        found = "does not answer" if error.__cause__ else f"cannot be used ({str(error).rstrip('.')})"
+        found = (
+            "does not answer" if error.__cause__ else f"cannot be used ({str(error).rstrip('.')})"
+        )
         raise TransientError(
-            f"Prefect at {address} {found}: start a server there, or unset PREFECT_API_URL and papa starts its own"
+            f"Prefect at {address} {found}: start a server there, or unset PREFECT_API_URL and "
+            "papa starts its own"
         ) from None

@@ -27,7 +27,11 @@ _NO_STUDY = "papa-doctor"
 def services(store: Store, ray_address: str | None) -> list[Finding]:
     """Ask the hub, the store, MLflow, Prefect and Ray; nothing is made in the store."""
     looks: list[Callable[[], Finding]] = [_hub, lambda: _store(store)]
-    looks += [_mlflow(store), _prefect(store), lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS"))]
+    looks += [
+        _mlflow(store),
+        _prefect(store),
+        lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS")),
+    ]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [future.result() for future in [pool.submit(look) for look in looks]]
 
@@ -60,24 +64,36 @@ def _hub() -> Finding:
 
     where = without_password(constants.ENDPOINT)
     if constants.is_offline_mode():
-        return Finding("hub", "not configured", "HF_HUB_OFFLINE is set: what is on this machine is used")
+        return Finding(
+            "hub", "not configured", "HF_HUB_OFFLINE is set: what is on this machine is used"
+        )
 
     def ask() -> str:
         address = f"{constants.ENDPOINT}/api/whoami-v2"
         try:
-            status = get_session().get(address, headers=build_hf_headers(), timeout=PATIENCE).status_code
+            status = (
+                get_session().get(address, headers=build_hf_headers(), timeout=PATIENCE).status_code
+            )
         except (HTTPError, ValueError):
             status = 0
         if not status or status >= 500:
             reason = f"status {status}" if status else "no answer"
             raise TransientError(
-                f"{where} ({reason}): check the network and HF_ENDPOINT; what is on this machine already can be used"
+                f"{where} ({reason}): check the network and HF_ENDPOINT; what is on this machine "
+                "already can be used"
             )
         if get_token() is None:
             return "; no token, so public models and datasets alone"
         if status in (401, 403):
-            raise PapaError(f"{where} refuses the token (status {status}): log in with 'hf auth login' or set HF_TOKEN")
-        return "; the token is valid" if status == 200 else f"; the token could not be checked (status {status})"
+            raise PapaError(
+                f"{where} refuses the token (status {status}): log in with 'hf auth login' or set "
+                "HF_TOKEN"
+            )
+        return (
+            "; the token is valid"
+            if status == 200
+            else f"; the token could not be checked (status {status})"
+        )
 
     return _asked("hub", where, ask, broken=False)
 
@@ -109,7 +125,11 @@ def _prefect(store: Store) -> Callable[[], Finding]:
     address = os.environ.get("PREFECT_API_URL")
     if not address:
         port = running_server(store)
-        found = f"the one of papa ui, on port {port}" if port else "each study starts a server of its own"
+        found = (
+            f"the one of papa ui, on port {port}"
+            if port
+            else "each study starts a server of its own"
+        )
         return lambda: Finding("Prefect", "ok" if port else "not configured", found)
     with tempfile.TemporaryDirectory() as home:
         prepare_environment(Store(home))

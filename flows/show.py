@@ -1,4 +1,6 @@
-"""What the smaller commands print: ``papa check``, ``papa compare``, ``papa models`` and ``papa tasks``."""
+"""What the smaller commands print: ``papa check``, ``papa compare``, ``papa models`` and
+``papa tasks``.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ def models_tables() -> tuple[Table, Table]:
     from papa.encoders.supported import FAMILIES
 
     table = Table(
-        "Family", "Architectures", "Note", caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+        "Family",
+        "Architectures",
+        "Note",
+        caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}",
     )
     for family in FAMILIES:
         table.add_row(family.name, ", ".join(family.model_types), family.note)
     in_place = Table(
-        "In place", "Architectures", "Note", caption="with papa.ablated(model, heads, by=…): any task's head"
+        "In place",
+        "Architectures",
+        "Note",
+        caption="with papa.ablated(model, heads, by=…): any task's head",
     )
     for tested in TESTED:
         in_place.add_row(tested.name, ", ".join(tested.model_types), tested.note)
@@ -42,7 +50,9 @@ def models_tables() -> tuple[Table, Table]:
 
 
 def show_tasks(console: Console) -> None:
-    """Print the tasks known by name: a table in a terminal, elsewhere lines of values parted by tabs."""
+    """Print the tasks known by name: a table in a terminal, elsewhere lines of values parted by
+    tabs.
+    """
     from papa.reporting.wording import METRICS
 
     headings = ("Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source")
@@ -51,7 +61,9 @@ def show_tasks(console: Console) -> None:
         rows = (_task_row(name, task, task["metric"], owner=True) for name, task in registered)
         print_rows(console, [headings, *rows])
         return
-    table = Table(*headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(
+        *headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0)
+    )
     for name, task in registered:
         table.add_row(*_task_row(name, task, METRICS[task["metric"]], owner=console.width >= _WIDE))
     console.print(table)
@@ -59,7 +71,10 @@ def show_tasks(console: Console) -> None:
 
 def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -> tuple[str, ...]:
     source, probe = task["source"], task["probe"]
-    where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key)) or source["kind"]
+    where = (
+        "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
+        or source["kind"]
+    )
     return (
         name,
         task["kind"],
@@ -73,7 +88,8 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
 
 
 def compare_studies(studies: list[str], address: str, to: Path | None, console: Console) -> None:
-    """Print the table of some studies in the MLflow at ``address``; write it, with its figure, to a folder.
+    """Print the table of some studies in the MLflow at ``address``; write it, with its figure, to a
+    folder.
 
     Raises:
         PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.
@@ -99,7 +115,9 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     try:
         write_comparison(to, comparison)
     except OSError as error:
-        raise SpecError(f"{to} cannot be written ({error.strerror}): give another folder with --to") from None
+        raise SpecError(
+            f"{to} cannot be written ({error.strerror}): give another folder with --to"
+        ) from None
     say(console, f"figure  {to}/compare.png, compare.svg")
     say(console, f"table   {to}/compare.csv")
 
@@ -121,8 +139,13 @@ def show_checked(checked: Checked, console: Console) -> None:
 def _encoders_table(inputs: StudyInputs) -> Table:
     table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
     for encoder in inputs.encoders:
-        shape, commit = f"{encoder.layers} × {encoder.heads}", (encoder.revision or "local")[:_SHORT]
-        table.add_row(inputs.encoder_label(encoder), encoder.model_type, shape, str(encoder.positions), commit)
+        shape, commit = (
+            f"{encoder.layers} × {encoder.heads}",
+            (encoder.revision or "local")[:_SHORT],
+        )
+        table.add_row(
+            inputs.encoder_label(encoder), encoder.model_type, shape, str(encoder.positions), commit
+        )
     return table
 
 

@@ -30,8 +30,8 @@ class ReadyStudy:
         store: where its artifacts are kept.
         pool: its workers; where there is something to compute, they are on their way up.
         progress: where its progress is shown.
-        outcome: the folder of its results or why there are none, once its steps have ended: Prefect hands it on as
-            well, unless its server is lost.
+        outcome: the folder of its results or why there are none, once its steps have ended: Prefect
+            hands it on as well, unless its server is lost.
         live: what shows it in MLflow while it runs; where there is nothing to run, nothing does.
         links: pages of the finished study in MLflow, by what they show; none before it is finished.
     """
@@ -48,7 +48,12 @@ class ReadyStudy:
 
 @contextmanager
 def ready_study(
-    checked: Checked, store: Store, progress: StudyProgress, *, workers: int | None, ray_address: str | None
+    checked: Checked,
+    store: Store,
+    progress: StudyProgress,
+    *,
+    workers: int | None,
+    ray_address: str | None,
 ) -> Iterator[ReadyStudy]:
     """Inside the block the study can start; its workers end with the block.
 
@@ -63,7 +68,9 @@ def ready_study(
     """
     spec = checked.inputs.study
     address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
-    pool = WorkerPool(workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote)
+    pool = WorkerPool(
+        workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote
+    )
     with pool, live_runs(checked.steps, store, progress) as live:
         if checked.to_run:
             # First: what they import takes longest.

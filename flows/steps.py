@@ -22,12 +22,15 @@ class StudyError(PapaError):
 
 
 def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
-    """Run every step that can run; docs/architecture.md says why Prefect's runner does not order them itself.
+    """Run every step that can run; docs/architecture.md says why Prefect's runner does not order
+    them itself.
 
     Raises:
         StudyError: one could not.
     """
-    session = Session(ready.store, ready.pool, ready.spec.execution, ready.progress, ready.live.epoch)
+    session = Session(
+        ready.store, ready.pool, ready.spec.execution, ready.progress, ready.live.epoch
+    )
     order = TopologicalSorter({step: step.needs for step in ready.steps.steps})
     order.prepare()
     states: dict[Step, State[Any]] = {}
@@ -43,7 +46,11 @@ def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
         if not running:
             break
         future = ended.get()
-        step, result, state = running.pop(future), future.result(raise_on_failure=False), future.state
+        step, result, state = (
+            running.pop(future),
+            future.result(raise_on_failure=False),
+            future.state,
+        )
         if state.is_completed():
             states[step] = state
             order.done(step)

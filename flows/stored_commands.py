@@ -1,4 +1,6 @@
-"""The commands that read what a store holds: its studies, their reports, and the encoders to be made of them."""
+"""The commands that read what a store holds: its studies, their reports, and the encoders to be
+made of them.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,34 @@ from flows.options import (
 from papa.errors import SpecError
 
 EncoderName = Annotated[
-    str | None, typer.Option("--encoder", help="The study's only one without it.", show_default=False)
+    str | None,
+    typer.Option("--encoder", help="The study's only one without it.", show_default=False),
 ]
-TaskName = Annotated[str | None, typer.Option("--task", help="The study's only one without it.", show_default=False)]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="The study's only one without it.", show_default=False)
+]
 
 
 def heads(
     study: StudyOrName,
     max_drop: Annotated[
-        str, typer.Option("--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%.")
+        str,
+        typer.Option(
+            "--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%."
+        ),
     ] = "1%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    as_tsv: Annotated[bool, typer.Option("--tsv", help="Print λ of every head, a line for each layer.")] = False,
+    as_tsv: Annotated[
+        bool, typer.Option("--tsv", help="Print λ of every head, a line for each layer.")
+    ] = False,
     scores: Annotated[
         Path | None,
-        typer.Option("--scores", metavar="FILE", help="Order heads by these scores instead.", show_default=False),
+        typer.Option(
+            "--scores",
+            metavar="FILE",
+            help="Order heads by these scores instead.",
+            show_default=False,
+        ),
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -49,7 +64,11 @@ def heads(
 
         share, opened = parse_share(max_drop), open_store(store)
         if scores is not None:
-            overrides = [*(overrides or []), f"orders={json.dumps([f'scores:{scores.resolve()}'])}", "scores=[]"]
+            overrides = [
+                *(overrides or []),
+                f"orders={json.dumps([f'scores:{scores.resolve()}'])}",
+                "scores=[]",
+            ]
         spec = load_stored(study, overrides, opened)
         if as_tsv:
             show_scores(spec, opened)
@@ -59,27 +78,38 @@ def heads(
 
 def export(
     study: StudyOrName,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False)],
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False),
+    ],
     fraction: Annotated[
-        float | None, typer.Option(help="Share of heads that stay input-dependent.", show_default=False)
+        float | None,
+        typer.Option(help="Share of heads that stay input-dependent.", show_default=False),
     ] = None,
     max_drop: Annotated[
         str | None,
-        typer.Option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.", show_default=False),
+        typer.Option(
+            "--max-drop",
+            metavar="SHARE",
+            help="Instead of it: a drop, such as 1%.",
+            show_default=False,
+        ),
     ] = None,
     encoder: EncoderName = None,
     task: TaskName = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
-    onnx: Annotated[bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")
+    ] = False,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
     """Write an encoder with constant heads, from a study, as a folder that loads without it.
 
-    Give --fraction, or --max-drop for the most constant heads whose drop stays within it; what the study lacks for
-    that is run first.
+    Give --fraction, or --max-drop for the most constant heads whose drop stays within it; what the
+    study lacks for that is run first.
     """
     with one_sentence(verbose) as interruption:
         from flows.drops import parse_share
@@ -97,7 +127,9 @@ def export(
             from papa.exporting.writing import check_free
 
             check_free(to)
-            spec, request = run_and_choose(spec, place, request, share, interruption, verbose=verbose)
+            spec, request = run_and_choose(
+                spec, place, request, share, interruption, verbose=verbose
+            )
         place.check()
         export_cell(spec, place, request, to, Console(), onnx=onnx)
 
@@ -126,11 +158,14 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
 
 def compare(
     studies: Annotated[
-        list[str], typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False)
+        list[str],
+        typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False),
     ],
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False),
+        typer.Option(
+            "--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False
+        ),
     ] = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
@@ -146,7 +181,9 @@ def compare(
 
 def prune(
     store: StoreAddress = DEFAULT_STORE,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete it; without this it is shown only.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete it; without this it is shown only.")
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""

@@ -49,7 +49,9 @@ class ListedStudy:
 
 
 def saved_study(store: Store, name: str) -> Path:
-    """The file of the study that ran last under a name; beside its results, and there before they are."""
+    """The file of the study that ran last under a name; beside its results, and there before they
+    are.
+    """
     return store.study(f"{name}.yaml")
 
 
@@ -77,9 +79,13 @@ def stored_studies(store: Store) -> list[ListedStudy]:
     """
     if not is_marked(store.address):
         raise ArtifactError(
-            f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, or run a study first"
+            f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, "
+            "or run a study first"
         )
-    return sorted((_listed(store, name) for name in names_in(store)), key=lambda study: (-study.date, study.name))
+    return sorted(
+        (_listed(store, name) for name in names_in(store)),
+        key=lambda study: (-study.date, study.name),
+    )
 
 
 def names_in(store: Store) -> set[str]:
@@ -100,14 +106,22 @@ def study_file(store: Store, study: str) -> Path:
     if found is not None:
         return found
     names = nearest_first(study, names_in(store))
-    raise SpecError(f"there is no study at {study}, and none of that name in {store.address}: it has {names}")
+    raise SpecError(
+        f"there is no study at {study}, and none of that name in {store.address}: it has {names}"
+    )
 
 
 def _listed(store: Store, name: str) -> ListedStudy:
-    results, saved, failed = store.study(name), saved_study(store, name), store.study(f"{name}.failed")
+    results, saved, failed = (
+        store.study(name),
+        saved_study(store, name),
+        store.study(f"{name}.failed"),
+    )
     finished = is_complete(results)
     spec = _read((results / SPECIFICATION) if finished else saved)
-    date, state = _end(results, spec, _read(saved)) if finished else (saved.stat().st_mtime, NOT_FINISHED)
+    date, state = (
+        _end(results, spec, _read(saved)) if finished else (saved.stat().st_mtime, NOT_FINISHED)
+    )
     report = results / "report.html"
     return ListedStudy(
         name,
@@ -116,12 +130,16 @@ def _listed(store: Store, name: str) -> ListedStudy:
         tuple(task.name for task in spec.tasks) if spec else (),
         state,
         report if finished and report.exists() else None,
-        shortened(" ".join(failed.read_text(errors="replace").split()), 400) if failed.is_file() else "",
+        shortened(" ".join(failed.read_text(errors="replace").split()), 400)
+        if failed.is_file()
+        else "",
     )
 
 
 def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> tuple[float, str]:
-    """When a study was finished, or its folder written where its metadata do not say it; and the state of that."""
+    """When a study was finished, or its folder written where its metadata do not say it; and the
+    state of that.
+    """
     written = (results / METADATA).stat().st_mtime
     try:
         metadata = inspect(results)
@@ -135,7 +153,9 @@ def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> 
 
 
 def _results_of(study: StudySpec) -> object:
-    """What of a specification results depend on; branches of the hub are replaced by commits when it runs."""
+    """What of a specification results depend on; branches of the hub are replaced by commits when
+    it runs.
+    """
     document = study.model_dump(mode="json", exclude={"execution", "encoders"})
     return document, [encoder.name for encoder in study.encoders]
 
@@ -148,7 +168,8 @@ def _read(path: Path) -> StudySpec | None:
 
 
 def show_studies(store: Store, console: Console) -> None:
-    """Print the studies of a store: a table in a terminal, elsewhere lines of values parted by tabs.
+    """Print the studies of a store: a table in a terminal, elsewhere lines of values parted by
+    tabs.
 
     Raises:
         ArtifactError: it is no store, or one of another format.
@@ -196,4 +217,6 @@ def _time(seconds: float) -> str:
 def _few(names: Iterable[str]) -> str:
     """Names without their owners, the first of them where there are many."""
     short = [short_name(name) for name in names]
-    return ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"
+    return (
+        ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"
+    )

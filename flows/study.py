@@ -1,4 +1,5 @@
-"""The Prefect flow of a study: every step as soon as what it builds on is there, and the report as a Prefect artifact.
+"""The Prefect flow of a study: every step as soon as what it builds on is there, and the report as
+a Prefect artifact.
 
 The command line hands it a study that can start; a Prefect worker has its parameters alone.
 """
@@ -44,8 +45,9 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
     """The flow of a study.
 
     Args:
-        ready: the study, where it was loaded and checked before Prefect was imported. Prefect records a flow's
-            parameters, so it cannot be one of them. None makes it from the parameters when the flow runs.
+        ready: the study, where it was loaded and checked before Prefect was imported. Prefect
+            records a flow's parameters, so it cannot be one of them. None makes it from the
+            parameters when the flow runs.
     """
 
     @flow(
@@ -67,14 +69,17 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
         """Run a study to its end. What is finished already is not computed again.
 
         Args:
-            study: Path of the study's YAML file, such as studies/demo.yaml; relative to the working directory of the
-                worker that runs it.
-            overrides: Values laid over the file, each as a.b=value; such as seeds=[0] or tasks.0.slots=64.
-            store: Where artifacts and results are kept: a folder, or an address such as s3://bucket/papa. Without it
-                the worker's PAPA_STORE, else ./papa-store.
-            workers: How many Ray workers; without it what the study says, else one for each CPU core or GPU.
-            ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001 from elsewhere. Without it
-                what the study says, else the worker's RAY_ADDRESS, else its own machine.
+            study: Path of the study's YAML file, such as studies/demo.yaml; relative to the working
+                directory of the worker that runs it.
+            overrides: Values laid over the file, each as a.b=value; such as seeds=[0] or
+                tasks.0.slots=64.
+            store: Where artifacts and results are kept: a folder, or an address such as
+                s3://bucket/papa. Without it the worker's PAPA_STORE, else ./papa-store.
+            workers: How many Ray workers; without it what the study says, else one for each CPU
+                core or GPU.
+            ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001 from
+                elsewhere. Without it what the study says, else the worker's RAY_ADDRESS, else its
+                own machine.
 
         Returns:
             The folder of its results.
@@ -86,7 +91,11 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
         spec = ready.spec if ready else load_study(Path(study), overrides or ())
         mark_crashed_runs()
         describe_run(UUID(flow_run.id), spec.name, [*flow_run.tags, *_tags(spec)])
-        with nullcontext(ready) if ready else _from_parameters(spec, store, workers, ray_address) as started:
+        with (
+            nullcontext(ready)
+            if ready
+            else _from_parameters(spec, store, workers, ray_address) as started
+        ):
             try:
                 _run_steps(started)
             except BaseException as error:
@@ -118,7 +127,11 @@ def _from_parameters(
 
 def _tags(spec: StudySpec) -> list[str]:
     """What a person filters runs by: the study, its encoders, its tasks."""
-    return [spec.name, *(encoder.name for encoder in spec.encoders), *(task.name for task in spec.tasks)]
+    return [
+        spec.name,
+        *(encoder.name for encoder in spec.encoders),
+        *(task.name for task in spec.tasks),
+    ]
 
 
 def _run_steps(ready: ReadyStudy) -> None:
@@ -134,7 +147,8 @@ def _run_steps(ready: ReadyStudy) -> None:
 
 
 def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:
-    """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to the tracked runs.
+    """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to
+    the tracked runs.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
 
@@ -143,7 +157,9 @@ def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> No
         folder: its results.
         document: its runs in MLflow, as ``runs.json`` holds them.
     """
-    report = _FIGURE.sub(lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text())
+    report = _FIGURE.sub(
+        lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text()
+    )
     title, _, rest = report.partition("\n")
     page = page_link(document)
     where = (
@@ -163,4 +179,5 @@ def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> No
 
 def _inline(figure: Path) -> str:
     """A figure as a data URI; Prefect's UI shows no other address that every reader reaches."""
-    return f"data:image/png;base64,{base64.b64encode(figure.with_suffix('.png').read_bytes()).decode()}"
+    content = base64.b64encode(figure.with_suffix(".png").read_bytes()).decode()
+    return f"data:image/png;base64,{content}"

@@ -1,4 +1,6 @@
-"""Prefect's and MLflow's pages on a store, until Ctrl-C; runs on the store use this Prefect server meanwhile."""
+"""Prefect's and MLflow's pages on a store, until Ctrl-C; runs on the store use this Prefect server
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ _RUNS_SHOWN = 200
 
 
 def show_pages(store: Store, console: Console) -> None:
-    """Serve both pages and print the links until Ctrl-C; while a study uses the server, until the second one.
+    """Serve both pages and print the links until Ctrl-C; while a study uses the server, until the
+    second one.
 
     The store is made, and the environment prepared for it.
 
@@ -46,8 +49,8 @@ def show_pages(store: Store, console: Console) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if address := os.environ.get("PREFECT_API_URL"):
         raise PapaError(
-            f"PREFECT_API_URL names a server ({without_password(address)}), and its pages are there: unset it to see "
-            "the runs in the store"
+            f"PREFECT_API_URL names a server ({without_password(address)}), and its pages are "
+            "there: unset it to see the runs in the store"
         )
     port = running_server(store)
     if port is not None:
@@ -63,12 +66,17 @@ def show_pages(store: Store, console: Console) -> None:
 
 
 def _serve_mlflow(store: Store) -> str:
-    """The address of MLflow's pages: of the server that keeps the runs, else of a new one on the SQLite file."""
+    """The address of MLflow's pages: of the server that keeps the runs, else of a new one on the
+    SQLite file.
+    """
     tracking = tracking_address(store)
     if database_of(tracking) is None:
         return without_password(tracking)
     connect(tracking)
-    environment = {"PAPA_MLFLOW_RUNS": tracking, "PAPA_MLFLOW_FILES": store.mlflow_artifacts.as_uri()}
+    environment = {
+        "PAPA_MLFLOW_RUNS": tracking,
+        "PAPA_MLFLOW_FILES": store.mlflow_artifacts.as_uri(),
+    }
     log = store.root / "mlflow-server.log"
     served = Served(f"{__name__}:_mlflow", log, environment, "/health", port=_MLFLOW_PORT)
     atexit.register(served.end)
@@ -78,8 +86,14 @@ def _serve_mlflow(store: Store) -> str:
 
 
 def _mlflow(address: str) -> Any:
-    """MLflow's application; its own command would start it in several processes and run jobs beside it."""
-    from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR, REGISTRY_STORE_URI_ENV_VAR
+    """MLflow's application; its own command would start it in several processes and run jobs beside
+    it.
+    """
+    from mlflow.server.constants import (
+        ARTIFACT_ROOT_ENV_VAR,
+        BACKEND_STORE_URI_ENV_VAR,
+        REGISTRY_STORE_URI_ENV_VAR,
+    )
 
     tracking = os.environ["PAPA_MLFLOW_RUNS"]
     os.environ[BACKEND_STORE_URI_ENV_VAR] = os.environ[REGISTRY_STORE_URI_ENV_VAR] = tracking
@@ -121,7 +135,12 @@ def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
         for experiment in client.search_experiments():
             if experiment.tags.get("mlflow.note.content"):
                 number = experiment.experiment_id
-                document = {"address": mlflow, "experiment": experiment.name, "experiment_id": number, "parents": {}}
+                document = {
+                    "address": mlflow,
+                    "experiment": experiment.name,
+                    "experiment_id": number,
+                    "parents": {},
+                }
                 links |= run_links({**document, "curves": curves_of(client, number)})
     return links
 
@@ -133,7 +152,10 @@ def _wait(store: Store, console: Console) -> None:
             time.sleep(3600)
     if not _studies(store):
         return
-    console.print("a study runs here and needs the server: this ends with it, or at once with Ctrl-C", soft_wrap=True)
+    console.print(
+        "a study runs here and needs the server: this ends with it, or at once with Ctrl-C",
+        soft_wrap=True,
+    )
     with suppress(KeyboardInterrupt):
         while _studies(store):
             time.sleep(_LOOK_SECONDS)

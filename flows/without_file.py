@@ -1,4 +1,6 @@
-"""A study without a file: ``papa run --encoder NAME --task NAME``, as people know it from lm-evaluation-harness."""
+"""A study without a file: ``papa run --encoder NAME --task NAME``, as people know it from
+lm-evaluation-harness.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,14 @@ _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
 
 
 def study_without_file(
-    study: Path | None, encoders: Sequence[str], tasks: Sequence[str], limit: int | None, overrides: Sequence[str]
+    study: Path | None,
+    encoders: Sequence[str],
+    tasks: Sequence[str],
+    limit: int | None,
+    overrides: Sequence[str],
 ) -> StudySpec:
-    """The study of some encoders on some tasks, everything else as a study file has it that says nothing of it.
+    """The study of some encoders on some tasks, everything else as a study file has it that says
+    nothing of it.
 
     Args:
         study: a file that was given as well, which is refused.
@@ -27,15 +34,20 @@ def study_without_file(
         overrides: ``a.b=value``.
 
     Raises:
-        SpecError: encoders or tasks are missing, a file was given as well, or the study is impossible.
+        SpecError: encoders or tasks are missing, a file was given as well, or the study is
+            impossible.
     """
     if study is not None:
         raise SpecError(
-            f"a study is a file, or --encoder and --task: give {study} alone, with --set for what should differ"
+            f"a study is a file, or --encoder and --task: give {study} alone, with --set for what "
+            "should differ"
         )
     for option, names in (("--encoder", encoders), ("--task", tasks)):
         if not names:
-            raise SpecError(f"{option} is missing: give a study's file, or encoders and tasks, such as {_EXAMPLE}")
+            raise SpecError(
+                f"{option} is missing: give a study's file, or encoders and tasks, such as "
+                f"{_EXAMPLE}"
+            )
     rows = {} if limit is None else {"train_rows": limit, "validation_rows": limit}
     document: dict[str, Any] = {
         "name": _name(encoders, tasks, limit),
@@ -48,6 +60,12 @@ def study_without_file(
 
 
 def _name(encoders: Sequence[str], tasks: Sequence[str], limit: int | None) -> str:
-    """What the study is called: by its encoders and tasks, so that another study has results of its own."""
-    parts = ["+".join(map(short_name, encoders)), "+".join(tasks), *([f"{limit}-rows"] if limit else [])]
+    """What the study is called: by its encoders and tasks, so that another study has results of its
+    own.
+    """
+    parts = [
+        "+".join(map(short_name, encoders)),
+        "+".join(tasks),
+        *([f"{limit}-rows"] if limit else []),
+    ]
     return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts)).strip("-._") or "study"

@@ -1,4 +1,5 @@
-"""What PAPA is built on, looked over: known vulnerabilities, licences, and a bill of materials for a release.
+"""What PAPA is built on, looked over: known vulnerabilities, licences, and a bill of materials for
+a release.
 
 ``make audit`` runs it with the tools of the extra ``audit``; results go to ``build/audit``.
 """
@@ -17,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "audit"
 PERMISSIVE = re.compile(
-    r"\b(?:MIT|0?BSD|Apache|ISCL?|PSF|Python Software Foundation|Zlib|CC0|Unlicense|BSL-1\.0|HPND|CNRI-Python|LLVM)\b"
+    r"\b(?:MIT|0?BSD|Apache|ISCL?|PSF|Python Software Foundation|Zlib|CC0|Unlicense|BSL-1\.0|HPND|CNRI-Python|LLVM)\b"  # noqa: E501
 )
 _BETWEEN = re.compile(r"\s*(?:;|\bAND\b|\bWITH\b|[()])\s*")
 
@@ -37,12 +38,14 @@ def is_permissive(licence: str) -> bool:
     """Whether every part of a licence is; of alternatives (OR) one is enough."""
     parts = [part for part in _BETWEEN.split(licence) if part]
     return bool(parts) and all(
-        any(PERMISSIVE.search(one) and "GPL" not in one for one in re.split(r"\bOR\b", part)) for part in parts
+        any(PERMISSIVE.search(one) and "GPL" not in one for one in re.split(r"\bOR\b", part))
+        for part in parts
     )
 
 
 def unnamed(licences: Sequence[dict[str, str]], policy: str) -> list[str]:
-    """The packages under licences that are not permissive, or not known, that the policy does not name.
+    """The packages under licences that are not permissive, or not known, that the policy does not
+    name.
 
     Args:
         licences: of each package, as pip-licenses writes them.
@@ -65,13 +68,20 @@ def vulnerabilities(document: dict[str, Any]) -> str:
         AuditError: a package has a known vulnerability.
     """
     packages = document["dependencies"]
-    known = [f"{one['name']} {one['version']}: {two['id']}" for one in packages for two in one.get("vulns", ())]
+    known = [
+        f"{one['name']} {one['version']}: {two['id']}"
+        for one in packages
+        for two in one.get("vulns", ())
+    ]
     if known:
-        raise AuditError(f"known vulnerabilities: {', '.join(known)}: raise these versions in constraints.txt")
+        raise AuditError(
+            f"known vulnerabilities: {', '.join(known)}: raise these versions in constraints.txt"
+        )
     skipped = [one for one in packages if "skip_reason" in one]
     if len(skipped) == len(packages):
         return (
-            "vulnerabilities: not looked up, as PyPI's advisory service does not know these packages or is not reached"
+            "vulnerabilities: not looked up, as PyPI's advisory service does not know these "
+            "packages or is not reached"
         )
     rest = f"; {len(skipped)} of them could not be looked up" if skipped else ""
     return f"vulnerabilities: none known in {len(packages)} packages{rest}"
@@ -87,32 +97,64 @@ def main(binaries: Path, environment: Path) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     found = RESULTS / "vulnerabilities.json"
     found.unlink(missing_ok=True)
-    pinned = ["-r", str(ROOT / "constraints.txt"), "--no-deps", "--disable-pip", "--progress-spinner", "off"]
+    pinned = [
+        "-r",
+        str(ROOT / "constraints.txt"),
+        "--no-deps",
+        "--disable-pip",
+        "--progress-spinner",
+        "off",
+    ]
     audited = _run(binaries / "pip-audit", *pinned, "--format", "json", "--output", str(found))
     if found.exists():
         print(vulnerabilities(json.loads(found.read_text())))
     else:
         last = (audited.stderr.strip().splitlines() or ["no message"])[-1]
-        print(f"vulnerabilities: not looked up, as the advisory service of PyPI cannot be reached ({last[:200]})")
-    listed = _run(binaries / "pip-licenses", f"--python={environment}", "--format=json", "--from=mixed", "--with-urls")
+        print(
+            "vulnerabilities: not looked up, as the advisory service of PyPI cannot be reached "
+            f"({last[:200]})"
+        )
+    listed = _run(
+        binaries / "pip-licenses",
+        f"--python={environment}",
+        "--format=json",
+        "--from=mixed",
+        "--with-urls",
+    )
     listed.check_returncode()
     (RESULTS / "licences.json").write_text(listed.stdout)
     licences = json.loads(listed.stdout)
     missing = unnamed(licences, (ROOT / "SECURITY.md").read_text())
     if missing:
-        raise AuditError(f"licences that SECURITY.md does not name: {', '.join(missing)}: name them, or do without")
+        raise AuditError(
+            f"licences that SECURITY.md does not name: {', '.join(missing)}: name them, or do "
+            "without"
+        )
     print(
-        f"licences: {len(licences)} packages, {sum(not is_permissive(one['License']) for one in licences)} of them "
-        "under licences that are not permissive or not declared, all named in SECURITY.md"
+        f"licences: {len(licences)} packages, "
+        f"{sum(not is_permissive(one['License']) for one in licences)} of them under licences that "
+        "are not permissive or not declared, all named in SECURITY.md"
     )
     bill = RESULTS / "bill-of-materials.cdx.json"
-    described = ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--output-reproducible"]
-    _run(binaries / "cyclonedx-py", "environment", str(environment), *described, "-o", str(bill)).check_returncode()
-    print(f"bill of materials: {len(json.loads(bill.read_text())['components'])} components in {bill}")
+    described = [
+        "--pyproject",
+        str(ROOT / "pyproject.toml"),
+        "--mc-type",
+        "application",
+        "--output-reproducible",
+    ]
+    _run(
+        binaries / "cyclonedx-py", "environment", str(environment), *described, "-o", str(bill)
+    ).check_returncode()
+    print(
+        f"bill of materials: {len(json.loads(bill.read_text())['components'])} components in {bill}"
+    )
 
 
 def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
+    )
 
 
 if __name__ == "__main__":

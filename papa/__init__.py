@@ -1,7 +1,7 @@
 """PAPA: how much does a pretrained Transformer encoder really use its attention?
 
-The names below are the library; the modules that they live in are private. Each is loaded on first use, as reading a
-specification needs no torch.
+The names below are the library; the modules that they live in are private. Each is loaded on first
+use, as reading a specification needs no torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from papa.library.measuring import Measurement, measure
     from papa.library.own_lambda import train_own_lambda
     from papa.library.savings import CacheSavings, cache_savings
-    from papa.library.steps import average, constant_heads, features, fit_probe, replaced, train_lambda
+    from papa.library.steps import (
+        average,
+        constant_heads,
+        features,
+        fit_probe,
+        replaced,
+        train_lambda,
+    )
     from papa.library.tasks import Task
     from papa.probes.training import SeedScore
     from papa.ranking.seeds import TrainedLambda
@@ -41,7 +48,14 @@ _PLACES = {
     "papa.library.measuring": ("Measurement", "measure"),
     "papa.library.own_lambda": ("train_own_lambda",),
     "papa.library.savings": ("CacheSavings", "cache_savings"),
-    "papa.library.steps": ("average", "constant_heads", "features", "fit_probe", "replaced", "train_lambda"),
+    "papa.library.steps": (
+        "average",
+        "constant_heads",
+        "features",
+        "fit_probe",
+        "replaced",
+        "train_lambda",
+    ),
     "papa.library.tasks": ("Task",),
     "papa.probes.training": ("SeedScore",),
     "papa.ranking.seeds": ("TrainedLambda",),

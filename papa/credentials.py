@@ -1,4 +1,6 @@
-"""Users, passwords and keys in addresses: refused where addresses are given, and repeated in no message."""
+"""Users, passwords and keys in addresses: refused where addresses are given, and repeated in no
+message.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any
 
 # Every repetition has an end: texts may be long, and hostile.
 _SCHEME = r"(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,3}"
-# A secret key may hold slashes, so a colon that no port follows opens a password, which reaches to the last '@'.
+# A secret key may hold slashes, so a colon that no port follows opens a password, which reaches to
+# the last '@'.
 _LOGIN = re.compile(
     rf"({_SCHEME})(?:[^/\s'\"@]{{1,300}}@(?!\S{{0,300}}@)|[^/\s:@'\"]{{1,300}}:(?!\d+(?:[/?#\s]|$))[^\s'\"]{{0,300}}@)"
 )
@@ -19,14 +22,16 @@ _IN_QUERY = re.compile(
 _KNOWN = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
 """What tokens of the hub and key ids of S3 look like."""
 WHERE_INSTEAD = (
-    "leave it out, and log in with 'hf auth login' or HF_TOKEN for the hub, AWS_PROFILE or AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY for S3"
+    "leave it out, and log in with 'hf auth login' or HF_TOKEN for the hub, AWS_PROFILE or "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for S3"
 )
 
 
 def without_credentials(text: str) -> str:
     """The text with what may be users, passwords, keys and tokens left out of its addresses."""
-    text = _LOGIN.sub(lambda match: match[0] if match[0].endswith(":***@") else f"{match[1]}***@", text)
+    text = _LOGIN.sub(
+        lambda match: match[0] if match[0].endswith(":***@") else f"{match[1]}***@", text
+    )
     return _KNOWN.sub("***", _IN_QUERY.sub(r"\1***", text))
 
 
@@ -36,7 +41,9 @@ def holds_credentials(text: str) -> bool:
 
 
 def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a document, its keys among them, after the keys that lead to it, such as ``tasks.0.source``."""
+    """Every text in a document, its keys among them, after the keys that lead to it, such as
+    ``tasks.0.source``.
+    """
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """The errors a user can mend, alone or several at once.
 
-Every message is one sentence that says what is wrong, where, what was expected, what was found and what to do.
-The command line prints the message alone and ends with an exit code that is not 0.
+Every message is one sentence that says what is wrong, where, what was expected, what was found and
+what to do. The command line prints the message alone and ends with an exit code that is not 0.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from papa.credentials import without_credentials
 class PapaError(Exception):
     """Base of every error that the user can mend.
 
-    What it says holds no password or key of an address, and is printable, whatever it quotes: a name with line breaks
-    stays on its line, and one with a terminal's control sequences commands no terminal.
+    What it says holds no password or key of an address, and is printable, whatever it quotes: a
+    name with line breaks stays on its line, and one with a terminal's control sequences commands no
+    terminal.
     """
 
     def __init__(self, *told: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
-        super().__init__(*(without_credentials(part) if isinstance(part, str) else part for part in told))
+        super().__init__(
+            *(without_credentials(part) if isinstance(part, str) else part for part in told)
+        )
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class TransientError(PapaError):
-    """What may pass by itself, so that trying again is worth it: a lost worker, a service that cannot be reached."""
+    """What may pass by itself, so that trying again is worth it: a lost worker, a service that
+    cannot be reached.
+    """
 
 
 class HubUnreachableError(TransientError):
@@ -47,8 +52,8 @@ class HubUnreachableError(TransientError):
 
     def __str__(self) -> str:
         return printable(
-            f"{self.what} is not on this machine and the hub cannot be reached ({self.reason}): check the network, or "
-            "give local files"
+            f"{self.what} is not on this machine and the hub cannot be reached ({self.reason}): "
+            "check the network, or give local files"
         )
 
 
@@ -90,7 +95,8 @@ class NumbersError(PapaError):
     Attributes:
         what: which numbers, such as ``the output of layer 3 of row 17``.
         reason: why, and what to do.
-        places: where they were computed, from the inside out, such as ``batch 2 of the train split``.
+        places: where they were computed, from the inside out, such as
+            ``batch 2 of the train split``.
     """
 
     def __init__(self, what: str, reason: str, places: tuple[str, ...] = ()) -> None:
@@ -102,14 +108,18 @@ class NumbersError(PapaError):
         return NumbersError(self.what, self.reason, (*self.places, where))
 
     def __str__(self) -> str:
-        return printable(f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}")
+        return printable(
+            f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}"
+        )
 
 
 def printable(text: str) -> str:
     """The text with every character that is not printable as its escape."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
 
 
 _CLASS = re.compile(r"<class '([\w.]+)'>")
@@ -133,10 +143,15 @@ def joined(names: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that somebody gave, as a message quotes it: not more of it than tells which one it is."""
+    """A value that somebody gave, as a message quotes it: not more of it than tells which one it
+    is.
+    """
     try:
         return shortened(repr(value))
-    except (ValueError, RecursionError):  # Python writes out neither numbers of 5,000 digits nor endless nesting.
+    except (
+        ValueError,
+        RecursionError,
+    ):  # Python writes out neither numbers of 5,000 digits nor endless nesting.
         return f"a {type(value).__name__} that is too large to be shown"
 
 
@@ -144,7 +159,9 @@ _MOST = 12
 
 
 def nearest_first(wanted: str, existing: Iterable[str]) -> str:
-    """The existing names as a message lists them, sorted by how near they are to ``wanted``; "none" for no name."""
+    """The existing names as a message lists them, sorted by how near they are to ``wanted``; "none"
+    for no name.
+    """
     matcher = SequenceMatcher()
     matcher.set_seq2(wanted.lower())
 
@@ -205,7 +222,9 @@ class CheckError(PapaError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.each, self.problems = tuple(problems), _told(problems)
         several = f"{len(self.problems)} problems keep this study from running:"
-        super().__init__(self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems)))
+        super().__init__(
+            self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems))
+        )
 
     def __str__(self) -> str:
         return "\n".join(printable(line) for line in str(self.args[0]).split("\n"))
@@ -219,7 +238,10 @@ def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:
 def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
     """What the hub was asked for in vain, and why."""
     wanted = ", ".join(dict.fromkeys(error.what for error in unreached))
-    return f"the hub cannot be reached ({unreached[0].reason}), and this machine does not have: {wanted}"
+    return (
+        f"the hub cannot be reached ({unreached[0].reason}), and this machine does not have: "
+        f"{wanted}"
+    )
 
 
 def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
@@ -228,4 +250,7 @@ def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
     others = [str(problem) for problem in problems if problem.error not in unreached]
     if len(unreached) < 2:
         return tuple(map(str, problems))
-    return (*others, f"hub: {missing_from(unreached)}: check the network, or give local files and folders")
+    return (
+        *others,
+        f"hub: {missing_from(unreached)}: check the network, or give local files and folders",
+    )

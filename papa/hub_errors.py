@@ -1,4 +1,5 @@
-"""The Hugging Face hub: its refusals and its silence as sentences, the same for encoders and datasets.
+"""The Hugging Face hub: its refusals and its silence as sentences, the same for encoders and
+datasets.
 
 The library sends the user's token, which it finds by itself, to the hub alone; PAPA never reads it.
 """
@@ -18,7 +19,9 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 
 @contextmanager
-def hub_errors(what: str, page: str, revision: str | None, refusal: type[PapaError]) -> Iterator[None]:
+def hub_errors(
+    what: str, page: str, revision: str | None, refusal: type[PapaError]
+) -> Iterator[None]:
     """Turn what the hub answers inside the block into one sentence.
 
     Args:
@@ -28,7 +31,8 @@ def hub_errors(what: str, page: str, revision: str | None, refusal: type[PapaErr
         refusal: the error to raise where the hub refuses.
 
     Raises:
-        PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on this machine.
+        PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on
+            this machine.
         HubUnreachableError: the hub does not answer.
     """
     from huggingface_hub import constants
@@ -46,26 +50,31 @@ def hub_errors(what: str, page: str, revision: str | None, refusal: type[PapaErr
     try:
         yield
     except HFValidationError:
-        raise refusal(f"{what} is no folder and no name on the hub: give one such as owner/name") from None
+        raise refusal(
+            f"{what} is no folder and no name on the hub: give one such as owner/name"
+        ) from None
     except GatedRepoError:
         raise refusal(
-            f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was given access"
+            f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was "
+            "given access"
         ) from None
     except RevisionNotFoundError:
         raise refusal(
-            f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of {page}"
+            f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of "
+            f"{page}"
         ) from None
     except RepositoryNotFoundError:
         raise refusal(
-            f"{what} is not on the hub, or it is private: correct the name, give a folder, or {_LOGIN} as an account "
-            f"that may read {page}"
+            f"{what} is not on the hub, or it is private: correct the name, give a folder, or "
+            f"{_LOGIN} as an account that may read {page}"
         ) from None
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
         status = answer.response.status_code if isinstance(answer, HfHubHTTPError) else None
         if status in (401, 403):
             raise refusal(
-                f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} again"
+                f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} "
+                "again"
             ) from None
         raise HubUnreachableError(what, _why_unreachable(status)) from None
     except (HTTPError, RuntimeError):
@@ -74,10 +83,12 @@ def hub_errors(what: str, page: str, revision: str | None, refusal: type[PapaErr
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None)
         if number is None:
-            raise HubUnreachableError(what, f"{constants.ENDPOINT}: what answers is no hub") from None
+            raise HubUnreachableError(
+                what, f"{constants.ENDPOINT}: what answers is no hub"
+            ) from None
         raise refusal(
-            f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the disk, or set "
-            "HF_HOME to another folder"
+            f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the "
+            "disk, or set HF_HOME to another folder"
         ) from None
 
 

@@ -1,4 +1,6 @@
-"""Large libraries imported without looks for garbage between: they make a million objects that all stay."""
+"""Large libraries imported without looks for garbage between: they make a million objects that all
+stay.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from contextlib import contextmanager
 def uncollected() -> Iterator[None]:
     """No garbage is collected while the block runs, and what it made is never looked at again.
 
-    A fifth of the time of an import, and most of that in which a process ends, goes into such looks.
+    A fifth of the time of an import, and most of that in which a process ends, goes into such
+    looks.
     """
     was_on = gc.isenabled()
     gc.disable()

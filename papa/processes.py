@@ -1,4 +1,6 @@
-"""Processes by machine, id and start: an id alone is used again, and means nothing on another machine."""
+"""Processes by machine, id and start: an id alone is used again, and means nothing on another
+machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ class Process:
         """The process that ``str`` wrote; None where the text is something else."""
         host, _, rest = text.rpartition(":")[0].rpartition(":")
         started = text.rpartition(":")[2]
-        return cls(host, int(rest), int(started)) if host and rest.isdecimal() and started.isdecimal() else None
+        return (
+            cls(host, int(rest), int(started))
+            if host and rest.isdecimal() and started.isdecimal()
+            else None
+        )
 
     @classmethod
     def this(cls) -> Process:

@@ -6,7 +6,9 @@ Progress = Callable[[int, int], None]
 """Called with (done, total), in units of the caller's choosing."""
 
 OnEpoch = Callable[[int, Mapping[int, float]], None]
-"""Called after each epoch of a training with its number, from 1, and the mean training loss of each seed in it."""
+"""Called after each epoch of a training with its number, from 1, and the mean training loss of each
+seed in it.
+"""
 
 
 def ignore_progress(done: int, total: int) -> None:

@@ -1,8 +1,9 @@
 """Timing two ways of the same work against each other so that a busy machine changes no verdict.
 
-Neighbours only ever slow a run down, so the least of many runs is what the work itself takes. Both ways run in turn,
-in pairs whose order is drawn, until the interval of their ratio is narrow. It is narrow once several runs of each came
-near the least: a resample of the pairs then hardly ever misses them all.
+Neighbours only ever slow a run down, so the least of many runs is what the work itself takes. Both
+ways run in turn, in pairs whose order is drawn, until the interval of their ratio is narrow. It is
+narrow once several runs of each came near the least: a resample of the pairs then hardly ever
+misses them all.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ PATIENCE = 15.0
 
 
 class Part(NamedTuple):
-    """Work that is timed once and counted several times: a few of many equal batches, or one of many equal epochs."""
+    """Work that is timed once and counted several times: a few of many equal batches, or one of
+    many equal epochs.
+    """
 
     work: Work
     times: float = 1.0
@@ -82,8 +85,8 @@ def in_turn(
 ) -> Comparison:
     """Time ours and plain in turn until the interval of their ratio is narrow.
 
-    The plain way is best given as parts that take about as long as ours: the shorter of two runs finds a quiet moment
-    more easily, and would be flattered.
+    The plain way is best given as parts that take about as long as ours: the shorter of two runs
+    finds a quiet moment more easily, and would be flattered.
 
     Args:
         ours: the whole work.
@@ -113,7 +116,8 @@ def repeated(
     clock: Clock = time.perf_counter,
     patience: float = PATIENCE,
 ) -> Comparison:
-    """Measure pairs until the interval of their ratio is narrow, or there are enough of them, or time is up.
+    """Measure pairs until the interval of their ratio is narrow, or there are enough of them, or
+    time is up.
 
     Args:
         pair: measures both ways once.
@@ -132,11 +136,13 @@ def repeated(
                 return found
 
 
-def compared(pairs: list[tuple[float, float]], ratio: Ratio = of_least, unit: str = "s") -> Comparison:
+def compared(
+    pairs: list[tuple[float, float]], ratio: Ratio = of_least, unit: str = "s"
+) -> Comparison:
     """What pairs of runs say.
 
-    The interval is the bootstrap's; fewer than six pairs support none at 95 %, and the ratios within pairs give it, by
-    Student's t of their logarithms.
+    The interval is the bootstrap's; fewer than six pairs support none at 95 %, and the ratios
+    within pairs give it, by Student's t of their logarithms.
     """
     # Not above: processes whose memory is measured import this file.
     from scipy.stats import bootstrap
@@ -146,11 +152,19 @@ def compared(pairs: list[tuple[float, float]], ratio: Ratio = of_least, unit: st
     ours, plain = np.array(pairs).T
     found = float(ratio(ours, plain))
     if len(pairs) < ENOUGH:
-        logarithms = interval([float(np.log(ratio(pair[:1], pair[1:]))) for pair in np.array(pairs)])
+        logarithms = interval(
+            [float(np.log(ratio(pair[:1], pair[1:]))) for pair in np.array(pairs)]
+        )
         low, high = np.exp([logarithms.low, logarithms.high])
     else:
         drawn = np.random.default_rng(0)
-        options = {"paired": True, "vectorized": True, "n_resamples": 1000, "method": "percentile", "rng": drawn}
+        options = {
+            "paired": True,
+            "vectorized": True,
+            "n_resamples": 1000,
+            "method": "percentile",
+            "rng": drawn,
+        }
         low, high = bootstrap((ours, plain), ratio, **options).confidence_interval
     return Comparison(
         ours=float(ours.min()),

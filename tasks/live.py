@@ -1,7 +1,8 @@
-"""A study in MLflow while it runs: parent runs from its start, child runs as their probes begin, losses by epoch.
+"""A study in MLflow while it runs: parent runs from its start, child runs as their probes begin,
+losses by epoch.
 
-A thread of its own writes, in batches. Where MLflow fails it stops, and the study goes on: what it found is logged at
-its end all the same.
+A thread of its own writes, in batches. Where MLflow fails it stops, and the study goes on: what it
+found is logged at its end all the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _LEAST_PROGRESS = 0.005
 
 
 class LiveRuns:
-    """Inside its block a study is shown in MLflow, once ``begin`` is called. Its methods return at once.
+    """Inside its block a study is shown in MLflow, once ``begin`` is called. Its methods return at
+    once.
 
     Args:
         track: the step that logs the finished study.
@@ -54,7 +56,12 @@ class LiveRuns:
         opened: Callable[[str], None],
         failed: Callable[[str], None],
     ) -> None:
-        self.address, self._track, self._store, self._driver = track.address, track, store, str(driver)
+        self.address, self._track, self._store, self._driver = (
+            track.address,
+            track,
+            store,
+            str(driver),
+        )
         self._opened, self._failed = opened, failed
         self._probes: dict[str, list[tuple[ShownPart, Entry]]] = defaultdict(list)
         self._trains: dict[str, tuple[Entry, str]] = {}
@@ -72,11 +79,20 @@ class LiveRuns:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._finish()
         with impatient(), suppress(Exception):
-            self._close("FINISHED" if kind is None else "FAILED" if issubclass(kind, Exception) else "KILLED")
+            self._close(
+                "FINISHED"
+                if kind is None
+                else "FAILED"
+                if issubclass(kind, Exception)
+                else "KILLED"
+            )
 
     def begin(self) -> None:
         """Show the study from now on."""
@@ -138,7 +154,9 @@ class LiveRuns:
         # Whatever MLflow raises, no study fails by it.
         except Exception as error:
             self._thread = None
-            reason = str(error) if isinstance(error, PapaError) else f"{type(error).__name__}: {error}"
+            reason = (
+                str(error) if isinstance(error, PapaError) else f"{type(error).__name__}: {error}"
+            )
             self._failed(f"MLflow shows the study only when it is over: {reason}")
 
     def _open(self) -> None:
@@ -152,7 +170,10 @@ class LiveRuns:
         for one in self._track.shown:
             if one.part.baseline:
                 self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
-            self._trains |= {step.name: (one.entry, f"lambda/seed_{seed}") for seed, step in one.part.rankings.items()}
+            self._trains |= {
+                step.name: (one.entry, f"lambda/seed_{seed}")
+                for seed, step in one.part.rankings.items()
+            }
             for cell, step, seed in one.scored:
                 self._probes[step.name].append((one, one.cell(cell, seed)))
             self._parents.append(runs.get(one.entry))
@@ -166,7 +187,11 @@ class LiveRuns:
         client.set_tag(run_id, _DRIVER, self._driver)
         client.update_run(run_id, status="RUNNING")
         losses = [name for name in run.data.metrics if name.endswith(_LOSS)]
-        self._known |= {(run_id, name, one.step) for name in losses for one in client.get_metric_history(run_id, name)}
+        self._known |= {
+            (run_id, name, one.step)
+            for name in losses
+            for one in client.get_metric_history(run_id, name)
+        }
 
     def _start_cells(self, step: str) -> None:
         for part, entry in () if step in self._children else self._probes[step]:
@@ -183,7 +208,12 @@ class LiveRuns:
                 self._add(run, _LOSS, losses[entry.params["seed"]], epoch)
         if step in self._trains:
             entry, name = self._trains[step]
-            self._add(self._runs.runs.get(entry), f"{name}/{_LOSS}", sum(losses.values()) / len(losses), epoch)
+            self._add(
+                self._runs.runs.get(entry),
+                f"{name}/{_LOSS}",
+                sum(losses.values()) / len(losses),
+                epoch,
+            )
 
     def _add(self, run: Run, name: str, value: float, step: int) -> None:
         if (point := (run.info.run_id, name, step)) not in self._known:
@@ -194,7 +224,9 @@ class LiveRuns:
         if children := self._children.pop(step, {}):
             document = read_scores(found.folder)
             for entry, run in children.items():
-                self._runs.score(entry, found, document, points=self._points.pop(run.info.run_id, []))
+                self._runs.score(
+                    entry, found, document, points=self._points.pop(run.info.run_id, [])
+                )
 
     def _fail_cells(self, step: str) -> None:
         for run in self._children.pop(step, {}).values():

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.storage.artifacts import sha256_of_file, verify
-from tasks.mlflow import PARENT, TrackingError, connect, database_of, tracking_errors, without_password
+from tasks.mlflow import (
+    PARENT,
+    TrackingError,
+    connect,
+    database_of,
+    tracking_errors,
+    without_password,
+)
 from tasks.track import LOGGED, RESULTS, RESULTS_SHA256, RUNS
 
 if TYPE_CHECKING:
@@ -35,7 +42,8 @@ def logged_runs(folder: Path) -> dict[str, Any]:
 
 
 def live_link(address: str, experiment: str) -> str:
-    """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until ``mlflow ui`` serves it.
+    """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until
+    ``mlflow ui`` serves it.
 
     Args:
         address: MLflow's tracking URI.
@@ -51,8 +59,8 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
         document: as ``runs.json`` holds it.
 
     Returns:
-        The chart of the study's curves under its name, or its runs where the document names no curves; then the
-        page of each parent run under the run's name. Empty for a SQLite file.
+        The chart of the study's curves under its name, or its runs where the document names no
+        curves; then the page of each parent run under the run's name. Empty for a SQLite file.
     """
     address, number = document["address"], document["experiment_id"]
     every = live_link(address, number)
@@ -61,7 +69,12 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     runs, parents = _runs(address, number), document["parents"].items()
     curves = json.dumps(document.get("curves", []), separators=(",", ":"))
     # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
-    lines = {"metric": '"score"', "experiments": f'["{number}"]', "plot_metric_keys": '["score"]', "x_axis": "step"}
+    lines = {
+        "metric": '"score"',
+        "experiments": f'["{number}"]',
+        "plot_metric_keys": '["score"]',
+        "x_axis": "step",
+    }
     query = urlencode({"runs": curves, **lines, "show_point": "true"}, quote_via=quote)
     chart = f"{_server(address)}/#/metric?{query}&{_PAGE}"
     return {document["experiment"]: every if curves == "[]" else chart} | {
@@ -70,7 +83,8 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def page_link(document: Mapping[str, Any]) -> str:
-    """Where a browser shows a study's ``report.html``: among the files of its first parent run; "" for a SQLite file.
+    """Where a browser shows a study's ``report.html``: among the files of its first parent run; ""
+    for a SQLite file.
 
     Args:
         document: as ``runs.json`` holds it.
@@ -104,7 +118,9 @@ def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
     """
     database = database_of(address)
     if database is not None and not database.is_file():
-        raise TrackingError(f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI")
+        raise TrackingError(
+            f"there is no MLflow database {database}: run a study first, or set MLFLOW_TRACKING_URI"
+        )
     with tracking_errors(address):
         client = connect(address)
         return {name: _results(client, _experiment(client, name, address)) for name in studies}
@@ -126,11 +142,17 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
     import pandas
 
     # A parent that runs again keeps the results that it got before.
-    parents = client.search_runs([experiment.experiment_id], f"tags.`{PARENT}` IS NULL", max_results=1000)
+    parents = client.search_runs(
+        [experiment.experiment_id], f"tags.`{PARENT}` IS NULL", max_results=1000
+    )
     newest, file = max(parents, key=_logged_at, default=None), f"{RESULTS}/results.parquet"
-    files = client.list_artifacts(newest.info.run_id, RESULTS) if newest and _logged_at(newest) else []
+    files = (
+        client.list_artifacts(newest.info.run_id, RESULTS) if newest and _logged_at(newest) else []
+    )
     if newest is None or file not in {one.path for one in files if not one.is_dir}:
-        raise TrackingError(f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end")
+        raise TrackingError(
+            f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end"
+        )
     expected = newest.data.tags.get(RESULTS_SHA256)
     if expected is None:
         raise TrackingError(
@@ -142,14 +164,16 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
         found = sha256_of_file(path)
         if found != expected:
             raise TrackingError(
-                f"{file} of run {newest.info.run_id} in MLflow is not what study '{experiment.name}' logged (expected "
-                f"SHA-256 {expected[:12]}, found {found[:12]}): put studies/{experiment.name}/results.parquet of its "
-                "store there"
+                f"{file} of run {newest.info.run_id} in MLflow is not what study "
+                f"'{experiment.name}' logged (expected SHA-256 {expected[:12]}, found "
+                f"{found[:12]}): put studies/{experiment.name}/results.parquet of its store there"
             )
         return pandas.read_parquet(path)
 
 
 def _logged_at(run: Run) -> int:
-    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not say."""
+    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not
+    say.
+    """
     ended = run.info.end_time if run.info.status == "FINISHED" else 0
     return int(run.data.tags.get(LOGGED, ended))

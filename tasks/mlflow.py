@@ -1,6 +1,8 @@
-"""MLflow: a connection, its errors as one sentence, and the runs of a study, found by key and made once.
+"""MLflow: a connection, its errors as one sentence, and the runs of a study, found by key and made
+once.
 
-A run carries the key of what it shows: who logs it again, or at the same time, writes to the same run.
+A run carries the key of what it shows: who logs it again, or at the same time, writes to the same
+run.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class TrackingError(PapaError):
 
 
 def tracking_address(store: Store) -> str:
-    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI`` where it is set, else SQLite in the store."""
+    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI`` where it is set, else SQLite in the
+    store.
+    """
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
 
 
@@ -83,9 +87,9 @@ def connect(address: str) -> MlflowClient:
     database, scheme = database_of(address), urlsplit(address).scheme
     if address == SQLITE or (database is None and scheme not in ("http", "https")):
         raise TrackingError(
-            f"MLflow's address {without_password(address)} must be {SQLITE}FILE or http(s)://HOST:PORT, "
-            "which a server for any other database has (mlflow server --backend-store-uri): "
-            "set MLFLOW_TRACKING_URI"
+            f"MLflow's address {without_password(address)} must be {SQLITE}FILE or "
+            "http(s)://HOST:PORT, which a server for any other database has (mlflow server "
+            "--backend-store-uri): set MLFLOW_TRACKING_URI"
         )
     from mlflow import MlflowClient
 
@@ -97,7 +101,8 @@ def connect(address: str) -> MlflowClient:
                 _make_database(database)
         except OSError as error:
             raise TrackingError(
-                f"MLflow's database {database} cannot be made ({error.strerror}): set MLFLOW_TRACKING_URI to another"
+                f"MLflow's database {database} cannot be made ({error.strerror}): set "
+                "MLFLOW_TRACKING_URI to another"
             ) from None
         return MlflowClient(address)
 
@@ -134,8 +139,8 @@ def impatient() -> Iterator[None]:
 def _make_database(database: Path) -> None:
     """Create a database aside and link it into place, whole.
 
-    MLflow creates one in many steps: two processes that do so at once break each other, and one that is killed
-    leaves a database that none can open.
+    MLflow creates one in many steps: two processes that do so at once break each other, and one
+    that is killed leaves a database that none can open.
     """
     if database.exists():
         with closing(sqlite3.connect(database)) as there:
@@ -148,8 +153,11 @@ def _make_database(database: Path) -> None:
         fresh, whole = Path(scratch) / "fresh", Path(scratch) / "whole"
         start_from_template("mlflow", fresh)
         MlflowClient(f"{SQLITE}{fresh}")
-        # MLflow makes the first experiment anew where there is none: its files lie where it was made.
-        keep_as_template("mlflow", fresh, lambda copy: bool(copy.execute("DELETE FROM experiments")))
+        # MLflow makes the first experiment anew where there is none: its files lie where it was
+        # made.
+        keep_as_template(
+            "mlflow", fresh, lambda copy: bool(copy.execute("DELETE FROM experiments"))
+        )
         # A copy, for MLflow keeps the first one open.
         shutil.copyfile(fresh, whole)
         with suppress(FileExistsError):
@@ -180,7 +188,10 @@ def tracking_errors(address: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException) as error:
         answer = getattr(error, "response", None)
-        status = getattr(answer, "status_code", None) or getattr(error, "get_http_status_code", lambda: None)()
+        status = (
+            getattr(answer, "status_code", None)
+            or getattr(error, "get_http_status_code", lambda: None)()
+        )
         if status in (401, 403):
             raise TrackingError(
                 f"MLflow at {shown} refused the user or its password (HTTP {status}): "
@@ -189,7 +200,8 @@ def tracking_errors(address: str) -> Iterator[None]:
             ) from error
         if any(isinstance(one, RequestException) for one in (error, error.__context__)):
             raise TransientError(
-                f"MLflow at {shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI to where it is"
+                f"MLflow at {shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI to "
+                "where it is"
             ) from error
         raise TrackingError(f"MLflow at {shown} cannot be used: {reason(error)}") from error
     except (SQLAlchemyError, CommandError, sqlite3.Error) as error:
@@ -206,7 +218,9 @@ def now() -> int:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a run shows: the key that it is found by, its name, its parameters, and tags that people look for."""
+    """What a run shows: the key that it is found by, its name, its parameters, and tags that people
+    look for.
+    """
 
     key: str
     name: str
@@ -230,7 +244,13 @@ class Runs:
     def get(self, entry: Entry, **tags: str) -> Run:
         """The run of an entry, made with these tags as well where it is not there."""
         if entry.key not in self.by_key:
-            tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: entry.key, **entry.tags, **tags}
+            tags = {
+                "mlflow.source.name": "papa",
+                "mlflow.user": "papa",
+                KEY: entry.key,
+                **entry.tags,
+                **tags,
+            }
             run = self.client.create_run(self.experiment, tags=tags, run_name=entry.name)
             self.by_key[entry.key] = self._made[entry.key] = run
         return self.by_key[entry.key]
@@ -269,24 +289,43 @@ class Runs:
             # MLflow forgets no metric: one that is gone is not a number.
             wanted = math.nan if value is None else float(value)
             if repr(wanted) != repr(known.metrics.get(name, math.nan)):
-                # What two processes write at the run's own time is there once; what changes a value is newer.
-                new.append((name, wanted, now() if name in known.metrics else run.info.start_time, step))
+                # What two processes write at the run's own time is there once; what changes a value
+                # is newer.
+                new.append(
+                    (name, wanted, now() if name in known.metrics else run.info.start_time, step)
+                )
         params = {name: str(one) for name, one in entry.params.items() if name not in known.params}
-        self.log(run.info.run_id, new, params, {name: one for name, one in tags.items() if known.tags.get(name) != one})
+        self.log(
+            run.info.run_id,
+            new,
+            params,
+            {name: one for name, one in tags.items() if known.tags.get(name) != one},
+        )
         if end and run.info.status != "FINISHED":
             self.client.set_terminated(run.info.run_id)
 
     def log(
-        self, run_id: str, points: Sequence[Point], params: Mapping[str, str] = _NONE, tags: Mapping[str, str] = _NONE
+        self,
+        run_id: str,
+        points: Sequence[Point],
+        params: Mapping[str, str] = _NONE,
+        tags: Mapping[str, str] = _NONE,
     ) -> None:
         """Log to a run, in one request unless there are many points."""
         from mlflow.entities import Metric, Param, RunTag
 
-        of_run, marks = [Param(*one) for one in params.items()], [RunTag(*one) for one in tags.items()]
+        of_run, marks = (
+            [Param(*one) for one in params.items()],
+            [RunTag(*one) for one in tags.items()],
+        )
         for start in range(0, len(points) or 1, _BATCH):
             metrics = [Metric(*one) for one in points[start : start + _BATCH]]
             if metrics or params or tags:
-                twice(partial(self.client.log_batch, run_id, metrics=metrics, params=of_run, tags=marks))
+                twice(
+                    partial(
+                        self.client.log_batch, run_id, metrics=metrics, params=of_run, tags=marks
+                    )
+                )
 
     def _found(self) -> dict[str, Run]:
         """The runs that are there: newest first, so the oldest of a key remains."""
@@ -294,7 +333,9 @@ class Runs:
         token = None
         while token != "":
             wanted = f"tags.`{KEY}` IS NOT NULL"
-            page = self.client.search_runs([self.experiment], wanted, page_token=token, max_results=1000)
+            page = self.client.search_runs(
+                [self.experiment], wanted, page_token=token, max_results=1000
+            )
             found |= {run.data.tags[KEY]: run for run in page}
             token = page.token or ""
         return found
@@ -314,7 +355,9 @@ def _experiment(client: MlflowClient, study: str, store: Store, note: str) -> st
 
 
 def twice(write: Callable[[], object]) -> object:
-    """Write; where another process wrote the same meanwhile, MLflow refuses, and the second time finds it there."""
+    """Write; where another process wrote the same meanwhile, MLflow refuses, and the second time
+    finds it there.
+    """
     with _overtaken("BAD_REQUEST"):
         return write()
     return write()
@@ -322,7 +365,9 @@ def twice(write: Callable[[], object]) -> object:
 
 @contextmanager
 def _overtaken(code: str) -> Iterator[None]:
-    """The block goes on behind it where MLflow refuses with this code, as another process was faster."""
+    """The block goes on behind it where MLflow refuses with this code, as another process was
+    faster.
+    """
     from mlflow.exceptions import MlflowException
 
     try:

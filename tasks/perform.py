@@ -1,7 +1,7 @@
 """The one Prefect task through which every step runs.
 
-The artifact store alone says what is finished. Prefect keeps no results and reads none: a record of its own could name
-another step's artifact, or a pickle, which it would run.
+The artifact store alone says what is finished. Prefect keeps no results and reads none: a record of
+its own could name another step's artifact, or a pickle, which it would run.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def perform(step: Step, session: Session) -> State[Any]:
 def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[Any]:
     """Submit a step as a task run of its stage.
 
-    It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a server that is
-    being restarted would fail the run.
+    It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a
+    server that is being restarted would fail the run.
 
     Args:
         step: what to run.
@@ -62,7 +62,9 @@ def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> Prefect
 
 
 def worth_retrying(error: Any) -> bool:
-    """Whether a failed step may succeed as it is: not where its message says what the user has to mend."""
+    """Whether a failed step may succeed as it is: not where its message says what the user has to
+    mend.
+    """
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
 
 

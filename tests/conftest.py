@@ -1,4 +1,6 @@
-"""What several test folders need: the shared data, the embedded encoder, a server; and what holds for every test."""
+"""What several test folders need: the shared data, the embedded encoder, a server; and what holds
+for every test.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ import pytest
 from tests.integration.s3 import S3Server, s3_server
 from tests.typecheck import check_signatures
 
-# Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported yet, reads it once.
+# Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported
+# yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.
 os.environ["PAPA_CACHE"] = tempfile.mkdtemp(prefix="papa-tests-")
 atexit.register(shutil.rmtree, os.environ["PAPA_CACHE"], ignore_errors=True)
 check_signatures()
 
-SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared").resolve()
+SHARED = Path(
+    os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+).resolve()
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty"}
 _light: str | None = None
 """The test that runs now, where it is one that may start no process."""
@@ -33,7 +38,9 @@ _light: str | None = None
 def _refuse_processes(event: str, arguments: tuple[object, ...]) -> None:
     # The standard library asks `uname` for the processor's name.
     if _light is not None and event in _STARTS and arguments[0] != "uname":
-        pytest.fail(f"{_light} starts a process ({event}: {arguments[:2]}): mark it with pytest.mark.server")
+        pytest.fail(
+            f"{_light} starts a process ({event}: {arguments[:2]}): mark it with pytest.mark.server"
+        )
 
 
 sys.addaudithook(_refuse_processes)
@@ -41,7 +48,9 @@ sys.addaudithook(_refuse_processes)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """`make check` leaves out what is marked `server`: hold every other test to starting no process."""
+    """`make check` leaves out what is marked `server`: hold every other test to starting no
+    process.
+    """
     global _light
     marked = any(item.get_closest_marker(name) for name in ("server", "integration", "faults"))
     _light = None if marked else item.nodeid
@@ -52,14 +61,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start servers come first: the quick ones fill the end, where a worker has no long file left."""
+    """Files that start servers come first: the quick ones fill the end, where a worker has no long
+    file left.
+    """
     long = {item.path for item in items if item.get_closest_marker("server")}
     items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with real corpora and the golden tensors: $PAPA_SHARED, else beside the checkout."""
+    """The folder with real corpora and the golden tensors: $PAPA_SHARED, else beside
+    the checkout.
+    """
     if not SHARED.is_dir():
         pytest.skip(f"real corpora and golden tensors are not at {SHARED}")
     return SHARED
@@ -77,7 +90,9 @@ def minilm():
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """For ``papa run``: a Prefect server that runs already, where a test is not about the one that a study starts."""
+    """For ``papa run``: a Prefect server that runs already, where a test is not about the one that
+    a study starts.
+    """
     from flows.environment import quiet_engines
     from flows.server import start_own_server
     from papa.study.store import Store
@@ -102,7 +117,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_place(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address on the server with nothing below it; this process has the owner's keys and a cache of its own."""
+    """An address on the server with nothing below it; this process has the owner's keys and a cache
+    of its own.
+    """
     from s3fs import S3FileSystem
 
     for variable, value in {**s3.environment(), "PAPA_CACHE": str(tmp_path / "cache")}.items():

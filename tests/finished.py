@@ -1,4 +1,6 @@
-"""A finished study, for tests of what reads it: made in this process, without Prefect, Ray or MLflow."""
+"""A finished study, for tests of what reads it: made in this process, without Prefect, Ray or
+MLflow.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from papa.study.store import Store
 
 
 def finish_study(file: str, store: Path) -> None:
-    """What ``papa run`` leaves of a study in its file, without the records of Prefect and MLflow."""
+    """What ``papa run`` leaves of a study in its file, without the records of Prefect
+    and MLflow.
+    """
     spec, place = load_study(Path(file)), Store(store)
     place.make()
     save_study(place, spec)

@@ -1,9 +1,10 @@
-"""The plain way, written for comparison: padded inputs, eager attention, a matrix per input, head and layer.
+"""The plain way, written for comparison: padded inputs, eager attention, a matrix per input, head
+and layer.
 
-It follows the semantics of the paper's own experiments with nothing left out and nothing shared, and serves as
-the independent side of equivalence tests; the benchmarks take it from here. Families behind transformers' attention
-interface are changed there; in the others (DeBERTa, MPNet) it is the dropout of attention matrices whose output is
-changed.
+It follows the semantics of the paper's own experiments with nothing left out and nothing shared,
+and serves as the independent side of equivalence tests; the benchmarks take it from here. Families
+behind transformers' attention interface are changed there; in the others (DeBERTa, MPNet) it is the
+dropout of attention matrices whose output is changed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Change = Callable[[Tensor], Tensor]
 
 
 def masked_and_normalised(matrices: Tensor, attention_mask: Tensor) -> Tensor:
-    """C on each input's real slots, rows divided by their sums: [heads, S, S] → [batch, heads, S, S]."""
+    """C on each input's real slots, rows divided by their sums: [heads, S, S] → [batch, heads, S,
+    S].
+    """
     real = attention_mask.to(matrices.dtype)
     masked = matrices[None] * real[:, None, :, None] * real[:, None, None, :]
     return masked / masked.sum(dim=-1, keepdim=True).clamp(min=1e-30)
@@ -61,7 +64,9 @@ def plain_model(model: Any) -> Any:
 
 
 def plain_pass(model: Any, **inputs: Tensor) -> Any:
-    """Hidden states and attention matrices of every layer, for those of ``inputs`` that the model knows."""
+    """Hidden states and attention matrices of every layer, for those of ``inputs`` that the model
+    knows.
+    """
     known = inspect.signature(type(model).forward).parameters
     inputs = {name: tensor for name, tensor in inputs.items() if name in known}
     return model(**inputs, output_hidden_states=True, output_attentions=True, return_dict=True)
@@ -72,7 +77,8 @@ def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> It
     """Inside the block, ``change(layer)(probabilities)`` is what each layer multiplies with V.
 
     Args:
-        modules: the attention modules, one a layer; where layers share one, it is called once for each of them.
+        modules: the attention modules, one a layer; where layers share one, it is called once for
+            each of them.
         change: from the layer to what shall become of its attention matrices.
     """
     changes: dict[nn.Module, list[Change]] = {}
@@ -82,8 +88,13 @@ def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> It
     for module, of_module in changes.items():
         module.plain = in_turn = cycle(of_module)  # type: ignore[assignment]
         if isinstance(dropout := getattr(module, "dropout", None), nn.Module):
-            # Modules behind the interface never call it; the others call it on their attention matrices.
-            handles.append(dropout.register_forward_hook(lambda _, __, output, in_turn=in_turn: next(in_turn)(output)))
+            # Modules behind the interface never call it; the others call it on their attention
+            # matrices.
+            handles.append(
+                dropout.register_forward_hook(
+                    lambda _, __, output, in_turn=in_turn: next(in_turn)(output)
+                )
+            )
     try:
         yield
     finally:

@@ -33,14 +33,25 @@ from papa.timing import (
 
 RATIO = 4.8
 TARGETS = (4.3, 5.3)
-MACHINES = [(0.3, 1.5, 0.3), (0.3, 3.0, 0.3), (0.3, 3.0, 20.0), (0.6, 1.5, 3.0), (0.6, 3.0, 3.0), (0.6, 3.0, 20.0)]
-"""Share of time that the neighbour is busy, how much slower work is meanwhile, and its bursts' mean seconds."""
+MACHINES = [
+    (0.3, 1.5, 0.3),
+    (0.3, 3.0, 0.3),
+    (0.3, 3.0, 20.0),
+    (0.6, 1.5, 3.0),
+    (0.6, 3.0, 3.0),
+    (0.6, 3.0, 20.0),
+]
+"""Share of time that the neighbour is busy, how much slower work is meanwhile, and its bursts' mean
+seconds.
+"""
 RESTLESS = [(0.9, 3.0, 0.3), (0.9, 3.0, 3.0), (0.97, 4.0, 1.0)]
 SEEDS = 30
 
 
 class SimulatedMachine:
-    """A machine with a clock of its own and a neighbour that is busy in bursts; work also varies by 1 % by itself."""
+    """A machine with a clock of its own and a neighbour that is busy in bursts; work also varies by
+    1 % by itself.
+    """
 
     def __init__(self, seed: int, busy: float, slower: float, burst: float) -> None:
         self._random = random.Random(seed)
@@ -73,19 +84,25 @@ class SimulatedMachine:
 
 
 def verdicts(measured: Callable[[SimulatedMachine], Comparison]) -> dict[str, float]:
-    """The share of verdicts that are wrong, right and undecided, over all machines, seeds and targets."""
+    """The share of verdicts that are wrong, right and undecided, over all machines, seeds and
+    targets.
+    """
     counts = {"wrong": 0, "right": 0, "undecided": 0}
     for machine, seed in itertools.product(MACHINES, range(SEEDS)):
         found = measured(SimulatedMachine(seed, *machine))
         for target, right in zip(TARGETS, ("reached", "missed"), strict=True):
             verdict = Measured(**vars(found), target=target).verdict
-            counts[verdict if verdict == "undecided" else "right" if verdict == right else "wrong"] += 1
+            counts[
+                verdict if verdict == "undecided" else "right" if verdict == right else "wrong"
+            ] += 1
     return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
 def test_bursts_of_a_neighbour_change_no_verdict() -> None:
     def measured(machine: SimulatedMachine) -> Comparison:
-        return in_turn(machine.work(0.5), Part(machine.work(0.6), RATIO * 0.5 / 0.6), clock=machine.clock)
+        return in_turn(
+            machine.work(0.5), Part(machine.work(0.6), RATIO * 0.5 / 0.6), clock=machine.clock
+        )
 
     found = verdicts(measured)
     assert found["wrong"] < 0.005
@@ -163,11 +180,20 @@ def a_row(name: str, group: str = "λ", ratio: float = 2.0, *, on_request: bool 
 
 
 def test_rows_are_asked_for_by_group_or_by_a_part_of_their_name() -> None:
-    rows = [a_row("λ, cola"), a_row("memory of λ", "memory"), a_row("many cells", "cells-2000", on_request=True)]
+    rows = [
+        a_row("λ, cola"),
+        a_row("memory of λ", "memory"),
+        a_row("many cells", "cells-2000", on_request=True),
+    ]
     assert [row.name for row in selected(rows, [])] == ["λ, cola", "memory of λ"]
     assert [row.name for row in selected(rows, [" lambda"])] == ["λ, cola"]
-    assert [row.name for row in selected(rows, ["OF λ", "cells-2000"])] == ["memory of λ", "many cells"]
-    with pytest.raises(ValueError, match="no row is called 'gpu': ask for λ, memory, cells-2000, or a part"):
+    assert [row.name for row in selected(rows, ["OF λ", "cells-2000"])] == [
+        "memory of λ",
+        "many cells",
+    ]
+    with pytest.raises(
+        ValueError, match="no row is called 'gpu': ask for λ, memory, cells-2000, or a part"
+    ):
         selected(rows, ["λ", "gpu"])
 
 
@@ -194,12 +220,19 @@ def test_a_partial_run_replaces_its_rows_alone(page: Path) -> None:
     assert after["second"].ratio == 3.0
     assert after["second"].torch in page.read_text()
     lines = page.read_text().splitlines()
-    assert [line.split(" | ")[0] for line in lines if " | " in line] == ["| work", "| ---", "| first", "| second"]
+    assert [line.split(" | ")[0] for line in lines if " | " in line] == [
+        "| work",
+        "| ---",
+        "| first",
+        "| second",
+    ]
     assert lines[0] == "Before."
     assert lines[-1] == "After."
 
 
-def test_a_row_that_fails_is_one_sentence_and_the_others_go_on(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_that_fails_is_one_sentence_and_the_others_go_on(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail() -> None:
         raise subprocess.CalledProcessError(1, "papa", stderr=b"Traceback\nerror: no such study\n")
 
@@ -216,7 +249,8 @@ def test_a_row_that_fails_is_one_sentence_and_the_others_go_on(page: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"), [(1.5, 1.6, "reached"), (1.4, 1.6, "undecided"), (1.3, 1.49, "missed")]
+    ("low", "high", "verdict"),
+    [(1.5, 1.6, "reached"), (1.4, 1.6, "undecided"), (1.3, 1.49, "missed")],
 )
 def test_a_target_inside_the_interval_is_undecided(low: float, high: float, verdict: str) -> None:
     assert Measured(1.0, 1.5, 1.5, low, high, 6, target=1.5).verdict == verdict
@@ -227,18 +261,25 @@ def test_a_row_measured_on_a_busy_machine_is_said() -> None:
     busy = Measured(1.0, 2.0, 2.0, 1.9, 2.1, 6, name="loud", target=1.0, peaks=(120.0, 150.0))
     assert document.cells(busy, 222.0)[-2] == "120, 150 *"
     assert document.cells(quiet, 222.0)[-2] == "220, 222"
-    told = "2 rows: 2 reached, 0 undecided, 0 missed. At 1 of them (*) the machine was busy before and after."
+    told = (
+        "2 rows: 2 reached, 0 undecided, 0 missed. At 1 of them (*) the machine was busy before "
+        "and after."
+    )
     assert document.summary([quiet, busy], 222.0) == told
 
 
 @pytest.mark.server
 def test_the_command_explains_itself_and_names_what_it_does_not_know() -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True
+        )
 
     explained = command("--help")
     assert explained.returncode == 0
-    assert "heads, flops, averaging, features, λ, probing, study, memory, workers" in " ".join(explained.stdout.split())
+    assert "heads, flops, averaging, features, λ, probing, study, memory, workers" in " ".join(
+        explained.stdout.split()
+    )
     unknown = command("--rows", "gpu")
     assert unknown.returncode == 2
     assert unknown.stderr.splitlines()[-1].endswith("or a part of a row's name")

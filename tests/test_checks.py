@@ -23,14 +23,18 @@ def test_a_wrong_shape_is_noticed() -> None:
 
 
 def test_other_packages_are_imported_from_their_own_bytecode() -> None:
-    """Under a name of the type check's they have none, and would be compiled anew in every process."""
+    """Under a name of the type check's they have none, and would be compiled anew in
+    every process.
+    """
     import papa.encoders.encoder  # noqa: F401
 
     assert "jaxtyping" not in sys.modules["transformers.modeling_utils"].__cached__
 
 
 def test_an_unmarked_test_starts_no_process() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"starts a process .*mark it with pytest\.mark\.server"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"starts a process .*mark it with pytest\.mark\.server"
+    ):
         subprocess.run(["true"], check=True)
 
 
@@ -43,7 +47,9 @@ def test_a_marked_one_may() -> None:
 def test_fuzz_tests_draw_other_inputs_each_time_and_print_from_what() -> None:
     def seed(*setting: str) -> int:
         make = ["make", "-n", "test-fuzz", *setting]
-        printed = subprocess.run(make, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(
+            make, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+        ).stdout
         found = re.search(r"--hypothesis-seed=(\d+) ", printed)
         assert found, printed
         return int(found[1])

@@ -47,7 +47,8 @@ WITHOUT = [
 def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
     assert holds_credentials(text)
     for error in (PapaError(f"'{text}' is wrong"), DamagedError(f"{text}/a", text)):
-        for written in (str(error), repr(error), str(Problem("here", error)), str(pickle.loads(pickle.dumps(error)))):  # noqa: S301
+        copied = pickle.loads(pickle.dumps(error))  # noqa: S301
+        for written in (str(error), repr(error), str(Problem("here", error)), str(copied)):
             assert "pa55w" not in written
             assert "***" in written
     assert "pa55w" not in command_line(["/bin/papa", "run", text])
@@ -63,7 +64,9 @@ def test_a_token_of_the_hub_is_known_by_its_look() -> None:
     assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
 
 
-@pytest.mark.parametrize("text", ["aa:/" * 50_000, "?token" * 40_000, "aa://a:" * 40_000, "a" * 250_000])
+@pytest.mark.parametrize(
+    "text", ["aa:/" * 50_000, "?token" * 40_000, "aa://a:" * 40_000, "a" * 250_000]
+)
 def test_long_texts_are_looked_through_at_once(text: str) -> None:
     """Each of them would take hours if what is tried grew with the square of its length."""
     assert not holds_credentials(text)
@@ -89,14 +92,22 @@ tasks:
     [
         ({"encoder": '"https://pa55w@huggingface.co/a/b"'}, "encoders.0"),
         ({"train": WITH[0]}, "tasks.0.source.train"),
-        ({"more": f'execution: {{ray_address: "ray://user:{SECRET}@host:10001"}}'}, "execution.ray_address"),
+        (
+            {"more": f'execution: {{ray_address: "ray://user:{SECRET}@host:10001"}}'},
+            "execution.ray_address",
+        ),
         ({"more": f'"s3://key:{SECRET}@bucket": 1'}, ""),
     ],
 )
-def test_a_study_with_a_secret_is_refused_by_the_key(tmp_path: Path, changed: dict[str, str], place: str) -> None:
+def test_a_study_with_a_secret_is_refused_by_the_key(
+    tmp_path: Path, changed: dict[str, str], place: str
+) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(STUDY.format(**{"encoder": "a/b", "train": "a.csv", "more": ""} | changed))
-    expected = f"'{place}' holds a user, password, key or token: leave it out, and log in with 'hf auth login'"
+    expected = (
+        f"'{place}' holds a user, password, key or token: leave it out, and log in with 'hf auth "
+        "login'"
+    )
     with pytest.raises(SpecError, match=expected) as raised:
         load_study(path)
     assert "pa55w" not in str(raised.value)
@@ -118,7 +129,9 @@ def test_what_is_no_yaml_is_not_quoted_with_its_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", [WITH[1], f"http://user:{SECRET}@host", "gs://b/p?token=pa55w"])
 def test_a_store_with_a_secret_in_its_address_is_refused(address: str) -> None:
     before = sorted(cache_folder().rglob("*"))
-    with pytest.raises(ArtifactError, match=r"the store.s address holds a user.*AWS_PROFILE") as raised:
+    with pytest.raises(
+        ArtifactError, match=r"the store.s address holds a user.*AWS_PROFILE"
+    ) as raised:
         Store(address)
     assert "pa55w" not in repr(raised.value)
     assert sorted(cache_folder().rglob("*")) == before

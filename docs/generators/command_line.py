@@ -1,4 +1,6 @@
-"""The reference of the command line, written from the Typer application when the site is built: a hook of mkdocs."""
+"""The reference of the command line, written from the Typer application when the site is built: a
+hook of mkdocs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def command_page() -> str:
     """Every command with its arguments and options, as Markdown."""
     command = typer.main.get_command(app)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="papa", title="The command line")
+    text = get_docs_for_click(
+        obj=command, ctx=typer.Context(command), name="papa", title="The command line"
+    )
     # The contents beside the page list the commands, uncut.
     text = re.sub(r"^\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text, flags=re.MULTILINE)
     text = text.replace("[[", "[").replace("]]", "]")

@@ -1,4 +1,6 @@
-"""The reference of the library: what ``import papa`` offers, from its docstrings; a hook of mkdocs."""
+"""The reference of the library: what ``import papa`` offers, from its docstrings; a hook
+of mkdocs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import papa
 
 _HEAD = """# The library
 
-What `import papa` offers; everything else is private. [The guide](../library.md) shows the calls at work.
+What `import papa` offers; everything else is private.
+[The guide](../library.md) shows the calls at work.
 """
 
 

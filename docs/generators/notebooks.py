@@ -1,4 +1,6 @@
-"""Notebooks run when the site is built, and become pages with what they printed and drew: a hook of mkdocs."""
+"""Notebooks run when the site is built, and become pages with what they printed and drew: a hook of
+mkdocs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def pages(path: Path) -> dict[str, str | bytes]:
     notebook = executed(path)
     for cell in notebook.cells:
         if "outputs" in cell:  # Bars and warnings are not what a page is read for.
-            cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+            cell["outputs"] = [
+                output for output in cell["outputs"] if output.get("name") != "stderr"
+            ]
     text, resources = exporter.from_notebook_node(
         notebook, resources={"unique_key": path.stem, "output_files_dir": "."}
     )
@@ -51,7 +55,11 @@ def executed(path: Path) -> nbformat.NotebookNode:
     with TemporaryDirectory() as folder:
         # Sockets in the folder: other accounts on this machine reach a port on loopback, too.
         sockets = Config(KernelManager={"transport": "ipc", "ip": str(Path(folder) / "kernel")})
-        client = NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets)
+        client = NotebookClient(
+            notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets
+        )
         client.coalesce_streams = True
-        client.execute(env={"PAPA_STORE": str(Path(folder) / "papa-store"), **os.environ, "PATH": path})
+        client.execute(
+            env={"PAPA_STORE": str(Path(folder) / "papa-store"), **os.environ, "PATH": path}
+        )
     return notebook

@@ -1,6 +1,8 @@
-"""The reference of the study file and of results, written from the specification itself when the site is built.
+"""The reference of the study file and of results, written from the specification itself when the
+site is built.
 
-A hook of mkdocs: a key without a description, or without an example in ``every_key.yaml``, ends the build.
+A hook of mkdocs: a key without a description, or without an example in ``every_key.yaml``, ends the
+build.
 """
 
 from __future__ import annotations
@@ -61,12 +63,16 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 _HEAD = """# The study file
 
-Every key of a study. An unknown key or an impossible value is refused with a sentence that names it. `papa init` writes
-a file that explains itself; `papa check` looks at everything that a file names.
+Every key of a study.
+An unknown key or an impossible value is refused with a sentence that names it.
+`papa init` writes a file that explains itself; `papa check` looks at everything that a file names.
 
-**`--set`** overrides any value from the command line, with paths and YAML values as in the column *Example*; entries of
-lists go by their index from 0: `papa run study.yaml --set tasks.0.slots=64 --set 'seeds=[0, 1]'`. A bare name in
-`encoders`, `tasks` or `constants` stands for an entry with that name or kind. Paths are relative to the file's folder.
+**`--set`** overrides any value from the command line, with paths and YAML values as in the column
+*Example*.
+Entries of lists go by their index from 0:
+`papa run study.yaml --set tasks.0.slots=64 --set 'seeds=[0, 1]'`.
+A bare name in `encoders`, `tasks` or `constants` stands for an entry with that name or kind.
+Paths are relative to the file's folder.
 """
 _LONG = 100
 """Characters of an example; the keys below a longer one have examples of their own."""
@@ -91,7 +97,9 @@ def study_page() -> str:
     return "\n".join([_HEAD, *(line for title in SECTIONS for line in _section(title, found))])
 
 
-def _section(title: str, found: Mapping[tuple[type[BaseModel], str], tuple[str, Any]]) -> Iterator[str]:
+def _section(
+    title: str, found: Mapping[tuple[type[BaseModel], str], tuple[str, Any]]
+) -> Iterator[str]:
     model = SECTIONS[title]
     yield f"## {title}\n\n{_prose(inspect.getdoc(model) or '')}\n"
     yield "| Key | Meaning | Type | Default | Example |\n| --- | --- | --- | --- | --- |"
@@ -100,16 +108,29 @@ def _section(title: str, found: Mapping[tuple[type[BaseModel], str], tuple[str, 
         default = "required" if field.is_required() else f"`{_yaml(plain(field.get_default()))}`"
         path, value = found[model, name]
         written = _yaml(value)
-        example = f"`{path}={written}`" if len(written) <= _LONG else f"`{path}.{'0.' * isinstance(value, list)}…`"
+        example = (
+            f"`{path}={written}`"
+            if len(written) <= _LONG
+            else f"`{path}.{'0.' * isinstance(value, list)}…`"
+        )
         meaning = _prose(description(model, name))
-        yield _row(f"`{name}`", meaning, _type(hints[name]), default.replace("`{}`", "see there"), example)
+        yield _row(
+            f"`{name}`", meaning, _type(hints[name]), default.replace("`{}`", "see there"), example
+        )
     if model is StudySpec:
-        yield _row(f"`{AS_THE_AUTHORS_RAN}`", _AUTHORS, "true or false", "`false`", f"`{AS_THE_AUTHORS_RAN}=true`")
+        yield _row(
+            f"`{AS_THE_AUTHORS_RAN}`",
+            _AUTHORS,
+            "true or false",
+            "`false`",
+            f"`{AS_THE_AUTHORS_RAN}=true`",
+        )
     yield ""
 
 
 def description(model: type[BaseModel], name: str) -> str:
-    """What a key means: the string below its field, or what the part of the specification that it holds says.
+    """What a key means: the string below its field, or what the part of the specification that it
+    holds says.
 
     Raises:
         LookupError: neither says anything.
@@ -118,11 +139,15 @@ def description(model: type[BaseModel], name: str) -> str:
     inner = _models(field.annotation)
     said = field.description or (inspect.getdoc(inner[0]) if inner else None)
     if not said:
-        raise LookupError(f"{model.__name__}.{name} has no description: write a string below the field")
+        raise LookupError(
+            f"{model.__name__}.{name} has no description: write a string below the field"
+        )
     return said
 
 
-def examples(model: type[BaseModel], document: Any) -> dict[tuple[type[BaseModel], str], tuple[str, Any]]:
+def examples(
+    model: type[BaseModel], document: Any
+) -> dict[tuple[type[BaseModel], str], tuple[str, Any]]:
     """Of every key its path, as ``--set`` takes it, and its value in a document.
 
     Raises:
@@ -133,11 +158,15 @@ def examples(model: type[BaseModel], document: Any) -> dict[tuple[type[BaseModel
     for part in SECTIONS.values():
         for name in part.model_fields:
             if (part, name) not in found:
-                raise LookupError(f"{part.__name__}.{name} has no example: give it a value in {EXAMPLES.name}")
+                raise LookupError(
+                    f"{part.__name__}.{name} has no example: give it a value in {EXAMPLES.name}"
+                )
     return found
 
 
-def _collect(model: type[BaseModel], value: Any, path: str, found: dict[Any, tuple[str, Any]]) -> None:
+def _collect(
+    model: type[BaseModel], value: Any, path: str, found: dict[Any, tuple[str, Any]]
+) -> None:
     for name, field in model.model_fields.items():
         if name not in value:
             continue
@@ -154,7 +183,9 @@ def _chosen(models: list[type[BaseModel]], entry: Mapping[str, Any]) -> type[Bas
     """The model of an entry; among sources the one of its kind."""
     if len(models) == 1:
         return models[0]
-    return next(one for one in models if get_args(one.model_fields["kind"].annotation) == (entry["kind"],))
+    return next(
+        one for one in models if get_args(one.model_fields["kind"].annotation) == (entry["kind"],)
+    )
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -183,13 +214,22 @@ def _type(annotation: Any) -> str:
         return _linked(models) if len(models) > 1 else " or ".join(map(_type, inside))
     if models := _models(annotation):
         return _linked(models)
-    return {bool: "true or false", str: "text", int: "whole number", float: "number", type(None): "null"}.get(
-        annotation, "path"
-    )
+    return {
+        bool: "true or false",
+        str: "text",
+        int: "whole number",
+        float: "number",
+        type(None): "null",
+    }.get(annotation, "path")
 
 
 def _limits(one: Any) -> Iterator[str]:
-    for attribute, words in {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}.items():
+    for attribute, words in {
+        "gt": "above",
+        "ge": "at least",
+        "lt": "below",
+        "le": "at most",
+    }.items():
         if (limit := getattr(one, attribute, None)) is not None and limit < _LARGE:
             yield f"{words} {limit:,}"
     if (least := getattr(one, "min_length", None)) is not None:
@@ -204,9 +244,11 @@ def _limits(one: Any) -> Iterator[str]:
 
 def _linked(models: list[type[BaseModel]]) -> str:
     titles = {model: title for title, model in SECTIONS.items()}
+    anchors = {
+        one: title.lower().replace(":", "").replace(" ", "-") for one, title in titles.items()
+    }
     return " or ".join(
-        f"[{titles[model][0].lower()}{titles[model][1:]}](#{titles[model].lower().replace(':', '').replace(' ', '-')})"
-        for model in models
+        f"[{titles[one][0].lower()}{titles[one][1:]}](#{anchors[one]})" for one in models
     )
 
 
@@ -215,7 +257,9 @@ def _names(values: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A default as a study file says it; of a part of the specification what differs from its own defaults."""
+    """A default as a study file says it; of a part of the specification what differs from its own
+    defaults.
+    """
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     return [plain(one) for one in value] if isinstance(value, tuple) else value
@@ -237,10 +281,24 @@ def _row(*cells: str) -> str:
 
 def columns_page() -> str:
     """The page on the columns of results and on metrics, as Markdown."""
-    lines = ["# Columns and metrics", "", "What intervals and baselines mean: [results](../results.md).", ""]
+    lines = [
+        "# Columns and metrics",
+        "",
+        "What intervals and baselines mean: [results](../results.md).",
+        "",
+    ]
     for title, columns in (("results.parquet", RESULT_COLUMNS), ("summary.csv", SUMMARY_COLUMNS)):
-        rows = "a row for every cell and seed" if columns is RESULT_COLUMNS else "a row for every cell, over seeds"
-        lines += [f"## `{title}`", "", f"Has {rows}; cells that share a result have rows of their own.", ""]
+        rows = (
+            "a row for every cell and seed"
+            if columns is RESULT_COLUMNS
+            else "a row for every cell, over seeds"
+        )
+        lines += [
+            f"## `{title}`",
+            "",
+            f"Has {rows}; cells that share a result have rows of their own.",
+            "",
+        ]
         lines += ["| Column | Meaning |", "| --- | --- |"]
         lines += [_row(f"`{name}`", _prose(meaning)) for name, meaning in columns.items()] + [""]
     lines += ["## Metrics", "", "Higher is better for all.", ""]

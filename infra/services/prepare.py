@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """Create what the servers expect: databases in PostgreSQL and the bucket. Safe to run again.
 
-Environment: ``DATABASE_URL`` (postgresql://user:password@host/postgres), ``DATABASES``, ``BUCKET``, and boto3's own.
+Environment: ``DATABASE_URL`` (postgresql://user:password@host/postgres), ``DATABASES``, ``BUCKET``,
+and boto3's own.
 """
 
 from __future__ import annotations

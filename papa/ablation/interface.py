@@ -1,8 +1,8 @@
 """Attention of a model that the user holds, passed through rules while a block runs.
 
-transformers looks an attention function and a mask function up by the name in a model's configuration. Inside a block
-that name is ours: each layer hands its queries, keys, values and the mask that the model made to the rule of that
-layer. Nothing else of the model changes.
+transformers looks an attention function and a mask function up by the name in a model's
+configuration. Inside a block that name is ours: each layer hands its queries, keys, values and the
+mask that the model made to the rule of that layer. Nothing else of the model changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.masking_utils import eager_mask
 
 from papa.encoders.dispatch import refuse_unknown
@@ -41,7 +46,8 @@ class LayerAttention:
         scaling: factor on the dot products.
         softcap: scores are bounded by it (Gemma 2); None where they are not.
         dropout: probability with which entries of A are dropped.
-        query_slots, key_slots: the position of each in its text, from 0; one row where all inputs have the same.
+        query_slots, key_slots: the position of each in its text, from 0; one row where all inputs
+            have the same.
         first: where among the keys the first query's own key is.
         causal: whether the model is a decoder, whose tokens see none after them.
     """
@@ -92,7 +98,9 @@ class LayerAttention:
         return own.expand(self.query.shape[0], -1)
 
     def probabilities(
-        self, heads: Int[Tensor, " chosen"], seen: Bool[Tensor, "#batch 1 queries keys"] | None = None
+        self,
+        heads: Int[Tensor, " chosen"],
+        seen: Bool[Tensor, "#batch 1 queries keys"] | None = None,
     ) -> Float[Tensor, "batch chosen queries keys"]:
         """A of some heads, float32 at least; restricted to the pairs that are ``seen``."""
         query, key = self.query[:, heads], self.key[:, heads]
@@ -105,11 +113,15 @@ class LayerAttention:
             scores = scores.masked_fill(~seen, -torch.inf)
         return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
-    def output(self, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "batch chosen queries value_width"]:
+    def output(
+        self, heads: Int[Tensor, " chosen"]
+    ) -> Float[Tensor, "batch chosen queries value_width"]:
         """What some heads put out by themselves: A·V."""
         value = self.value[:, heads]
         weights = (part.probabilities(heads).to(value.dtype) for part in self.parts())
-        dropped = (nn.functional.dropout(one, self.dropout, training=self.dropout > 0) for one in weights)
+        dropped = (
+            nn.functional.dropout(one, self.dropout, training=self.dropout > 0) for one in weights
+        )
         return torch.cat([torch.matmul(one, value) for one in dropped], dim=2)
 
     def every_head(self) -> Int[Tensor, " heads"]:
@@ -135,7 +147,9 @@ class _Routing:
 
 @dataclass
 class _Place:
-    """The layers that an attention module stands for, in the order of its calls; several where layers share weights."""
+    """The layers that an attention module stands for, in the order of its calls; several where
+    layers share weights.
+    """
 
     routing: _Routing
     layers: list[int] = field(default_factory=list)
@@ -151,13 +165,17 @@ _places: weakref.WeakKeyDictionary[nn.Module, _Place] = weakref.WeakKeyDictionar
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The module that computes attention in each layer, first layer first; a shared one as often as it is used.
+    """The module that computes attention in each layer, first layer first; a shared one as often as
+    it is used.
 
     Raises:
-        EncoderError: the model is not behind transformers' attention interface, or has several towers.
+        EncoderError: the model is not behind transformers' attention interface, or has several
+            towers.
     """
     if hasattr(model, "_orig_mod"):
-        raise EncoderError("the model is compiled by torch.compile: give the model before it, model._orig_mod")
+        raise EncoderError(
+            "the model is compiled by torch.compile: give the model before it, model._orig_mod"
+        )
     if not isinstance(model, PreTrainedModel):
         raise EncoderError(f"expected a model of transformers, found a {type(model).__name__}")
     config: Any = model.config
@@ -167,17 +185,26 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     found = [module for module in model.modules() if _calls_interface(module)]
     if family is not None or not found:
         raise EncoderError(
-            f"{type(model).__name__} ({config.model_type}) computes attention outside of transformers' attention "
-            "interface, so its heads cannot be replaced in place: load it with papa.load_encoder where it is supported"
+            f"{type(model).__name__} ({config.model_type}) computes attention outside of "
+            "transformers' attention interface, so its heads cannot be replaced in place: load it "
+            "with papa.load_encoder where it is supported"
         )
     kinds = {type(module) for module in found}
-    if config.is_encoder_decoder and hasattr(model.base_model, "decoder") and hasattr(model.base_model, "encoder"):
+    if (
+        config.is_encoder_decoder
+        and hasattr(model.base_model, "decoder")
+        and hasattr(model.base_model, "encoder")
+    ):
         raise EncoderError(
-            f"{type(model).__name__} has an encoder and a decoder: give one of them, such as model.get_encoder()"
+            f"{type(model).__name__} has an encoder and a decoder: give one of them, such as "
+            "model.get_encoder()"
         )
     if len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise EncoderError(f"{type(model).__name__} has several kinds of attention ({names}): give one of its parts")
+        raise EncoderError(
+            f"{type(model).__name__} has several kinds of attention ({names}): give one of its "
+            "parts"
+        )
     return found
 
 
@@ -197,7 +224,9 @@ def _calls_interface(module: nn.Module) -> bool:
 
 
 @contextmanager
-def routed(model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, LayerRule]) -> Iterator[None]:
+def routed(
+    model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, LayerRule]
+) -> Iterator[None]:
     """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
 
     Args:
@@ -206,14 +235,17 @@ def routed(model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[
         rules: by layer.
 
     Raises:
-        EncoderError: the model is inside another such block, or repeats its forward passes for gradients.
+        EncoderError: the model is inside another such block, or repeats its forward passes for
+            gradients.
     """
     if any(module in _places for module in modules):
         raise EncoderError("the model is inside papa.ablated already: name all heads in one block")
-    if model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
+    if model.training and any(
+        getattr(part, "gradient_checkpointing", False) for part in model.modules()
+    ):
         raise EncoderError(
-            "the model checkpoints gradients: it would repeat passes after the block, with its own attention; "
-            "switch that off first"
+            "the model checkpoints gradients: it would repeat passes after the block, with its "
+            "own attention; switch that off first"
         )
     routing = _Routing(rules)
     with ExitStack() as after:
@@ -232,7 +264,11 @@ def routed(model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[
 
 def _configurations(model: PreTrainedModel) -> list[Any]:
     """Those that the model's modules look their attention function up in."""
-    return [part.config for part in model.modules() if isinstance(getattr(part, "config", None), PreTrainedConfig)]
+    return [
+        part.config
+        for part in model.modules()
+        if isinstance(getattr(part, "config", None), PreTrainedConfig)
+    ]
 
 
 def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module]) -> Any:
@@ -248,9 +284,16 @@ def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module
 
 
 def _slots(
-    mask: Tensor | None, position_ids: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device
+    mask: Tensor | None,
+    position_ids: Tensor | None,
+    causal: bool,
+    queries: int,
+    keys: int,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """Positions of queries and keys. In a causal model they count real tokens: texts may be padded on the left."""
+    """Positions of queries and keys. In a causal model they count real tokens: texts may be padded
+    on the left.
+    """
     if causal and mask is not None:
         counted = (mask.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
         # A cache of a fixed size has keys to come, one of a window has lost the first.

@@ -15,7 +15,8 @@ from papa.ablation.substitutes import Substitute
 class Mixed:
     """λA + (1-λ)C (Hassid et al., 2022, Section 3.2).
 
-    With ``Streaming`` in C's place it is DuoAttention's forward pass in two ways (Xiao et al., 2025, Section 3.2).
+    With ``Streaming`` in C's place it is DuoAttention's forward pass in two ways (Xiao et al.,
+    2025, Section 3.2).
 
     Attributes:
         substitute: C.

@@ -1,4 +1,6 @@
-"""What substitutes learn of text: averages of attention and of outputs, summed over passes of the model in float64."""
+"""What substitutes learn of text: averages of attention and of outputs, summed over passes of the
+model in float64.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Observer(Protocol):
 
 @dataclass
 class AverageByPosition:
-    """Entry-wise means of A over the inputs in which both tokens are real (Hassid et al., 2022, Section 3.1)."""
+    """Entry-wise means of A over the inputs in which both tokens are real (Hassid et al., 2022,
+    Section 3.1).
+    """
 
     sums: dict[int, Float[Tensor, "heads slots slots"]] = field(default_factory=dict)
     counts: dict[int, Float[Tensor, "slots slots"]] = field(default_factory=dict)
@@ -78,7 +82,9 @@ class DrawnOutputs:
 
     seed: int
     texts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    kept: dict[int, dict[int, Float[Tensor, "heads tokens width"]]] = field(default_factory=lambda: defaultdict(dict))
+    kept: dict[int, dict[int, Float[Tensor, "heads tokens width"]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     draws: dict[tuple[int, int], random.Random] = field(default_factory=dict)
     seen: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
 

@@ -1,4 +1,6 @@
-"""A constant for each distance between two tokens: the natural constant of decoders, for texts of any length."""
+"""A constant for each distance between two tokens: the natural constant of decoders, for texts of
+any length.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,19 @@ from papa.ablation.observers import weights_of_pairs
 from papa.ablation.substitutes import weighted
 
 _APART = 2
-"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last, its separator."""
+"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last, its
+separator.
+"""
 
 
 @dataclass(frozen=True)
 class ByDistance:
-    """What a token takes from another by the distance between them, and from a text's ends wherever it stands.
+    """What a token takes from another by the distance between them, and from a text's ends wherever
+    it stands.
 
     Attributes:
-        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle entry is d = 0. A
-            distance beyond the first or the last entry has that entry's.
+        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle
+            entry is d = 0. A distance beyond the first or the last entry has that entry's.
         ends: weights of the first token, and of the last one in an encoder.
     """
 
@@ -44,7 +49,9 @@ class ByDistance:
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, with the columns of a text's ends apart; no matrix of positions is ever held."""
+    """Means of A along diagonals, with the columns of a text's ends apart; no matrix of positions
+    is ever held.
+    """
 
     sums: dict[int, Float[Tensor, "heads ends_and_distances"]] = field(default_factory=dict)
     counts: dict[int, Float[Tensor, " ends_and_distances"]] = field(default_factory=dict)
@@ -67,12 +74,20 @@ class AverageByDistance:
         longest = int(attention.key_slots.max())
         if (more := longest - (len(self.counts[layer]) - _APART) // 2) > 0:
             for held in (self.sums, self.counts):
-                ends, distances = held[layer].split([_APART, held[layer].shape[-1] - _APART], dim=-1)
+                ends, distances = held[layer].split(
+                    [_APART, held[layer].shape[-1] - _APART], dim=-1
+                )
                 held[layer] = torch.cat([ends, F.pad(distances, (more, more))], dim=-1)
 
     def result(self) -> ByDistance:
-        means = {layer: sums / self.counts[layer].clamp(min=1) for layer, sums in sorted(self.sums.items())}
-        near = [own[:, _APART:][:, _last_seen(self.counts[layer][_APART:] > 0)] for layer, own in means.items()]
+        means = {
+            layer: sums / self.counts[layer].clamp(min=1)
+            for layer, sums in sorted(self.sums.items())
+        }
+        near = [
+            own[:, _APART:][:, _last_seen(self.counts[layer][_APART:] > 0)]
+            for layer, own in means.items()
+        ]
         ends = [own[:, :_APART] for own in means.values()]
         return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
 
@@ -84,7 +99,9 @@ def _last(attention: LayerAttention) -> Int[Tensor, "#batch 1 1"]:
     return (attention.query_slots * attention.real_queries).amax(dim=1)[:, None, None]
 
 
-def _places(part: LayerAttention, last: Int[Tensor, "#batch 1 1"], reach: int) -> Int[Tensor, "#batch queries keys"]:
+def _places(
+    part: LayerAttention, last: Int[Tensor, "#batch 1 1"], reach: int
+) -> Int[Tensor, "#batch queries keys"]:
     """Where among the ends and the distances a pair of tokens finds its weight."""
     keys = part.key_slots[:, None, :]
     distances = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _APART

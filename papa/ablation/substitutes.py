@@ -1,7 +1,8 @@
-"""What a head puts out in place of its own attention: from nothing to a constant of the text's positions.
+"""What a head puts out in place of its own attention: from nothing to a constant of the text's
+positions.
 
-A substitute is a frozen dataclass with one method. One that needs text is made by an observer, which sees every layer
-of some passes (``papa.ablation.observers``).
+A substitute is a frozen dataclass with one method. One that needs text is made by an observer,
+which sees every layer of some passes (``papa.ablation.observers``).
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ class Zeros:
     """Nothing: a pruned head (Michel et al., 2019)."""
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
-        return torch.zeros_like(attention.value[:, heads, :1]).expand(-1, -1, attention.query.shape[-2], -1)
+        return torch.zeros_like(attention.value[:, heads, :1]).expand(
+            -1, -1, attention.query.shape[-2], -1
+        )
 
 
 @dataclass(frozen=True)
 class ByPosition:
-    """A constant matrix for each head, read at the positions of a text (Hassid et al., 2022, Section 3.1).
+    """A constant matrix for each head, read at the positions of a text (Hassid et al., 2022,
+    Section 3.1).
 
-    Rows are restricted to the keys that the model's own mask allows and divided by their sums; a row of zeros puts out
-    zeros.
+    Rows are restricted to the keys that the model's own mask allows and divided by their sums; a
+    row of zeros puts out zeros.
 
     Attributes:
         matrices: C[layer, head, i, j].
@@ -52,15 +56,16 @@ class ByPosition:
         longest, slots = int(attention.key_slots.max()) + 1, self.matrices.shape[-1]
         if longest > slots:
             raise DataError(
-                f"a text has {longest} tokens and the constant matrices have {slots} slots: cut the text, or take "
-                'matrices for more slots or by="relative", which has no limit'
+                f"a text has {longest} tokens and the constant matrices have {slots} slots: "
+                'cut it, or take matrices for more slots or by="relative", which has no limit'
             )
         return mixed(self.matrices[layer].to(attention.value.device)[heads], attention, heads)
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """A restricted to the first tokens and the last (StreamingLLM, Xiao et al., 2024; DuoAttention, Xiao et al., 2025).
+    """A restricted to the first tokens and the last (StreamingLLM, Xiao et al., 2024; DuoAttention,
+    Xiao et al., 2025).
 
     Not constant: its queries and keys are still computed. It is for comparison, and needs no text.
 
@@ -73,7 +78,8 @@ class Streaming:
 
     Attributes:
         sinks: first tokens that every token sees.
-        recent: tokens before it that it sees, itself among them; in an encoder those after it, likewise.
+        recent: tokens before it that it sees, itself among them; in an encoder those after it,
+            likewise.
     """
 
     sinks: int = 4
@@ -82,8 +88,8 @@ class Streaming:
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.recent < 1:
             raise SpecError(
-                f"sinks is {self.sinks} and recent is {self.recent}, expected 0 or more and 1 or more: a token always "
-                "sees itself"
+                f"sinks is {self.sinks} and recent is {self.recent}, expected 0 or more and 1 or "
+                "more: a token always sees itself"
             )
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
@@ -113,7 +119,8 @@ class MeanOutput:
 
 @dataclass(frozen=True)
 class Resampled:
-    """What the head put out at the same position of another text, drawn once for each length (causal scrubbing).
+    """What the head put out at the same position of another text, drawn once for each length
+    (causal scrubbing).
 
     Attributes:
         donors: by layer, what heads put out in the drawn text of each length.
@@ -132,7 +139,9 @@ class Resampled:
 
 
 def mixed(
-    matrices: Float[Tensor, "chosen slots slots"], attention: LayerAttention, heads: Int[Tensor, " chosen"]
+    matrices: Float[Tensor, "chosen slots slots"],
+    attention: LayerAttention,
+    heads: Int[Tensor, " chosen"],
 ) -> Float[Tensor, "batch chosen queries width"]:
     """Constant matrices, read at the positions of a text."""
 
@@ -147,7 +156,9 @@ def weighted(
     attention: LayerAttention,
     heads: Int[Tensor, " chosen"],
 ) -> Float[Tensor, "batch chosen queries width"]:
-    """Rows of each part of a call, on what the model's mask allows, divided by their sums, times V."""
+    """Rows of each part of a call, on what the model's mask allows, divided by their sums,
+    times V.
+    """
     value, found = attention.value[:, heads], []
     for part in attention.parts():
         allowed = part.allowed if part.allowed.shape[1] == 1 else part.allowed[:, heads]
@@ -162,7 +173,9 @@ def heads_replaced(
 ) -> Float[Tensor, "batch heads queries width"]:
     """The rule of a layer some of whose heads put out a substitute."""
     heads = heads.to(attention.value.device)
-    kept = torch.tensor([head for head in attention.every_head().tolist() if head not in set(heads.tolist())])
+    kept = torch.tensor(
+        [head for head in attention.every_head().tolist() if head not in set(heads.tolist())]
+    )
     shape = (*attention.query.shape[:3], attention.value.shape[-1])
     output = attention.value.new_empty(shape)
     output[:, heads] = substitute.output(attention, layer, heads)
@@ -188,7 +201,7 @@ class OfFunction:
         for head, matrix in zip(heads.tolist(), own, strict=True):
             if matrix.shape != (slots, slots):
                 raise DataError(
-                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, expected "
-                    f"({slots}, {slots}): a row and a column for each slot"
+                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
+                    f"expected ({slots}, {slots}): a row and a column for each slot"
                 )
         return mixed(torch.stack(own).to(attention.value.device), attention, heads)

@@ -1,4 +1,6 @@
-"""Families on which ``papa.ablated`` is tested; others behind transformers' attention interface may work as well."""
+"""Families on which ``papa.ablated`` is tested; others behind transformers' attention interface may
+work as well.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from typing import NamedTuple
 
 
 class Tested(NamedTuple):
-    """A family: its name, the ``model_type`` of its configurations, and what is special about it."""
+    """A family: its name, the ``model_type`` of its configurations, and what is special
+    about it.
+    """
 
     name: str
     model_types: tuple[str, ...]
@@ -14,7 +18,9 @@ class Tested(NamedTuple):
 
 
 TESTED = (
-    Tested("BERT, RoBERTa, ELECTRA", ("bert", "roberta", "electra"), "positions in the padded input"),
+    Tested(
+        "BERT, RoBERTa, ELECTRA", ("bert", "roberta", "electra"), "positions in the padded input"
+    ),
     Tested("DistilBERT, ALBERT", ("distilbert", "albert"), "positions in the padded input"),
     Tested("ModernBERT", ("modernbert",), "local layers keep their window"),
     Tested("ViT, DeiT, DINOv2", ("vit", "deit", "dinov2"), "patches have positions, row by row"),
@@ -22,7 +28,15 @@ TESTED = (
     Tested("Whisper's encoder", ("whisper",), "give model.get_encoder()"),
     Tested("wav2vec2", ("wav2vec2",), ""),
     Tested("GPT-2", ("gpt2",), ""),
-    Tested("Llama, Mistral", ("llama", "mistral"), "heads count by query; Mistral's layers keep their window"),
+    Tested(
+        "Llama, Mistral",
+        ("llama", "mistral"),
+        "heads count by query; Mistral's layers keep their window",
+    ),
     Tested("Qwen2, Qwen3", ("qwen2", "qwen3"), "heads count by query"),
-    Tested("Gemma 2, Gemma 3", ("gemma2", "gemma3_text"), "sliding layers keep their window; scores stay capped"),
+    Tested(
+        "Gemma 2, Gemma 3",
+        ("gemma2", "gemma3_text"),
+        "sliding layers keep their window; scores stay capped",
+    ),
 )

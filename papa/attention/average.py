@@ -1,10 +1,10 @@
 """The average of attention over unlabelled text (paper, Section 3.1), streamed and mergeable.
 
-C[i, j] = Σ A[i, j] / (number of inputs in which slots i and j both hold a token). Sums are float64. Every
-batch's sum is rounded to a multiple of 2^-32 before it is added: such sums are exact in float64 up to two million
-inputs, so additions commute, and shards merged in any grouping equal one pass bit for bit. The rounding (2e-10)
-is far below float32's own. Against the exact average c of an entry that n inputs have, in batches of b, the error is at
-most b · 2^-24 · c + 2^-33 · batches / n.
+C[i, j] = Σ A[i, j] / (number of inputs in which slots i and j both hold a token). Sums are float64.
+Every batch's sum is rounded to a multiple of 2^-32 before it is added: such sums are exact in
+float64 up to two million inputs, so additions commute, and shards merged in any grouping equal one
+pass bit for bit. The rounding (2e-10) is far below float32's own. Against the exact average c of an
+entry that n inputs have, in batches of b, the error is at most b · 2^-24 · c + 2^-33 · batches / n.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class AttentionSums:
 
     @torch.inference_mode()
     def merge(self, other: AttentionSums) -> None:
-        """Add the sums over other inputs, in place: a third copy would be too large for a worker's memory."""
+        """Add the sums over other inputs, in place: a third copy would be too large for a worker's
+        memory.
+        """
         self.sums.add_(other.sums)
         self.counts.add_(other.counts)
 
@@ -55,7 +57,9 @@ class AttentionSums:
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
-        return ConstantMatrices(matrices=average, seen=self.counts > 0, kind="average", counts=self.counts.clone())
+        return ConstantMatrices(
+            matrices=average, seen=self.counts > 0, kind="average", counts=self.counts.clone()
+        )
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
@@ -71,7 +75,9 @@ class AttentionSums:
 class AttentionAverager:
     """Streams attention into sums: ``update`` with every layer of a batch, then ``result``."""
 
-    def __init__(self, layers: int, heads: int, slots: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, layers: int, heads: int, slots: int, device: torch.device | str = "cpu"
+    ) -> None:
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
 
@@ -143,7 +149,8 @@ def average_split(
     batch_tokens: int,
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
-    """Sum attention in one pass over a split (or a shard of one); memory does not grow with the number of rows.
+    """Sum attention in one pass over a split (or a shard of one); memory does not grow with the
+    number of rows.
 
     Args:
         encoder: the encoder whose attention is averaged.
@@ -161,12 +168,17 @@ def average_split(
             encoder.observe(batch)
             done += len(batch.rows)
             progress(done, len(split))
-    check_sums(averager.sums, encoder, micro_batches(split, None, batch_tokens), f"the {split.name} split")
+    check_sums(
+        averager.sums, encoder, micro_batches(split, None, batch_tokens), f"the {split.name} split"
+    )
     return averager.result()
 
 
 def check_sums(
-    sums: Float[Tensor, "layers heads slots slots"], encoder: Encoder, batches: Iterable[MicroBatch], text: str
+    sums: Float[Tensor, "layers heads slots slots"],
+    encoder: Encoder,
+    batches: Iterable[MicroBatch],
+    text: str,
 ) -> None:
     """Refuse sums of attention with NaN or infinity.
 
@@ -185,4 +197,6 @@ def check_sums(
         with numbers_of(f"batch {number} of {text}"):
             encoder.token_states(batch)
     layer = int((~sums.isfinite()).flatten(1).any(dim=1).nonzero()[0, 0])
-    raise NumbersError(f"the attention of layer {layer}", "no hidden state does: look at the size of its weights")
+    raise NumbersError(
+        f"the attention of layer {layer}", "no hidden state does: look at the size of its weights"
+    )

@@ -27,12 +27,15 @@ class ConstantMatrices:
     """C: one matrix for every head, the same for every input (paper, Section 3.1).
 
     Attributes:
-        matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and normalised.
-        seen: whether any input of the average had tokens at both slots; controls count as seen everywhere.
+        matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and
+            normalised.
+        seen: whether any input of the average had tokens at both slots; controls count as seen
+            everywhere.
         kind: as the specification names it.
-        counts: in how many inputs of the average both slots held a token, whole numbers; None where there was no
-            average, and for matrices that are only to replace attention.
-        encoder_digest: of the encoder whose attention was averaged; None where it is not known, or does not matter.
+        counts: in how many inputs of the average both slots held a token, whole numbers; None where
+            there was no average, and for matrices that are only to replace attention.
+        encoder_digest: of the encoder whose attention was averaged; None where it is not known, or
+            does not matter.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -52,7 +55,11 @@ class ConstantMatrices:
             **metadata,
             "kind": self.kind,
             "slots": self.slots,
-            "encoder": {"name": encoder.name, "revision": encoder.revision, "digest": encoder.digest},
+            "encoder": {
+                "name": encoder.name,
+                "revision": encoder.revision,
+                "digest": encoder.digest,
+            },
         }
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
@@ -80,25 +87,32 @@ class ConstantMatrices:
 
     @classmethod
     def _read(
-        cls, folder: Path, metadata: Mapping[str, Any], encoder: EncoderReference | None, slots: int | None
+        cls,
+        folder: Path,
+        metadata: Mapping[str, Any],
+        encoder: EncoderReference | None,
+        slots: int | None,
     ) -> ConstantMatrices:
         path = folder / FILE
         # By digest, not name: a name may stand for other weights tomorrow.
         if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
             made_for = metadata["encoder"]
             raise ArtifactError(
-                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), this study uses "
-                f"{encoder.name} ({encoder.digest[:12]}): rerun 'average' for this encoder"
+                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), this "
+                f"study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for this "
+                "encoder"
             )
         if slots is not None and metadata["slots"] != slots:
             raise ArtifactError(
-                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun 'average' or set "
-                f"slots: {metadata['slots']}"
+                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
+                f"'average' or set slots: {metadata['slots']}"
             )
         try:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
-            raise ArtifactError(f"{path} cannot be read ({error}): delete {folder} and run again") from None
+            raise ArtifactError(
+                f"{path} cannot be read ({error}): delete {folder} and run again"
+            ) from None
         shape = tuple(tensors["matrices"].shape)
         of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
         square = (metadata["slots"], metadata["slots"])
@@ -108,7 +122,10 @@ class ConstantMatrices:
             counts=(tuple(tensors.get("counts", tensors["seen"]).shape), square),
         )
         return cls(
-            matrices=tensors["matrices"], seen=tensors["seen"], kind=metadata["kind"], counts=tensors.get("counts")
+            matrices=tensors["matrices"],
+            seen=tensors["seen"],
+            kind=metadata["kind"],
+            counts=tensors.get("counts"),
         )
 
 

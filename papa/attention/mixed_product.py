@@ -1,7 +1,8 @@
 """(λA + (1-λ)C)·V of all heads of a layer, with its backward pass written out (paper, Section 3.2).
 
-On a CPU PyTorch's fused attention handles one head of one input at a time, which costs more than the arithmetic where
-inputs are short. Here heads are batched, and the mix is formed before the values are multiplied: one product for both.
+On a CPU PyTorch's fused attention handles one head of one input at a time, which costs more than
+the arithmetic where inputs are short. Here heads are batched, and the mix is formed before the
+values are multiplied: one product for both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from torch import Tensor
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 
 _FEWEST_COLUMNS = 16
-"""Softmax takes rows that are shorter than a vector of the machine number by number: ten times as slow."""
+"""Softmax takes rows that are shorter than a vector of the machine number by number: ten times as
+slow.
+"""
 
 
 def mixed_product(
@@ -25,7 +28,8 @@ def mixed_product(
     constant: Float[Tensor, "#batch heads m m"],
     share: Float[Tensor, "heads 1 1"],
 ) -> Float[Tensor, "batch heads m width"]:
-    """Return what the heads of a layer put out; gradients reach queries, keys, values, the bias of A, and λ.
+    """Return what the heads of a layer put out; gradients reach queries, keys, values, the bias of
+    A, and λ.
 
     Args:
         own: what A follows from; without dropout.
@@ -36,7 +40,9 @@ def mixed_product(
     Returns:
         In float32 at least, as all is computed.
     """
-    output: Tensor = _MixedProduct.apply(own.query, own.key, value, share, own.bias, constant, own.mask, own.scaling)
+    output: Tensor = _MixedProduct.apply(
+        own.query, own.key, value, share, own.bias, constant, own.mask, own.scaling
+    )
     return output
 
 
@@ -57,13 +63,16 @@ class _MixedProduct(torch.autograd.Function):
         batch, heads, m, _ = value.shape
         more = max(0, _FEWEST_COLUMNS - m)
         ctx.dtypes = [states.dtype for states in (query, key, value)]
-        query, key, value = (at_least_single(states).flatten(0, 1) for states in (query, key, value))
+        query, key, value = (
+            at_least_single(states).flatten(0, 1) for states in (query, key, value)
+        )
         if more:
             key, value = (F.pad(states, (0, 0, 0, more)) for states in (key, value))
         scores = torch.bmm(query, key.mT).unflatten(0, (batch, heads)).mul_(scaling)
         if bias is not None:
             scores[..., :m] += bias
-        # Not -inf: a row without any token, which nobody reads, would turn the gradients of all into NaN.
+        # Not -inf: a row without any token, which nobody reads, would turn the gradients of all
+        # into NaN.
         lowest = torch.finfo(scores.dtype).min
         if mask is not None:
             scores[..., :m] += scores.new_zeros(mask.shape).masked_fill_(~mask, lowest)
@@ -94,7 +103,9 @@ class _MixedProduct(torch.autograd.Function):
             # In place: nobody reads the gradient of the mix after λ has its own.
             weighted = of_mix.mul_(own)
             # The gradient of a softmax p is p∘(g - Σ p∘g); of it A gets the share λ.
-            scores = torch.addcmul(weighted, own, weighted.sum(-1, keepdim=True), value=-1).mul_(share * ctx.scaling)
+            scores = torch.addcmul(weighted, own, weighted.sum(-1, keepdim=True), value=-1).mul_(
+                share * ctx.scaling
+            )
             if of_bias:
                 # The bias is added after the scaling.
                 found[4] = scores[..., :m].sum_to_size(ctx.bias_shape) / ctx.scaling

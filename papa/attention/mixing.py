@@ -1,4 +1,6 @@
-"""Mix every head's input-dependent attention with its constant matrix: B = λA + (1-λ)C (paper, Section 3.2)."""
+"""Mix every head's input-dependent attention with its constant matrix: B = λA + (1-λ)C (paper,
+Section 3.2).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 
 MOST_COLUMNS = 128
-"""Up to here the mix of a micro-batch is written out on a CPU. It takes batch · heads · m² numbers a layer, which short
-inputs keep small; with longer ones the fused product is as fast and holds none of them."""
+"""Up to here the mix of a micro-batch is written out on a CPU. It takes batch · heads · m² numbers
+a layer, which short inputs keep small; with longer ones the fused product is as fast and holds none
+of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,15 @@ class _Mixing:
         if own.dropout > 0:
             return self._with_dropout(own, single, matrices, batch)
         if value.device.type == "cpu" and len(batch.columns) <= MOST_COLUMNS:
-            return mixed_product(own, value, normalised_rows(matrices, batch.attention_mask), self.share)
+            return mixed_product(
+                own, value, normalised_rows(matrices, batch.attention_mask), self.share
+            )
         constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
 
-    def _with_dropout(self, own: InputDependentAttention, value: Tensor, matrices: Tensor, batch: MicroBatch) -> Tensor:
+    def _with_dropout(
+        self, own: InputDependentAttention, value: Tensor, matrices: Tensor, batch: MicroBatch
+    ) -> Tensor:
         """Entries of the mix itself are dropped, so here it is written out."""
         probabilities = replace(own, dropout=0.0).probabilities()
         constant = normalised_rows(matrices, batch.attention_mask)
@@ -51,8 +59,11 @@ class _Mixing:
 
 
 @contextmanager
-def mixed(encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]) -> Iterator[None]:
-    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its start.
+def mixed(
+    encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
+) -> Iterator[None]:
+    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its
+    start.
 
     Gradients reach θ: of one backward pass, so training opens a block for each.
 

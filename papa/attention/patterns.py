@@ -1,9 +1,9 @@
 """What constant matrices look like (paper, Section 5.1).
 
-Every measure is taken over text rows, those that are not [CLS] or [SEP], and over seen entries, with each
-row divided by its sum. A row counts as often as the average saw its slot, so that a head is judged by the
-text it met and not by the few longest inputs; rows without any weight, as in pruned heads, count for
-nothing.
+Every measure is taken over text rows, those that are not [CLS] or [SEP], and over seen entries,
+with each row divided by its sum. A row counts as often as the average saw its slot, so that a head
+is judged by the text it met and not by the few longest inputs; rows without any weight, as in
+pruned heads, count for nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from papa.spec import TaskKind
 MAX_OFFSET = 3
 """Diagonals up to this many slots away from the main one are looked at."""
 DIAGONAL_ROWS = 0.5
-"""A diagonal head: this share of rows or more have their largest entry among text slots on one diagonal …"""
+"""A diagonal head: this share of rows or more have their largest entry among text slots on one
+diagonal …
+"""
 DIAGONAL_MASS = 0.1
-"""… and rows put this much of their attention there on average: a faint trace beside [SEP] is no pattern."""
+"""… and rows put this much of their attention there on average: a faint trace beside [SEP] is no
+pattern.
+"""
 SPECIAL_MASS = 0.5
 """A special head: rows put this much, or more, on [CLS] and [SEP] on average."""
 CONCENTRATED = 0.5
-"""A concentrated head: the largest entry of a row, wherever it is, holds this much or more on average."""
+"""A concentrated head: the largest entry of a row, wherever it is, holds this much or more on
+average.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,10 @@ class HeadPatterns:
     """What each head's constant matrix looks like.
 
     Attributes:
-        offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one before.
-        diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal, 0 to 1.
+        offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one
+            before.
+        diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal,
+            0 to 1.
         diagonal_mass: the mean weight there.
         cls_mass: the mean weight on [CLS].
         sep_mass: the mean weight on all [SEP].
@@ -65,7 +73,9 @@ class HeadPatterns:
         return self.largest_entry >= CONCENTRATED
 
     def summary(self) -> dict[str, float]:
-        """Return shares of heads by pattern and mean weights over heads, named as columns of a table."""
+        """Return shares of heads by pattern and mean weights over heads, named as columns of a
+        table.
+        """
         return {
             "diagonal heads": _mean(self.diagonal),
             "special heads": _mean(self.special),
@@ -83,7 +93,8 @@ def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False)
     Args:
         kind: the task's kind; two texts have a [SEP] in the middle.
         slots: S.
-        double_separator: whether the tokenizer puts ``</s></s>`` between two texts, as RoBERTa's does.
+        double_separator: whether the tokenizer puts ``</s></s>`` between two texts, as RoBERTa's
+            does.
     """
     if kind != "pair":
         return 0, slots - 1
@@ -100,7 +111,8 @@ def head_patterns(
 
     Args:
         matrices: C, not normalised.
-        counts: how many inputs had tokens at both slots; or whether any had, which weighs all rows alike.
+        counts: how many inputs had tokens at both slots; or whether any had, which weighs all rows
+            alike.
         special: the slot of [CLS], then those of [SEP]; see ``special_slots``.
     """
     slots = matrices.shape[-1]
@@ -136,7 +148,9 @@ def head_patterns(
     )
 
 
-def _along(matrices: Shaped[Tensor, "*any slots slots"], offset: int) -> Shaped[Tensor, "*any slots"]:
+def _along(
+    matrices: Shaped[Tensor, "*any slots slots"], offset: int
+) -> Shaped[Tensor, "*any slots"]:
     """Return entry (i, i + offset) of every row i; 0 where that slot does not exist."""
     slots = matrices.shape[-1]
     columns = torch.arange(slots) + offset

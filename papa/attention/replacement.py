@@ -1,6 +1,7 @@
 """Replace chosen heads' attention by constant matrices; the encoder is whole again after the block.
 
-The product of a constant matrix with values is masked and row-normalised without a matrix for each input.
+The product of a constant matrix with values is masked and row-normalised without a matrix for each
+input.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from papa.spec.orders import Head
 
 @dataclass
 class EntryCounts:
-    """Entries of the constant matrices that inputs read; one matrix stands for all heads, which read the same entries.
+    """Entries of the constant matrices that inputs read; one matrix stands for all heads, which
+    read the same entries.
 
     Attributes:
         read: pairs of real slots, over all inputs.
@@ -50,8 +52,8 @@ class EntryCounts:
 
 @dataclass(frozen=True)
 class _Block:
-    """What one ``replaced`` in force was given, on the encoder's device, and the heads that no block inside it has, in
-    order."""
+    """What one ``replaced`` in force was given, on the encoder's device, and the heads that no
+    block inside it has, in order."""
 
     matrices: Float[Tensor, "layers heads slots slots"]
     seen: Bool[Tensor, "slots slots"]
@@ -78,7 +80,9 @@ class _Part:
 
 @dataclass
 class _Replacing:
-    """The rule of one layer with constant heads, and the blocks that all layers' rules follow from."""
+    """The rule of one layer with constant heads, and the blocks that all layers' rules
+    follow from.
+    """
 
     parts: tuple[_Part, ...]
     dependent_heads: Int[Tensor, " dependent"]
@@ -91,9 +95,13 @@ class _Replacing:
             return self.parts[0].product(single, batch, own.dropout)
         output = torch.empty_like(single)
         for part in self.parts:
-            output[:, part.heads] = part.product(single[:, part.heads], batch, own.dropout).to(output.dtype)
+            output[:, part.heads] = part.product(single[:, part.heads], batch, own.dropout).to(
+                output.dtype
+            )
         if self.dependent_heads.numel():
-            output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(output.dtype)
+            output[:, self.dependent_heads] = own.product(value[:, self.dependent_heads]).to(
+                output.dtype
+            )
         return output
 
 
@@ -112,8 +120,11 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
 
 
 @contextmanager
-def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` use constant matrices; the others stay as they were (Section 3.1).
+def replaced(
+    encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]
+) -> Iterator[EntryCounts]:
+    """Inside the block, ``heads`` use constant matrices; the others stay as they were (Section
+    3.1).
 
     As they were is input-dependent, or constant in a block around this one.
 
@@ -123,18 +134,27 @@ def replaced(encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head
         heads: (layer, head) of the constant heads.
 
     Yields:
-        What the inputs that pass through read of the constants, and how much of it the average had never seen.
+        What the inputs that pass through read of the constants, and how much of it the average had
+        never seen.
 
     Raises:
         ArtifactError: the matrices do not fit the encoder.
     """
     check_fits(constants, encoder)
     block = _Block(
-        constants.matrices.to(encoder.device), constants.seen.to(encoder.device), tuple(sorted(heads)), EntryCounts()
+        constants.matrices.to(encoder.device),
+        constants.seen.to(encoder.device),
+        tuple(sorted(heads)),
+        EntryCounts(),
     )
-    outer: tuple[_Block, ...] = next((getattr(rule, "blocks", ()) for rule in encoder.dispatch.rules.values()), ())
+    outer: tuple[_Block, ...] = next(
+        (getattr(rule, "blocks", ()) for rule in encoder.dispatch.rules.values()), ()
+    )
     # The innermost block has the last word: it takes its heads from those around it.
-    left = (replace(other, heads=tuple(head for head in other.heads if head not in block.heads)) for other in outer)
+    left = (
+        replace(other, heads=tuple(head for head in other.heads if head not in block.heads))
+        for other in outer
+    )
     with encoder.ruled(_rules(encoder, (block, *left))):
         yield block.counts
 
@@ -148,7 +168,14 @@ def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing
             if own:
                 # Every layer reads the same entries, so one layer counts them.
                 counts = block.counts if layer == block.heads[0][0] else None
-                parts.append(_Part(block.matrices[layer], torch.tensor(own, device=encoder.device), block.seen, counts))
+                parts.append(
+                    _Part(
+                        block.matrices[layer],
+                        torch.tensor(own, device=encoder.device),
+                        block.seen,
+                        counts,
+                    )
+                )
                 dependent -= set(own)
         left = torch.tensor(sorted(dependent), dtype=torch.long, device=encoder.device)
         rules[layer] = _Replacing(tuple(parts), left, blocks)
@@ -156,9 +183,13 @@ def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing
 
 
 def at_slots(
-    matrices: Float[Tensor, "heads slots slots"], chosen: Int[Tensor, " chosen"], slots: Int[Tensor, " m"]
+    matrices: Float[Tensor, "heads slots slots"],
+    chosen: Int[Tensor, " chosen"],
+    slots: Int[Tensor, " m"],
 ) -> Float[Tensor, "chosen m m"]:
-    """Return C of the chosen heads at the batch's slots; one flat look-up: three index tensors are ten times slower."""
+    """Return C of the chosen heads at the batch's slots; one flat look-up: three index tensors are
+    ten times slower.
+    """
     size, m = matrices.shape[-1], len(slots)
     if m == size:
         return matrices.index_select(0, chosen)
@@ -179,11 +210,13 @@ def constant_product(
         matrices: C at the batch's slots.
         value: V of the same heads.
         attention_mask: r, where inputs have tokens.
-        dropout: probability with which entries are dropped; above 0 each input needs matrices of its own.
+        dropout: probability with which entries are dropped; above 0 each input needs matrices of
+            its own.
 
     Returns:
-        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out 0. Sums are of
-        absolute values, which matters only to trained matrices, whose entries may be negative.
+        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
+        0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
+           negative.
     """
     if dropout > 0:
         rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)
@@ -218,7 +251,9 @@ def masked_product(
 def normalised_rows(
     matrices: Float[Tensor, "heads m m"], attention_mask: Bool[Tensor, "batch m"]
 ) -> Float[Tensor, "batch heads m m"]:
-    """C as every input sees it: masked by its keys, rows divided by their sums. Only dropout needs it written out."""
+    """C as every input sees it: masked by its keys, rows divided by their sums. Only dropout needs
+    it written out.
+    """
     masked = matrices * attention_mask[:, None, None, :]
     sums = masked.abs().sum(dim=-1, keepdim=True)
     return masked / torch.where(sums == 0, 1.0, sums)

@@ -1,6 +1,7 @@
 """Corpora: sources of text, the task registry, the layout in slots, and micro-batches.
 
-Micro-batches hold tensors and live in ``papa.corpora.batches``, so that reading text needs no torch.
+Micro-batches hold tensors and live in ``papa.corpora.batches``, so that reading text needs no
+torch.
 """
 
 from papa.corpora.corpus import TOKENISE_VERSION, TokenisedCorpus, load_corpus, tokenise_corpus

@@ -1,4 +1,6 @@
-"""Micro-batches without padding: the real tokens of inputs of like length, side by side at all slots they use."""
+"""Micro-batches without padding: the real tokens of inputs of like length, side by side at all
+slots they use.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ from papa.corpora.split import TokenisedSplit
 class MicroBatch:
     """Inputs as their real tokens, input by input, and the slots at which any of them has one.
 
-    Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward maps) it computes
-    for one row of all tokens: packed states. Attention needs the inputs separate, with a column for each of m slots,
-    in unpacked states; only places that hold a token count there.
+    Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward
+    maps) it computes for one row of all tokens: packed states. Attention needs the inputs separate,
+    with a column for each of m slots, in unpacked states; only places that hold a token count
+    there.
 
     Attributes:
         rows: the inputs' row numbers where they come from.
@@ -96,14 +99,17 @@ class MicroBatch:
         return {}
 
     def _look_ups(self, heads: int) -> tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]:
-        """Where (input, head, column) lies among (token, head), and the other way around; once for all layers.
+        """Where (input, head, column) lies among (token, head), and the other way around; once for
+        all layers.
 
         A place without a token is at any other token's.
         """
         if heads not in self._by_heads:
             with torch.inference_mode(False):
                 head = torch.arange(heads, device=self.rows.device)[:, None]
-                at_places = (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
+                at_places = (
+                    (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
+                )
                 of_places = at_places[:, None] * heads + head
                 first = (self.inputs_of_tokens * heads + head) * len(self.columns)
                 self._by_heads[heads] = of_places.flatten(), (first + self.column_ids).T.flatten()
@@ -117,13 +123,17 @@ class MicroBatch:
         """The states of the tokens alone, input by input."""
         return self.pack_heads(states[:, None]).squeeze(1)
 
-    def unpack_heads(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+    def unpack_heads(
+        self, states: Float[Tensor, "1 heads tokens width"]
+    ) -> Float[Tensor, "batch heads m width"]:
         """``unpack`` for the states of each head."""
         if self.dense:
             return states.transpose(1, 2).unflatten(1, self.shape).squeeze(0).transpose(1, 2)
         return _Unpacked.apply(states, self)
 
-    def pack_heads(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 heads tokens width"]:
+    def pack_heads(
+        self, states: Float[Tensor, "batch heads m width"]
+    ) -> Float[Tensor, "1 heads tokens width"]:
         """``pack`` for the states of each head."""
         if self.dense:
             return states.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
@@ -133,12 +143,17 @@ class MicroBatch:
         """The batch on a device; itself where it is there."""
         if self.rows.device.type == device.type:
             return self
-        moved = {field.name: getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)}
+        moved = {
+            field.name: getattr(self, field.name).to(device, non_blocking=True)
+            for field in fields(self)
+        }
         return replace(self, **moved)
 
 
 class _Unpacked(torch.autograd.Function):
-    """Unpacked states, an input's head in one piece; a place without a token has no part in any gradient."""
+    """Unpacked states, an input's head in one piece; a place without a token has no part in any
+    gradient.
+    """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
@@ -146,7 +161,12 @@ class _Unpacked(torch.autograd.Function):
         heads, width = states.shape[1], states.shape[3]
         inputs, columns = batch.shape
         of_places, _ = batch._look_ups(heads)
-        return states.transpose(1, 2).reshape(-1, width).index_select(0, of_places).view(inputs, heads, columns, width)
+        return (
+            states.transpose(1, 2)
+            .reshape(-1, width)
+            .index_select(0, of_places)
+            .view(inputs, heads, columns, width)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -154,14 +174,21 @@ class _Unpacked(torch.autograd.Function):
 
 
 class _Packed(torch.autograd.Function):
-    """Packed states, a token's heads side by side; their gradient is 0 at places without a token."""
+    """Packed states, a token's heads side by side; their gradient is 0 at places without
+    a token.
+    """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
         ctx.batch = batch
         heads, width = states.shape[1], states.shape[3]
         _, of_tokens = batch._look_ups(heads)
-        return states.reshape(-1, width).index_select(0, of_tokens).view(1, -1, heads, width).transpose(1, 2)
+        return (
+            states.reshape(-1, width)
+            .index_select(0, of_tokens)
+            .view(1, -1, heads, width)
+            .transpose(1, 2)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -174,7 +201,9 @@ LARGEST_BATCH = 256
 """Inputs in a batch at most, however short they are."""
 
 
-def micro_batch(split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " batch"]) -> MicroBatch:
+def micro_batch(
+    split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " batch"]
+) -> MicroBatch:
     """One batch of the rows with these numbers, in this order."""
     return MicroBatch.of(np.asarray(rows, dtype=np.int64), split.tokens(rows))
 
@@ -196,7 +225,9 @@ def micro_batches(
     """
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
-    for group in rows_of_like_length(split.first_lengths[index], split.lengths[index], batch_tokens, largest):
+    for group in rows_of_like_length(
+        split.first_lengths[index], split.lengths[index], batch_tokens, largest
+    ):
         yield micro_batch(split, rows[group])
 
 
@@ -208,8 +239,8 @@ def rows_of_like_length(
 ) -> Iterator[Int[np.ndarray, " batch"]]:
     """Row numbers 0..rows-1 in batches of like length.
 
-    Rows are sorted by length (two texts: by the first text's, then the second's). A batch takes rows while
-    rows × columns stays within ``batch_tokens``, at least one and at most ``largest``.
+    Rows are sorted by length (two texts: by the first text's, then the second's). A batch takes
+    rows while rows × columns stays within ``batch_tokens``, at least one and at most ``largest``.
 
     Args:
         first_lengths: text tokens of each row's first (or only) text.
@@ -217,7 +248,8 @@ def rows_of_like_length(
         batch_tokens: tokens in a batch, padding included.
         largest: rows in a batch at most.
     """
-    # The columns of a batch hold its longest first text and its longest rest (second text and special tokens).
+    # The columns of a batch hold its longest first text and its longest rest (second text and
+    # special tokens).
     rest_lengths = lengths - first_lengths
     order = np.lexsort((rest_lengths, first_lengths))
     start, longest_first, longest_rest = 0, 0, 0

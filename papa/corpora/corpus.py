@@ -18,7 +18,14 @@ from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.rows import TaskRows, read_rows
 from papa.corpora.sources import SPLITS, Split, fingerprint
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
-from papa.corpora.tokens import IGNORED, SpecialTokens, masked, special_tokens_of, tokens_of_texts, tokens_of_words
+from papa.corpora.tokens import (
+    IGNORED,
+    SpecialTokens,
+    masked,
+    special_tokens_of,
+    tokens_of_texts,
+    tokens_of_words,
+)
 from papa.errors import ArtifactError, EncoderError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
@@ -30,10 +37,14 @@ if TYPE_CHECKING:
 TOKENISE_VERSION = 3
 """Raised whenever the same rows would give other tokens, slots or labels."""
 STAGE = "tokenise"
-"""The stage's name in the metadata; before it was spelled as everywhere else it was the second, in corpora as good."""
+"""The stage's name in the metadata; before it was spelled as everywhere else it was the second, in
+corpora as good.
+"""
 CORPUS = "corpus.json"
-"""What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which later stages know the
-corpus, covers all that they read of it; the metadata repeats it for readers who need no token."""
+"""What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which
+later stages know the corpus, covers all that they read of it; the metadata repeats it for readers
+who need no token.
+"""
 
 
 @runtime_checkable
@@ -57,8 +68,8 @@ class TokenisedCorpus:
         kind: the task's kind.
         slots: S.
         label_names: the classes' names; None for regression and masked language models.
-        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled tokens, cut texts and
-            words, notes.
+        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled
+            tokens, cut texts and words, notes.
     """
 
     folder: Path
@@ -88,11 +99,13 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
     metadata = verify(folder)
     if metadata.get("stage") != STAGE or metadata.get("version") != TOKENISE_VERSION:
         raise ArtifactError(
-            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected {STAGE} version "
-            f"{TOKENISE_VERSION}: tokenise the corpus again"
+            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected "
+            f"{STAGE} version {TOKENISE_VERSION}: tokenise the corpus again"
         )
     if CORPUS not in metadata["files"]:
-        raise ArtifactError(f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again")
+        raise ArtifactError(
+            f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again"
+        )
     with reading(folder):
         return _read(folder, metadata)
 
@@ -102,7 +115,8 @@ def _read(folder: Path, metadata: Mapping[str, Any]) -> TokenisedCorpus:
     for shard in (shard for name in SPLITS for shard in held["shards"][name]):
         if shard["file"] not in metadata["files"]:
             raise ArtifactError(
-                f"{folder} names a shard {shard['file']!r} that is none of its files: delete {folder} and run again"
+                f"{folder} names a shard {shard['file']!r} that is none of its files: delete "
+                f"{folder} and run again"
             )
     names = held["label_names"]
     corpus = TokenisedCorpus(
@@ -190,7 +204,9 @@ def tokenise_corpus(
         for written in writer.write(rows, scratch, shard_rows):
             done += written
             progress(done, total)
-        (scratch / CORPUS).write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (scratch / CORPUS).write_text(
+            json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     return folder
 
 
@@ -207,7 +223,9 @@ class RowTokens:
     labelled: float | None = None
 
 
-def tokens_per_row(task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table) -> RowTokens:
+def tokens_per_row(
+    task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table
+) -> RowTokens:
     """Count the tokens of some rows.
 
     Args:
@@ -216,16 +234,27 @@ def tokens_per_row(task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedToke
     """
     writer = _Writer(task, layout, tokenizer, special_tokens_of(tokenizer))
     arranged, labels = writer._arranged(rows, "train", 0)
-    return RowTokens(len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows)
+    return RowTokens(
+        len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows
+    )
 
 
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 
     def __init__(
-        self, task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens
+        self,
+        task: TaskSpec,
+        layout: LayoutSpec,
+        tokenizer: PreTrainedTokenizerBase,
+        special_tokens: SpecialTokens,
     ) -> None:
-        self.task, self.layout, self.tokenizer, self.special_tokens = task, layout, tokenizer, special_tokens
+        self.task, self.layout, self.tokenizer, self.special_tokens = (
+            task,
+            layout,
+            tokenizer,
+            special_tokens,
+        )
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.labelled = dict.fromkeys(SPLITS, 0)
@@ -263,11 +292,15 @@ class _Writer:
                 first, second = self._texts(part, "text"), self._texts(part, "text_pair")
                 too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
                 self.texts_cut[split] += int(too_long.sum())
-                arranged = arrange_pair(first, second, special_tokens, self.layout.segment_ids, slots)
+                arranged = arrange_pair(
+                    first, second, special_tokens, self.layout.segment_ids, slots
+                )
                 return arranged, part["label"].to_numpy()
             case "mlm":
                 texts = self._cut(self._texts(part, "text"), split)
-                shown, labels = masked(texts, special_tokens, self.task.mask_seed, SPLITS.index(split), start)
+                shown, labels = masked(
+                    texts, special_tokens, self.task.mask_seed, SPLITS.index(split), start
+                )
                 arranged = arrange_one(shown, special_tokens, slots)
                 return arranged, arranged.spread(labels, IGNORED)
             case _:

@@ -1,9 +1,10 @@
-"""Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never run.
+"""Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never
+run.
 
-A configuration's splits are lists of files. The repository's README says which, or its file names do: the
-``datasets`` library works that out, from a folder with empty files of the same names. Branches that the hub converts
-to Parquet (``refs/convert/parquet``) have no README; there a configuration is a folder and a split a folder below it.
-Files are read as local ones are.
+A configuration's splits are lists of files. The repository's README says which, or its file names
+do: the ``datasets`` library works that out, from a folder with empty files of the same names.
+Branches that the hub converts to Parquet (``refs/convert/parquet``) have no README; there a
+configuration is a folder and a split a folder below it. Files are read as local ones are.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class HubSplit:
     @property
     def bytes_to_fetch(self) -> int:
         """What reading it would download."""
-        return sum(self.repository.files[file] for file in self.files if not self.repository.is_here(file))
+        return sum(
+            self.repository.files[file] for file in self.files if not self.repository.is_here(file)
+        )
 
     def read(self) -> SourceTable:
         """All rows.
@@ -63,10 +66,15 @@ class HubSplit:
         for column in tables[0].class_names:
             tables = [table.numbered_like(tables[0], column) for table in tables]
         names = {**self.class_names, **tables[0].class_names}
-        return SourceTable(rows=self._joined([table.rows for table in tables]), origin=self.origin, class_names=names)
+        return SourceTable(
+            rows=self._joined([table.rows for table in tables]),
+            origin=self.origin,
+            class_names=names,
+        )
 
     def look(self) -> tuple[SourceTable, int] | None:
-        """A table with the split's columns and no row, and how many rows it has; None where no file says so.
+        """A table with the split's columns and no row, and how many rows it has; None where no file
+        says so.
 
         Only the ends of Parquet files are fetched.
 
@@ -87,14 +95,17 @@ class HubSplit:
             return pa.concat_tables(tables)
         except pa.ArrowInvalid as error:
             reason = " ".join(str(error).split())
-            raise DataError(f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}") from None
+            raise DataError(
+                f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}"
+            ) from None
 
 
 def read_hub(source: HubSource, split: str) -> SourceTable:
     """One split of a dataset; only its own files are downloaded.
 
     Raises:
-        DataError: the dataset, configuration, revision or split does not exist, or it may not be read.
+        DataError: the dataset, configuration, revision or split does not exist, or it may not be
+            read.
         HubUnreachableError: it is not on this machine and the hub does not answer.
     """
     return split_of(source, split).read()
@@ -104,7 +115,8 @@ def split_of(source: HubSource, split: str) -> HubSplit:
     """The files of a split; none of them is fetched.
 
     Raises:
-        DataError: the dataset, configuration, revision or split does not exist, or it may not be read.
+        DataError: the dataset, configuration, revision or split does not exist, or it may not be
+            read.
         HubUnreachableError: nobody asked for it before and the hub does not answer.
     """
     repository = open_repository(source)
@@ -117,7 +129,10 @@ def split_of(source: HubSource, split: str) -> HubSplit:
         )
     strange = next((file for file in splits[split] if format_of(PurePosixPath(file)) is None), None)
     if strange is not None:
-        raise DataError(f"dataset '{label}', split '{split}', lies in {strange}, whose format is not read: {_LOCAL}")
+        raise DataError(
+            f"dataset '{label}', split '{split}', lies in {strange}, whose format is not read: "
+            f"{_LOCAL}"
+        )
     return HubSplit(repository, f"dataset '{label}', split '{split}'", splits[split], names)
 
 
@@ -132,19 +147,30 @@ Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 
 @cache
 def _splits(source: HubSource, commit: str) -> Splits:
-    """The files of each split of the source's configuration, and the class names that its README gives."""
+    """The files of each split of the source's configuration, and the class names that its README
+    gives.
+    """
     repository, label = open_repository(source), label_of(source)
     folders = _converted(repository)
     if folders:
-        config = _chosen(source.config, folders, "default" if len(folders) > 1 else next(iter(folders)), label)
+        config = _chosen(
+            source.config, folders, "default" if len(folders) > 1 else next(iter(folders)), label
+        )
         return {split: tuple(files) for split, files in folders[config].items()}, {}
-    from datasets import get_dataset_config_names, get_dataset_default_config_name, load_dataset_builder
+    from datasets import (
+        get_dataset_config_names,
+        get_dataset_default_config_name,
+        load_dataset_builder,
+    )
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
 
     with _outline(repository) as folder:
         try:
-            configs, default = get_dataset_config_names(folder), get_dataset_default_config_name(folder)
+            configs, default = (
+                get_dataset_config_names(folder),
+                get_dataset_default_config_name(folder),
+            )
             config = _chosen(source.config, configs, default, label)
             builder = load_dataset_builder(folder, config)
             found = builder.config.data_files or {}
@@ -158,10 +184,16 @@ def _splits(source: HubSource, commit: str) -> Splits:
             raise
         except Exception as error:  # The library raises whatever its many readers raise.
             reason = " ".join(str(error).replace(folder, source.name).split())[:300]
-            raise DataError(f"dataset '{label}' has no readable list of splits ({reason}): {_LOCAL}") from None
-        strange = [file for files in splits.values() for file in files if file not in repository.files]
+            raise DataError(
+                f"dataset '{label}' has no readable list of splits ({reason}): {_LOCAL}"
+            ) from None
+        strange = [
+            file for files in splits.values() for file in files if file not in repository.files
+        ]
         if strange:
-            raise DataError(f"dataset '{label}': its card names {strange[0]}, which is no file of it: {_LOCAL}")
+            raise DataError(
+                f"dataset '{label}': its card names {strange[0]}, which is no file of it: {_LOCAL}"
+            )
         return splits, names_of_classes(builder.info.features or {})
 
 
@@ -176,18 +208,21 @@ def _chosen(config: str | None, existing: Iterable[str], default: str | None, la
         return config
     if config is not None:
         raise DataError(
-            f"dataset '{label}' has no configuration '{config}' (found: {nearest_first(config, names)}): "
-            "set source.config to one it has"
+            f"dataset '{label}' has no configuration '{config}' (found: "
+            f"{nearest_first(config, names)}): set source.config to one it has"
         )
     if default not in names:
         raise DataError(
-            f"dataset '{label}' has several configurations: set source.config to one of {nearest_first('', names)}"
+            f"dataset '{label}' has several configurations: set source.config to one of "
+            f"{nearest_first('', names)}"
         )
     return default
 
 
 def _converted(repository: Repository) -> dict[str, dict[str, list[str]]]:
-    """Configuration → split → files, where the repository is what the hub converted; empty where it is not."""
+    """Configuration → split → files, where the repository is what the hub converted; empty where it
+    is not.
+    """
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(repository.files):
         parts = PurePosixPath(file).parts
@@ -200,7 +235,9 @@ def _converted(repository: Repository) -> dict[str, dict[str, list[str]]]:
 
 @contextmanager
 def _outline(repository: Repository) -> Iterator[str]:
-    """A folder that looks like the repository to whoever asks for its configurations: data files are empty."""
+    """A folder that looks like the repository to whoever asks for its configurations: data files
+    are empty.
+    """
     if repository.local:
         yield str(Path(repository.name).resolve())
         return
@@ -220,8 +257,8 @@ def _outline(repository: Repository) -> Iterator[str]:
 def _what_it_holds(repository: Repository) -> str:
     if any(PurePosixPath(file).suffix == ".py" for file in repository.files):
         return (
-            "is a script, and scripts never run: set source.revision to refs/convert/parquet, where the hub keeps "
-            f"Parquet copies of many of them, or {_LOCAL}"
+            "is a script, and scripts never run: set source.revision to refs/convert/parquet, "
+            f"where the hub keeps Parquet copies of many of them, or {_LOCAL}"
         )
     return f"holds no data file that is read: {_LOCAL}"
 

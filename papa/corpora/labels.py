@@ -1,4 +1,6 @@
-"""Labels: any spelling as class numbers, names and floats; entity tags as IOB2; how classes are spread."""
+"""Labels: any spelling as class numbers, names and floats; entity tags as IOB2; how classes are
+spread.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ class LabelColumn:
 
 
 def to_classes(
-    train: LabelColumn, validation: LabelColumn, declared: Sequence[str] | None, given: Sequence[str] | None
+    train: LabelColumn,
+    validation: LabelColumn,
+    declared: Sequence[str] | None,
+    given: Sequence[str] | None,
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Class numbers (int64) of both splits, and the classes' names.
 
@@ -46,22 +51,25 @@ def to_classes(
         declared: the names that the task gives to its labels 0, 1, …
         given: the names that the source gives to integer classes.
 
-    Text that spells integers as one writes them counts as integers, unless a label of either split is other text, such
-    as 007. Without names, the classes are the sorted distinct training labels. With names, a class may be absent from
-    the training rows (a small sample of them, say).
+    Text that spells integers as one writes them counts as integers, unless a label of either split
+    is other text, such as 007. Without names, the classes are the sorted distinct training labels.
+    With names, a class may be absent from the training rows (a small sample of them, say).
 
     Raises:
         DataError: a label is missing, hidden (-1), unknown, or in validation and not in training.
     """
     columns = [_decoded(train), _decoded(validation)]
     texts = [pc.unique(side.values).to_pylist() for side in columns if _is_text(side.values.type)]
-    as_text = any(found and not (set(found) - set(declared or ()) and all(map(_is_integer, found))) for found in texts)
+    as_text = any(
+        found and not (set(found) - set(declared or ()) and all(map(_is_integer, found)))
+        for found in texts
+    )
     sides = [_plain(side, as_text) for side in columns]
     kinds = [pa.types.is_integer(side.type) for side in sides]
     if kinds[0] != kinds[1]:
         raise DataError(
-            f"{validation.origin}: column '{validation.column}' holds {_kind(kinds[1])} where {train.origin} "
-            f"holds {_kind(kinds[0])}: spell the labels alike in both splits"
+            f"{validation.origin}: column '{validation.column}' holds {_kind(kinds[1])} where "
+            f"{train.origin} holds {_kind(kinds[0])}: spell the labels alike in both splits"
         )
     names = tuple(declared or given or ())
     if kinds[0] and names:
@@ -91,23 +99,26 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
         for index, value in enumerate(values.to_pylist()):
             if not _is_number(value):
                 raise DataError(
-                    f"{side.location(index)} has {shown(value)} as '{side.column}' where a regression task (metric "
-                    "spearman) needs a number: give numbers, or score classes with metric accuracy"
+                    f"{side.location(index)} has {shown(value)} as '{side.column}' where a "
+                    "regression task (metric spearman) needs a number: give numbers, or score "
+                    "classes with metric accuracy"
                 )
         values = pa.array(map(float, values.to_pylist()), pa.float64())
     elif not _is_numeric(values.type):
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not the numbers of a regression "
-            "task (metric spearman): set the task's columns to fit it"
+            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not the "
+            "numbers of a regression task (metric spearman): set the task's columns to fit it"
         )
     with np.errstate(over="ignore"):
-        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
+        numbers = (
+            values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
+        )
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         row, value = side.location(int(bad[0])), values[int(bad[0])]
         raise DataError(
-            f"{row} has {value} as '{side.column}', which is no finite number in float32: complete the row, scale "
-            "the labels or remove it"
+            f"{row} has {value} as '{side.column}', which is no finite number in float32: complete "
+            "the row, scale the labels or remove it"
         )
     return numbers
 
@@ -128,7 +139,8 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
         empty = values.index("").as_py()
         if empty >= 0:
             raise DataError(
-                f"{side.location(empty)} has no '{side.column}' (it is empty): complete the row or remove it"
+                f"{side.location(empty)} has no '{side.column}' (it is empty): complete the row or "
+                "remove it"
             )
         return values if as_text else _integers(side, values)
     if pa.types.is_floating(values.type):
@@ -136,21 +148,25 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
         odd = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.round(numbers)))
         if len(odd):
             raise DataError(
-                f"{side.location(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is no class: "
-                "give classes, or predict numbers with metric spearman"
+                f"{side.location(int(odd[0]))} has {numbers[odd[0]]} as '{side.column}', which is "
+                "no class: give classes, or predict numbers with metric spearman"
             )
         # From here on floats of this size leave out integers.
         exact = 2.0 ** (np.finfo(numbers.dtype).nmant + 1)
         large = np.flatnonzero(np.abs(numbers.astype(np.float64)) >= exact)
         if len(large):
             raise DataError(
-                f"{side.location(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and numbers this large "
-                "are not exact: number the classes from 0, or name them"
+                f"{side.location(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and "
+                "numbers this large are not exact: number the classes from 0, or name them"
             )
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
+    if not (
+        pa.types.is_integer(values.type)
+        or pa.types.is_floating(values.type)
+        or pa.types.is_boolean(values.type)
+    ):
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not labels: give integers or "
-            "strings"
+            f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not labels: "
+            "give integers or strings"
         )
     integers = _integers(side, values)
     if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
@@ -160,7 +176,11 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
 
 def _decoded(side: LabelColumn) -> LabelColumn:
     values = side.values
-    return replace(side, values=values.dictionary_decode()) if pa.types.is_dictionary(values.type) else side
+    return (
+        replace(side, values=values.dictionary_decode())
+        if pa.types.is_dictionary(values.type)
+        else side
+    )
 
 
 def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
@@ -168,8 +188,8 @@ def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
         return values.cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{side.origin}: column '{side.column}' holds a number beyond 64 bits ({in_one_line(error)}): number the "
-            "classes from 0, or name them"
+            f"{side.origin}: column '{side.column}' holds a number beyond 64 bits "
+            f"({in_one_line(error)}): number the classes from 0, or name them"
         ) from None
 
 
@@ -186,7 +206,10 @@ def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
     row = f"{side.location(int(bad[0]))} has {found} as '{side.column}'"
     if found == -1:
         raise DataError(f"{row}: {_HIDDEN}")
-    raise DataError(f"{row} where the task knows the labels 0 to {count - 1}: correct the row or the task's labels")
+    raise DataError(
+        f"{row} where the task knows the labels 0 to {count - 1}: correct the row or the task's "
+        "labels"
+    )
 
 
 def _distinct(values: pa.Array) -> pa.Array:
@@ -194,13 +217,18 @@ def _distinct(values: pa.Array) -> pa.Array:
     return distinct.take(pc.sort_indices(distinct))
 
 
-def _unknown(side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Array, *, by_task: bool) -> None:
+def _unknown(
+    side: LabelColumn, values: pa.Array, index: pa.Array, known: pa.Array, *, by_task: bool
+) -> None:
     missing = values.filter(index.is_null())
     first = index.is_null().index(True).as_py()
     found = joined(map(str, _distinct(missing).to_pylist()))
     if by_task:
         names = joined(known.to_pylist())
-        raise DataError(f"{side.location(first)} has a label that the task does not know: {found} (known: {names})")
+        raise DataError(
+            f"{side.location(first)} has a label that the task does not know: {found} (known: "
+            f"{names})"
+        )
     hint = _HIDDEN if found == "-1" else "correct the rows, or name all labels in the task's labels"
     raise DataError(f"{side.location(first)} has a label that no training row has: {found}: {hint}")
 
@@ -232,9 +260,9 @@ _TAG = re.compile(r"O|([BI])-(.+)")
 def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]], int]:
     """Tags in IOB2, and how many had to change.
 
-    In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity begins
-    with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues nothing as the
-    beginning of an entity loses nothing, and is what the CoNLL scorer does too.
+    In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
+    begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
+    nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
 
     Raises:
         DataError: a tag is neither ``O`` nor ``B-…`` nor ``I-…``; rows are counted from 1.
@@ -248,8 +276,8 @@ def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]]
             match = _TAG.fullmatch(tag)
             if match is None:
                 raise DataError(
-                    f"{origin}: row {number} has the tag {shown(tag)}, which is not IOB2 (O, B-TYPE or I-TYPE): "
-                    "convert the tags, or score them with metric token_f1"
+                    f"{origin}: row {number} has the tag {shown(tag)}, which is not IOB2 (O, "
+                    "B-TYPE or I-TYPE): convert the tags, or score them with metric token_f1"
                 )
             prefix, kind = match.groups()
             if prefix == "I" and kind != inside:
@@ -262,12 +290,15 @@ def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]]
 
 
 SHIFTED = 0.25
-"""Total variation distance between the classes of both splits from which on they count as spread differently: this
-share of one split's labels would have to be others for it to be like the other split."""
+"""Total variation distance between the classes of both splits from which on they count as spread
+differently: this share of one split's labels would have to be others for it to be like the other
+split.
+"""
 
 
 def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[str]) -> list[str]:
-    """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly nothing.
+    """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
+    nothing.
 
     Args:
         train, validation: int64 [labels], the class of each row, or of each word.
@@ -278,7 +309,8 @@ def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[st
     for split, found in zip(("training", "validation"), counts, strict=True):
         if np.count_nonzero(found) == 1:
             warnings.append(
-                f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "
+                f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of "
+                "them), so "
                 + ("there is nothing to learn" if split == "training" else "a score shows nothing")
                 + ": take other rows, or more of them"
             )
@@ -290,8 +322,8 @@ def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[st
     if distance > SHIFTED:
         most = int(np.abs(difference).round(9).argmax())
         warnings.append(
-            f"classes are spread differently in the two splits (total variation distance {distance:.2f}): "
-            f"{shown(names[most])} is {shares[0][most]:.0%} of the training labels and {shares[1][most]:.0%} of the "
-            "validation labels"
+            "classes are spread differently in the two splits (total variation distance "
+            f"{distance:.2f}): {shown(names[most])} is {shares[0][most]:.0%} of the training "
+            f"labels and {shares[1][most]:.0%} of the validation labels"
         )
     return warnings

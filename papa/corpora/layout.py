@@ -28,10 +28,12 @@ from papa.spec import LayoutSpec, TaskKind
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
-    """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code halves.
+    """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code
+    halves.
 
-    Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each were the first of
-    a pair. Tasks with a label per token (``words``, ``mlm``) fill all slots under either switch.
+    Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each
+    were the first of a pair. Tasks with a label per token (``words``, ``mlm``) fill all slots under
+    either switch.
     """
     halved = layout.one_text_truncation == "half" and kind == "text"
     return slots // 2 - 1 if halved else slots - 2
@@ -46,8 +48,8 @@ def pair_capacity(framing: Framing, slots: int) -> tuple[int, int]:
     second = slots // 2 - framing.between - 1
     if second < 1:
         raise EncoderError(
-            f"slots {slots} leave no room for a second text beside {framing.between + 1} separators: "
-            f"set the task's slots to {2 * (framing.between + 2)} or more"
+            f"slots {slots} leave no room for a second text beside {framing.between + 1} "
+            f"separators: set the task's slots to {2 * (framing.between + 2)} or more"
         )
     return slots // 2 - 1, second
 
@@ -57,20 +59,29 @@ def arrange_one(texts: Ragged, framing: Framing, slots: int) -> PackedTokens:
     nothing = Ragged(np.zeros(0, np.int32), np.zeros_like(texts.lengths))
     arranged = _arrange(texts, nothing, 0, framing, slots)
     # One text is one segment, to its last [SEP].
-    return replace(arranged, token_type_ids=np.full_like(arranged.token_type_ids, framing.segments[0]))
+    return replace(
+        arranged, token_type_ids=np.full_like(arranged.token_type_ids, framing.segments[0])
+    )
 
 
 def arrange_pair(
-    first: Ragged, second: Ragged, framing: Framing, segment_ids: Literal["follow", "stay"], slots: int
+    first: Ragged,
+    second: Ragged,
+    framing: Framing,
+    segment_ids: Literal["follow", "stay"],
+    slots: int,
 ) -> PackedTokens:
     """Lay out two texts per row, of which each keeps what ``pair_capacity`` says.
 
-    Segment ids either move with their tokens (``follow``), or each slot has the one that the tokenizer gives to the
-    position of that number (``stay``), as it writes ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only
-    until they fit S tokens together, and pads with 0.
+    Segment ids either move with their tokens (``follow``), or each slot has the one that the
+    tokenizer gives to the position of that number (``stay``), as it writes
+    ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only until they fit S tokens
+    together, and pads with 0.
     """
     limits = pair_capacity(framing, slots)
-    arranged = _arrange(first.cut(limits[0]), second.cut(limits[1]), framing.between, framing, slots)
+    arranged = _arrange(
+        first.cut(limits[0]), second.cut(limits[1]), framing.between, framing, slots
+    )
     if segment_ids == "follow":
         return arranged
     lengths = _shortened(first.lengths, second.lengths, slots - framing.between - 2)
@@ -84,7 +95,8 @@ def _shortened(
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
     """The lengths of two texts once the longer one lost token by token until ``limit`` are left.
 
-    Of equally long texts the second one loses a token, as in the Python tokenizers that the authors' commands use.
+    Of equally long texts the second one loses a token, as in the Python tokenizers that the
+    authors' commands use.
     """
     left = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
     return left, np.minimum(second, limit - left)
@@ -111,7 +123,9 @@ def _segments(
     return np.where(positions > start_of_second + second_lengths, 0, segments).astype(np.int8)
 
 
-def _arrange(first: Ragged, second: Ragged, between: int, framing: Framing, slots: int) -> PackedTokens:
+def _arrange(
+    first: Ragged, second: Ragged, between: int, framing: Framing, slots: int
+) -> PackedTokens:
     lengths = first.lengths + second.lengths + between + 2
     positions = positions_in_rows(lengths)  # in the tokenizer's own arrangement, without gaps
     end_of_first = np.repeat(first.lengths, lengths)  # the position of the first text's last token
@@ -123,7 +137,9 @@ def _arrange(first: Ragged, second: Ragged, between: int, framing: Framing, slot
     input_ids[(positions >= 1) & (positions <= end_of_first)] = first.values
     input_ids[(positions >= start_of_second) & (positions < last)] = second.values
 
-    slot_ids = np.where(positions <= end_of_first, positions, slots // 2 + positions - end_of_first - 1)
+    slot_ids = np.where(
+        positions <= end_of_first, positions, slots // 2 + positions - end_of_first - 1
+    )
     slot_ids = np.where(positions == last, slots - 1, slot_ids)
 
     second_lengths = np.repeat(second.lengths, lengths)

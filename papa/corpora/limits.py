@@ -1,7 +1,7 @@
 """How large and how deep a row may be, and the one sentence that whatever a parser raises becomes.
 
-The limits are far beyond what an encoder reads of a row; they keep a damaged file from taking the memory, the time or,
-as parsers recurse, the whole process.
+The limits are far beyond what an encoder reads of a row; they keep a damaged file from taking the
+memory, the time or, as parsers recurse, the whole process.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ def one_sentence(origin: object) -> Iterator[None]:
         raise DataError(f"{origin} is not UTF-8 ({error}): convert it") from None
     except (pa.ArrowException, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(
-            f"{origin} cannot be read ({in_one_line(error)}): mend the data or set the task's columns to fit it"
+            f"{origin} cannot be read ({in_one_line(error)}): mend the data or set the task's "
+            "columns to fit it"
         ) from None
 
 
 def check_lines(path: Path, *, json: bool) -> None:
-    """Refuse lines that are too long or, of JSON, nested too deeply; a line is a row, or a part of one.
+    """Refuse lines that are too long or, of JSON, nested too deeply; a line is a row, or a part of
+    one.
 
     Raises:
         DataError: there is one; the message names it.
@@ -52,11 +54,18 @@ def check_lines(path: Path, *, json: bool) -> None:
             if not line:
                 return
             if len(line) > ROW_BYTES:
-                raise DataError(f"{path}: line {number} has more than {ROW_BYTES:,} bytes: cut the text of this row")
-            if json and line.count(b"[") + line.count(b"{") > _DEPTH and (depth := _depth(line)) > _DEPTH:
                 raise DataError(
-                    f"{path}: line {number} is nested {depth:,} deep, at most {_DEPTH} are read: write one flat JSON "
-                    "object a line"
+                    f"{path}: line {number} has more than {ROW_BYTES:,} bytes: cut the text of "
+                    "this row"
+                )
+            if (
+                json
+                and line.count(b"[") + line.count(b"{") > _DEPTH
+                and (depth := _depth(line)) > _DEPTH
+            ):
+                raise DataError(
+                    f"{path}: line {number} is nested {depth:,} deep, at most {_DEPTH} are read: "
+                    "write one flat JSON object a line"
                 )
 
 
@@ -89,10 +98,12 @@ def check_words(lists: pa.Array, origin: str, column: str) -> None:
     _check_sizes(pc.list_value_length(lists), ROW_WORDS, "items", origin, column)
 
 
-def _check_sizes(sizes: pa.Array | pa.ChunkedArray, most: int, unit: str, origin: str, column: str) -> None:
+def _check_sizes(
+    sizes: pa.Array | pa.ChunkedArray, most: int, unit: str, origin: str, column: str
+) -> None:
     if len(sizes) and pc.max(sizes).as_py() > most:
         row = pc.index(pc.greater(sizes, most), True).as_py()
         raise DataError(
-            f"{origin}: row {row + 1} has {sizes[row].as_py():,} {unit} in '{column}', at most {most:,} are read: "
-            "cut this row"
+            f"{origin}: row {row + 1} has {sizes[row].as_py():,} {unit} in '{column}', at most "
+            f"{most:,} are read: cut this row"
         )

@@ -45,10 +45,10 @@ _POOL = pa.system_memory_pool()
 def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
     """The rows of a local file.
 
-    Plain text gives one row a line in column ``text``; blank lines are skipped, every other line is kept,
-    headings such as ``= Robert Boulter =`` included, as they are text of the corpus. CoNLL files give one
-    row a sentence, with columns "0", "1", … of words or tags. Columns of csv and tsv are strings; tsv knows
-    no quotes, as in GLUE.
+    Plain text gives one row a line in column ``text``; blank lines are skipped, every other line is
+    kept, headings such as ``= Robert Boulter =`` included, as they are text of the corpus. CoNLL
+    files give one row a sentence, with columns "0", "1", … of words or tags. Columns of csv and tsv
+    are strings; tsv knows no quotes, as in GLUE.
 
     Args:
         path: the file, UTF-8 unless Parquet.
@@ -56,15 +56,18 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         header: whether csv and tsv start with column names; without them columns are "0", "1", …
 
     Raises:
-        DataError: the file is missing, empty or not what its format says, or crashed its parser before.
+        DataError: the file is missing, empty or not what its format says, or crashed its parser
+            before.
     """
     if not path.is_file():
-        raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
+        raise DataError(
+            f"there is no file at {path}: correct the task's source, or put the file there"
+        )
     chosen = format or format_of(path)
     if chosen is None:
         raise DataError(
-            f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one of "
-            f"{', '.join(sorted(set(_FORMATS.values())))}"
+            f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one "
+            f"of {', '.join(sorted(set(_FORMATS.values())))}"
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with at least one row")
@@ -96,7 +99,8 @@ def _jsonl(path: Path) -> pa.Table:
     try:
         return _streamed_jsonl(path)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # What follows the first block may hold other types, or a row longer than a block; or the file is damaged.
+        # What follows the first block may hold other types, or a row longer than a block; or the
+        # file is damaged.
         return _whole_jsonl(path)
 
 
@@ -108,7 +112,9 @@ def _streamed_jsonl(path: Path) -> pa.Table:
             return memory_mapped(reader, schema)
     # Arrow reads text that looks like dates as dates.
     parse = pa.json.ParseOptions(explicit_schema=schema)
-    with pa.json.open_json(path, read_options=read, parse_options=parse, memory_pool=_POOL) as reader:
+    with pa.json.open_json(
+        path, read_options=read, parse_options=parse, memory_pool=_POOL
+    ) as reader:
         return memory_mapped(reader, schema)
 
 
@@ -116,7 +122,11 @@ def _whole_jsonl(path: Path) -> pa.Table:
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
-        dates = {field.name: _as_text(field.type) for field in table.schema if _as_text(field.type) != field.type}
+        dates = {
+            field.name: _as_text(field.type)
+            for field in table.schema
+            if _as_text(field.type) != field.type
+        }
         if dates:
             parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
@@ -142,8 +152,13 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
             return f"{path}: line {number} is not JSON ({problem}): write one JSON object a line"
         if not isinstance(value, dict):
             kind = type(value).__name__
-            return f"{path}: line {number} holds a {kind}, not an object: write one JSON object a line"
-    return f"{path}: its lines do not fit one another ({in_one_line(error)}): give each column one type in all rows"
+            return (
+                f"{path}: line {number} holds a {kind}, not an object: write one JSON object a line"
+            )
+    return (
+        f"{path}: its lines do not fit one another ({in_one_line(error)}): give each column one "
+        "type in all rows"
+    )
 
 
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
@@ -160,21 +175,42 @@ def _streamed_whole(path: Path, delimiter: str, *, header: bool) -> pa.Table:
         return _streamed(path, delimiter, header=header, block=2 * ROW_BYTES)
     except pa.ArrowInvalid as error:
         # Arrow asks for a larger block.
-        reason = f"a row has more than {ROW_BYTES:,} bytes" if "straddl" in str(error) else in_one_line(error)
-        raise DataError(f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format") from None
+        reason = (
+            f"a row has more than {ROW_BYTES:,} bytes"
+            if "straddl" in str(error)
+            else in_one_line(error)
+        )
+        raise DataError(
+            f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format"
+        ) from None
 
 
 def _streamed(path: Path, delimiter: str, *, header: bool, block: int) -> pa.Table:
-    read = pa.csv.ReadOptions(use_threads=False, block_size=block, autogenerate_column_names=not header)
+    read = pa.csv.ReadOptions(
+        use_threads=False, block_size=block, autogenerate_column_names=not header
+    )
     quoted = delimiter == ","
-    parse = pa.csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted)
+    parse = pa.csv.ParseOptions(
+        delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
+    )
     with pa.csv.open_csv(path, read_options=read, parse_options=parse) as reader:
         names = reader.schema.names
-    convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    streamed = {"read_options": read, "parse_options": parse, "convert_options": convert, "memory_pool": _POOL}
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+    )
+    streamed = {
+        "read_options": read,
+        "parse_options": parse,
+        "convert_options": convert,
+        "memory_pool": _POOL,
+    }
     with pa.csv.open_csv(path, **streamed) as reader:
         table = memory_mapped(reader, reader.schema)
-    return table if header else table.rename_columns([str(index) for index in range(table.num_columns)])
+    return (
+        table
+        if header
+        else table.rename_columns([str(index) for index in range(table.num_columns)])
+    )
 
 
 def _parquet(path: Path) -> pa.Table:
@@ -186,7 +222,8 @@ def _parquet(path: Path) -> pa.Table:
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{path} cannot be read as Parquet ({in_one_line(error)}): mend the file or set source.format"
+            f"{path} cannot be read as Parquet ({in_one_line(error)}): mend the file or set "
+            "source.format"
         ) from None
     return table
 
@@ -222,14 +259,16 @@ def _conll(path: Path) -> pa.Table:
         width = width or len(fields)
         if len(fields) != width:
             raise DataError(
-                f"{path}: line {number} has {len(fields)} columns where the lines before have {width}: "
-                "write each word on a line of its own with the same columns"
+                f"{path}: line {number} has {len(fields)} columns where the lines before have "
+                f"{width}: write each word on a line of its own with the same columns"
             )
         sentence.append(fields)
     if sentence:
         sentences.append(sentence)
     columns = {
-        str(index): pa.array([[word[index] for word in words] for words in sentences], pa.list_(pa.string()))
+        str(index): pa.array(
+            [[word[index] for word in words] for words in sentences], pa.list_(pa.string())
+        )
         for index in range(width or 0)
     }
     return pa.table(columns)
@@ -256,13 +295,15 @@ def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ..
         return names_of_classes(Features.from_arrow_schema(schema))
     except Exception as error:  # It believes whatever the file says.
         raise DataError(
-            f"{origin}: what the datasets library left in it of its columns is damaged ({type(error).__name__}): "
-            "write the file again"
+            f"{origin}: what the datasets library left in it of its columns is damaged "
+            f"({type(error).__name__}): write the file again"
         ) from None
 
 
 def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
-    """Column → class names, for each column of a ``datasets.Features`` of classes or lists of classes."""
+    """Column → class names, for each column of a ``datasets.Features`` of classes or lists of
+    classes.
+    """
     from datasets import ClassLabel
 
     named = {}

@@ -1,7 +1,8 @@
-"""What a task's source holds, before anything is computed: its columns, its labels and how many rows it has.
+"""What a task's source holds, before anything is computed: its columns, its labels and how many
+rows it has.
 
-Local files are read, and small ones of the hub, which a run needs anyway. Of large ones on the hub only the ends are
-fetched: what they say of columns and classes is checked, single labels are not.
+Local files are read, and small ones of the hub, which a run needs anyway. Of large ones on the hub
+only the ends are fetched: what they say of columns and classes is checked, single labels are not.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ class Preview:
     """What a task's source holds, as far as it was read.
 
     Attributes:
-        rows: of the training and the validation split, as many as the task takes; None where nothing says how many.
-        label_names: the classes; None for regression, masked language models, and where only the rows have them.
+        rows: of the training and the validation split, as many as the task takes; None where
+            nothing says how many.
+        label_names: the classes; None for regression, masked language models, and where only the
+            rows have them.
         unchecked: what was not read; None where all was.
         sample: some training rows, as ``TaskRows`` has them; None where none were read.
         tokens: of a training row; None before the text is tokenised.
@@ -43,7 +46,8 @@ class Preview:
 
 
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
-    """Look at a task's source: what was found, None where it is not fit for use, and all that is wrong with it.
+    """Look at a task's source: what was found, None where it is not fit for use, and all that is
+    wrong with it.
 
     Raises:
         HubUnreachableError: the source is not on this machine and the hub does not answer.
@@ -67,17 +71,23 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     if far:
         size = sum(split.bytes_to_fetch for split in far.values()) / 1e6
         unchecked.append(
-            f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not downloaded yet)"
+            f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not "
+            "downloaded yet)"
         )
     for name in _columns(task):
-        problems += _missing(name, [table for table in tables.values() if name not in table.rows.column_names])
+        problems += _missing(
+            name, [table for table in tables.values() if name not in table.rows.column_names]
+        )
     if problems or len(tables) < len(SPLITS):
         return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
     try:
         if far:
             names = _of_columns(task, tables["train"], tables["validation"])
             limits = (task.train_rows, task.validation_rows)
-            rows = tuple(min(counts[split], most or counts[split]) for split, most in zip(SPLITS, limits, strict=True))
+            rows = tuple(
+                min(counts[split], most or counts[split])
+                for split, most in zip(SPLITS, limits, strict=True)
+            )
             return Preview((rows[0], rows[1]), names, unchecked[0]), []
         found_rows = rows_of(task, tables["train"], tables["validation"])
     except DataError as error:
@@ -113,21 +123,26 @@ def _missing(name: str, tables: list[SourceTable]) -> list[DataError]:
         return []
     where = " and ".join(table.origin for table in tables)
     found = nearest_first(name, tables[0].rows.column_names)
-    return [DataError(f"{where}: no column '{name}' (found: {found}): set the task's columns to fit it")]
+    return [
+        DataError(f"{where}: no column '{name}' (found: {found}): set the task's columns to fit it")
+    ]
 
 
-def _of_columns(task: TaskSpec, train: SourceTable, validation: SourceTable) -> tuple[str, ...] | None:
+def _of_columns(
+    task: TaskSpec, train: SourceTable, validation: SourceTable
+) -> tuple[str, ...] | None:
     """The classes, from columns without rows.
 
     Raises:
-        DataError: a column is of another kind than the task needs, or the task names fewer classes than there are.
+        DataError: a column is of another kind than the task needs, or the task names fewer classes
+            than there are.
     """
     given = train.class_names.get(task.columns.label or "", ())
     if task.labels and len(given) > len(task.labels):
         raise DataError(
-            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes ({joined(given)}) "
-            f"where the task names {len(task.labels)} labels ({joined(task.labels)}): name all of them in the "
-            "task's labels"
+            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes "
+            f"({joined(given)}) where the task names {len(task.labels)} labels "
+            f"({joined(task.labels)}): name all of them in the task's labels"
         )
     names = labelled(task, train, validation)[1]
     return names or None

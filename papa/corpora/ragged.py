@@ -1,4 +1,6 @@
-"""Rows of different lengths as flat arrays, their values back to back: offsets and positions without a loop."""
+"""Rows of different lengths as flat arrays, their values back to back: offsets and positions
+without a loop.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def positions_in_rows(lengths: Rows) -> Values:
     return positions_in_spans(np.zeros_like(lengths), lengths)
 
 
-def count_by_row(chosen: Bool[np.ndarray, " values"], offsets: Int[np.ndarray, " rows_and_one"]) -> Rows:
+def count_by_row(
+    chosen: Bool[np.ndarray, " values"], offsets: Int[np.ndarray, " rows_and_one"]
+) -> Rows:
     """How many values of each row are chosen."""
     return np.diff(offsets_of(chosen)[offsets])
 
@@ -108,8 +112,12 @@ class PackedTokens:
         positions = positions_in_rows(self.lengths)
         return (positions > 0) & (positions <= np.repeat(self.first_lengths, self.lengths))
 
-    def spread(self, values: Shaped[np.ndarray, " text_tokens"], fill: int) -> Shaped[np.ndarray, " tokens"]:
-        """``values`` of the first text's tokens at their places among all tokens, ``fill`` at the others."""
+    def spread(
+        self, values: Shaped[np.ndarray, " text_tokens"], fill: int
+    ) -> Shaped[np.ndarray, " tokens"]:
+        """``values`` of the first text's tokens at their places among all tokens, ``fill`` at the
+        others.
+        """
         spread = np.full(len(self.input_ids), fill, dtype=values.dtype)
         spread[self.is_first_text] = values
         return spread
@@ -131,5 +139,7 @@ def concatenated(parts: Sequence[PackedTokens]) -> PackedTokens:
     """The rows of all parts; the part itself where it is the only one."""
     if len(parts) == 1:
         return parts[0]
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(PackedTokens)}
+    columns = {
+        field.name: [getattr(part, field.name) for part in parts] for field in fields(PackedTokens)
+    }
     return replace(parts[0], **{name: np.concatenate(column) for name, column in columns.items()})

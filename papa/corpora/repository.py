@@ -1,7 +1,9 @@
-"""A dataset's repository at one commit: its files, listed and fetched one by one into the hub's own cache.
+"""A dataset's repository at one commit: its files, listed and fetched one by one into the hub's own
+cache.
 
-The cache of ``huggingface_hub`` keeps which commit a branch stood for, what lies in it and what was fetched, so that
-all of it is there again when the hub is gone. A local folder laid out like a repository takes its place.
+The cache of ``huggingface_hub`` keeps which commit a branch stood for, what lies in it and what was
+fetched, so that all of it is there again when the hub is gone. A local folder laid out like a
+repository takes its place.
 """
 
 from __future__ import annotations
@@ -56,7 +58,13 @@ class Repository:
             if not self.is_here(path):
                 _ask(self.name, self.commit)
             return Path(
-                hf_hub_download(self.name, path, repo_type="dataset", revision=self.commit, tqdm_class=download_bar())
+                hf_hub_download(
+                    self.name,
+                    path,
+                    repo_type="dataset",
+                    revision=self.commit,
+                    tqdm_class=download_bar(),
+                )
             )
 
     def is_here(self, path: str) -> bool:
@@ -65,7 +73,9 @@ class Repository:
             return True
         from huggingface_hub import try_to_load_from_cache
 
-        return isinstance(try_to_load_from_cache(self.name, path, repo_type="dataset", revision=self.commit), str)
+        return isinstance(
+            try_to_load_from_cache(self.name, path, repo_type="dataset", revision=self.commit), str
+        )
 
     def tail(self, path: str, length: int = _TAIL) -> bytes:
         """The last ``length`` bytes of a file, without fetching the rest.
@@ -104,7 +114,8 @@ def open_repository(source: HubSource) -> Repository:
 
 
 def commit_of(source: HubSource) -> str:
-    """The commit that the source's revision stands for, asked once a process; a digest of what a folder holds now.
+    """The commit that the source's revision stands for, asked once a process; a digest of what a
+    folder holds now.
 
     Raises:
         DataError: there is no such dataset or revision, or it may not be read.
@@ -112,7 +123,9 @@ def commit_of(source: HubSource) -> str:
     """
     folder = Path(source.name)
     if folder.is_dir():
-        return sha256_of_json({str(path.relative_to(folder)): sha256_of_file(path) for path in files_of(folder)})
+        return sha256_of_json(
+            {str(path.relative_to(folder)): sha256_of_file(path) for path in files_of(folder)}
+        )
     return source.revision if _is_commit(source.revision) else _asked(source.name, source.revision)
 
 
@@ -129,7 +142,9 @@ def _asked(name: str, revision: str | None) -> str:
         from huggingface_hub.errors import RevisionResolutionError
 
         with suppress(RevisionResolutionError):
-            return api.resolve_revision(name, repo_type="dataset", revision=revision, local_files_only=True).resolved
+            return api.resolve_revision(
+                name, repo_type="dataset", revision=revision, local_files_only=True
+            ).resolved
         raise
 
 
@@ -148,17 +163,29 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
         _ask(name, commit)
         # The one call that keeps the list of files.
         small = [README, ".gitattributes"]
-        snapshot_download(name, repo_type="dataset", revision=commit, allow_patterns=small, tqdm_class=download_bar())
+        snapshot_download(
+            name,
+            repo_type="dataset",
+            revision=commit,
+            allow_patterns=small,
+            tqdm_class=download_bar(),
+        )
     return known()
 
 
 def is_plain(path: str) -> bool:
     """Whether a path that the hub names stays in its repository's folder."""
-    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts and "\\" not in path
+    return (
+        not PurePosixPath(path).is_absolute()
+        and ".." not in PurePosixPath(path).parts
+        and "\\" not in path
+    )
 
 
 def _ask(name: str, revision: str | None) -> None:
-    """Ask the hub for something small, with patience: downloads try again for half a minute, or wait for ever."""
+    """Ask the hub for something small, with patience: downloads try again for half a minute, or
+    wait for ever.
+    """
     from huggingface_hub import HfApi
 
     HfApi().dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
@@ -172,7 +199,9 @@ def files_of(folder: Path) -> list[Path]:
 def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
     from huggingface_hub import constants
 
-    return hub_errors(f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError)
+    return hub_errors(
+        f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError
+    )
 
 
 def _is_commit(revision: str | None) -> TypeGuard[str]:

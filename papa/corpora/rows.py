@@ -23,12 +23,13 @@ class TaskRows:
     """Both splits of a task.
 
     Attributes:
-        train: columns ``text`` (and ``text_pair``) or ``words``, and ``label``: int64 classes, float32
-            numbers, or a list of int64 a row for words. Masked language models have ``text`` alone.
+        train: columns ``text`` (and ``text_pair``) or ``words``, and ``label``: int64 classes,
+            float32 numbers, or a list of int64 a row for words. Masked language models have
+            ``text`` alone.
         validation: the same columns.
         label_names: the classes' names; None for regression and masked language models.
-        notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings`` sentences on splits
-            whose classes make a score hard to read.
+        notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings``
+            sentences on splits whose classes make a score hard to read.
     """
 
     train: pa.Table
@@ -43,16 +44,16 @@ class TaskRows:
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     """Read, check, label and sample the rows of a task.
 
-    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled; ``sample_seed`` draws
-    the samples of both splits.
+    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled;
+    ``sample_seed`` draws the samples of both splits.
 
     Args:
         task: what to read.
         content: the fingerprint that the source must have; None takes what is there.
 
     Raises:
-        DataError: a split is missing or empty, a row does not fit its task, or the source has other content; the
-            message says which.
+        DataError: a split is missing or empty, a row does not fit its task, or the source has other
+            content; the message says which.
     """
     files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
     try:
@@ -71,7 +72,9 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
     tables, names, notes = labelled(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
     chosen = [
-        table if rows is None else take_rows(table, sampled_rows(table.num_rows, rows, task.sample_seed))
+        table
+        if rows is None
+        else take_rows(table, sampled_rows(table.num_rows, rows, task.sample_seed))
         for table, rows in zip(tables, (task.train_rows, task.validation_rows), strict=True)
     ]
     if names:
@@ -102,8 +105,8 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:
         raise DataError(
-            f"{train.origin}: metric f1 needs two classes, and '{task.columns.label}' has {len(names)} "
-            f"({joined(names)}): score them with metric accuracy"
+            f"{train.origin}: metric f1 needs two classes, and '{task.columns.label}' has "
+            f"{len(names)} ({joined(names)}): score them with metric accuracy"
         )
     return tables, names, notes
 
@@ -126,13 +129,16 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     if columns.label is None:
         return _compared(task, train, validation)
     sides = [
-        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label) for source in (train, validation)
+        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label)
+        for source in (train, validation)
     ]
     names: tuple[str, ...] | None = None
     if task.regression:
         labels = to_numbers(sides[0]), to_numbers(sides[1])
     else:
-        *found, names = to_classes(sides[0], sides[1], task.labels, train.class_names.get(columns.label))
+        *found, names = to_classes(
+            sides[0], sides[1], task.labels, train.class_names.get(columns.label)
+        )
         labels = found[0], found[1]
     tables = []
     for source, label in zip((train, validation), labels, strict=True):
@@ -189,16 +195,20 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     return (tables[0], tables[1]), names, notes
 
 
-def _as_iob2(tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str) -> tuple[pa.Array, int]:
-    """Entity tags in IOB2, and how many had to change. Integers go through their names and stay integers."""
+def _as_iob2(
+    tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str
+) -> tuple[pa.Array, int]:
+    """Entity tags in IOB2, and how many had to change. Integers go through their names and stay
+    integers.
+    """
     numbered = pa.types.is_integer(tags.type)
     if not (numbered or pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
         return tags, 0  # What is wrong with them is said where labels are numbered.
     spelled = tags.to_pylist()
     if numbered and names is None:
         raise DataError(
-            f"{origin}: the entity tags are integers without names, and metric entity_f1 needs names such as "
-            "O, B-PER, I-PER: set the task's labels"
+            f"{origin}: the entity tags are integers without names, and metric entity_f1 needs "
+            "names such as O, B-PER, I-PER: set the task's labels"
         )
     if numbered and names is not None:
         if not all(0 <= tag < len(names) for tag in spelled):
@@ -233,7 +243,8 @@ def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's columns to fit it"
+            f"{source.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's "
+            "columns to fit it"
         )
     texts = column.cast(kind)
     check_texts(texts, source.origin, name)
@@ -244,13 +255,16 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
     column = _one(source.column(name))
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not one list a row: a task of kind "
-            "'words' needs a list of words and a list of labels in each row"
+            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not one list a row: "
+            "a task of kind 'words' needs a list of words and a list of labels in each row"
         )
     check_words(column, source.origin, name)
     if column.flatten().null_count:
         row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
-        raise DataError(f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove it")
+        raise DataError(
+            f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove "
+            "it"
+        )
     return column
 
 
@@ -259,8 +273,8 @@ def _word_lists(source: SourceTable, name: str) -> pa.Array:
     kind = column.type.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not lists of words: set the task's "
-            "columns to fit it"
+            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not lists of words: "
+            "set the task's columns to fit it"
         )
     return column.cast(pa.large_list(pa.large_string()))
 
@@ -274,8 +288,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
     """The numbers of a sample of rows, drawn without repeats: int64 [min(rows, count)].
 
-    A sample stands in the order in which it was drawn, so that a smaller one of the same seed is the start of a
-    larger one. Where all rows are taken they keep their own order.
+    A sample stands in the order in which it was drawn, so that a smaller one of the same seed is
+    the start of a larger one. Where all rows are taken they keep their own order.
 
     Args:
         count: rows there are.

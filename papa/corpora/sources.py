@@ -1,4 +1,6 @@
-"""Where rows come from: local files, the Hugging Face hub, or the embedded reviews; and how much text they hold."""
+"""Where rows come from: local files, the Hugging Face hub, or the embedded reviews; and how much
+text they hold.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +48,23 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
 def fingerprint(source: Source) -> str:
     """A digest that changes when the source's content does; nothing is tokenised.
 
-    Local and embedded files: their bytes. Hub: name, configuration, splits and the commit that the revision
-    stands for, which is remembered for when the hub cannot be reached; the branch's own name does not count.
+    Local and embedded files: their bytes. Hub: name, configuration, splits and the commit that the
+    revision stands for, which is remembered for when the hub cannot be reached; the branch's own
+    name does not count.
 
     Raises:
-        DataError: a local file is missing, the embedded package is not installed, or the hub has no such dataset.
+        DataError: a local file is missing, the embedded package is not installed, or the hub has no
+            such dataset.
         HubUnreachableError: the hub does not answer, and this machine never asked before.
     """
     match source:
         case FilesSource():
             for path in (source.train, source.validation):
                 if not path.is_file():
-                    raise DataError(f"there is no file at {path}: correct the task's source, or put the file there")
+                    raise DataError(
+                        f"there is no file at {path}: correct the task's source, or put the file "
+                        "there"
+                    )
             content: dict[str, object] = {
                 "train": sha256_of_file(source.train),
                 "validation": sha256_of_file(source.validation),
@@ -129,8 +136,8 @@ def reviews_file() -> Path:
 def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
     """The 8,530 sentences with source ``rotten_tomatoes``: 1,066 to validate, the rest to train on.
 
-    They are shuffled once: their order is that of their SHA-256 with a fixed seed, so it depends on no
-    library's random numbers.
+    They are shuffled once: their order is that of their SHA-256 with a fixed seed, so it depends on
+    no library's random numbers.
 
     Raises:
         DataError: the package is missing or holds other bytes than expected.
@@ -150,7 +157,10 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
     rows.sort(key=lambda row: hashlib.sha256(f"{_SEED}:{row[0]}".encode()).digest())
     chosen = rows[:VALIDATION_ROWS] if split == "validation" else rows[VALIDATION_ROWS:]
     table = pa.table(
-        {"text": [text for text, _ in chosen], "label": pa.array([label for _, label in chosen], pa.int64())}
+        {
+            "text": [text for text, _ in chosen],
+            "label": pa.array([label for _, label in chosen], pa.int64()),
+        }
     )
     return SourceTable(
         rows=table,
@@ -160,7 +170,9 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
 
 
 def known_size(source: HubSource) -> dict[str, int] | None:
-    """Rows of ``train`` and ``validation``, and about how many ``tokens`` a row has; None where nobody counted."""
+    """Rows of ``train`` and ``validation``, and about how many ``tokens`` a row has; None where
+    nobody counted.
+    """
     return _sizes().get("/".join(filter(None, (source.name, source.config))))
 
 

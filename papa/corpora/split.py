@@ -12,13 +12,21 @@ import pyarrow as pa
 import pyarrow.ipc
 from jaxtyping import Int, Int64, Shaped
 
-from papa.corpora.ragged import PackedTokens, concatenated, count_by_row, offsets_of, positions_in_spans
+from papa.corpora.ragged import (
+    PackedTokens,
+    concatenated,
+    count_by_row,
+    offsets_of,
+    positions_in_spans,
+)
 from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
 from papa.storage.artifacts import check_form
 
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
-"""int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where not scored."""
+"""int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where
+not scored.
+"""
 
 
 def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_token: bool) -> None:
@@ -49,13 +57,17 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
 
     def flat(name: str) -> np.ndarray:
         column = batch.column(name)
-        return (column.values if pa.types.is_list(column.type) else column).to_numpy(zero_copy_only=True)
+        return (column.values if pa.types.is_list(column.type) else column).to_numpy(
+            zero_copy_only=True
+        )
 
     tokens = PackedTokens(
         input_ids=flat("input_ids"),
         slot_ids=flat("slots"),
         token_type_ids=flat("token_type_ids"),
-        lengths=np.diff(batch.column("input_ids").offsets.to_numpy(zero_copy_only=True)).astype(np.int64),
+        lengths=np.diff(batch.column("input_ids").offsets.to_numpy(zero_copy_only=True)).astype(
+            np.int64
+        ),
         first_lengths=flat("n_first"),
     )
     return tokens, flat("label")
@@ -67,7 +79,8 @@ def _within(what: str, values: np.ndarray, count: int | None) -> None:
         raise ValueError(f"{what} is {values.dtype}, expected an integer")
     if len(values) and (values.min() < 0 or (count is not None and values.max() >= count)):
         raise ValueError(
-            f"{what} is {values.min()} or {values.max()}, expected 0 to {'…' if count is None else count - 1}"
+            f"{what} is {values.min()} or {values.max()}, expected 0 to "
+            f"{'…' if count is None else count - 1}"
         )
 
 
@@ -75,13 +88,14 @@ def _within(what: str, values: np.ndarray, count: int | None) -> None:
 class TokenisedSplit:
     """The rows of one split, or of one shard of it, laid out; real tokens only.
 
-    Rows keep their numbers in the split, whether the view is of the split or of a shard: ``rows`` lists them,
-    and every argument called ``rows`` means them. Arrays ``[rows]`` are in the order of ``rows``.
+    Rows keep their numbers in the split, whether the view is of the split or of a shard: ``rows``
+    lists them, and every argument called ``rows`` means them. Arrays ``[rows]`` are in the order of
+    ``rows``.
 
     Attributes:
         shards: the Arrow IPC files.
-        kind: the task's kind: ``text`` and ``pair`` have a label per row, ``words`` and ``mlm`` a label
-            per token.
+        kind: the task's kind: ``text`` and ``pair`` have a label per row, ``words`` and ``mlm`` a
+            label per token.
         slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
         name: ``train`` or ``validation``.
@@ -122,7 +136,9 @@ class TokenisedSplit:
         Raises:
             ValueError: counts differ, or a slot, a token or a label is none.
         """
-        for path, (tokens, labels), rows in zip(self.shards, self._opened, np.diff(self.starts), strict=True):
+        for path, (tokens, labels), rows in zip(
+            self.shards, self._opened, np.diff(self.starts), strict=True
+        ):
             count = int(tokens.lengths.sum())
             check_form(
                 **{
@@ -131,7 +147,10 @@ class TokenisedSplit:
                     f"{path.name}: slots": (len(tokens.slot_ids), count),
                     f"{path.name}: segments": (len(tokens.token_type_ids), count),
                     f"{path.name}: tokens": (len(tokens.input_ids), count),
-                    f"{path.name}: labels": (len(labels), count if self.label_per_token else int(rows)),
+                    f"{path.name}: labels": (
+                        len(labels),
+                        count if self.label_per_token else int(rows),
+                    ),
                 }
             )
             _within(f"{path.name}: a slot", tokens.slot_ids, self.slots)
@@ -140,7 +159,11 @@ class TokenisedSplit:
             _within(f"{path.name}: a length", tokens.lengths, self.slots + 1)
             _within(f"{path.name}: a first length", tokens.first_lengths, self.slots)
             if classes is not None:
-                _within(f"{path.name}: a label", labels[labels != IGNORED] if self.label_per_token else labels, classes)
+                _within(
+                    f"{path.name}: a label",
+                    labels[labels != IGNORED] if self.label_per_token else labels,
+                    classes,
+                )
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
@@ -165,8 +188,14 @@ class TokenisedSplit:
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
-        """Tokens of each row that a probe sees: the labelled ones, or all where rows have the labels."""
-        return count_by_row(self.labels != IGNORED, self.offsets) if self.label_per_token else self.lengths
+        """Tokens of each row that a probe sees: the labelled ones, or all where rows have the
+        labels.
+        """
+        return (
+            count_by_row(self.labels != IGNORED, self.offsets)
+            if self.label_per_token
+            else self.lengths
+        )
 
     def index_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Where the rows with these numbers are in the arrays of this view.
@@ -177,12 +206,14 @@ class TokenisedSplit:
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and (rows.min() < self.starts[0] or rows.max() >= self.starts[-1]):
             raise IndexError(
-                f"rows {self.starts[0]} to {self.starts[-1] - 1} are here, not {rows.min()} to {rows.max()}"
+                f"rows {self.starts[0]} to {self.starts[-1] - 1} are here, not {rows.min()} to "
+                f"{rows.max()}"
             )
         return rows - self.starts[0]
 
     def tokens(self, rows: Sequence[int] | Int[np.ndarray, " n"] | None = None) -> PackedTokens:
-        """The real tokens of the rows with these numbers, in this order, and no others are read; None takes all rows.
+        """The real tokens of the rows with these numbers, in this order, and no others are read;
+        None takes all rows.
 
         All rows of one shard are views on its file, of several shards copies.
         """
@@ -191,9 +222,15 @@ class TokenisedSplit:
         index, firsts = self.index_of(rows), np.array(self.starts) - self.starts[0]
         shards = np.searchsorted(firsts, index, side="right") - 1
         present = np.unique(shards).tolist() or [0]
-        parts = [self._opened[shard][0].take(index[shards == shard] - firsts[shard]) for shard in present]
+        parts = [
+            self._opened[shard][0].take(index[shards == shard] - firsts[shard]) for shard in present
+        ]
         # Shard by shard now: back to the order of ``rows``.
-        return parts[0] if len(parts) == 1 else concatenated(parts).take(shards.argsort(kind="stable").argsort())
+        return (
+            parts[0]
+            if len(parts) == 1
+            else concatenated(parts).take(shards.argsort(kind="stable").argsort())
+        )
 
     def labels_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Labels:
         """The labels of the rows with these numbers, or of all their tokens."""

@@ -1,4 +1,6 @@
-"""What every source yields: a table of rows that knows where it came from, memory-mapped where it is large."""
+"""What every source yields: a table of rows that knows where it came from, memory-mapped where it
+is large.
+"""
 
 from __future__ import annotations
 
@@ -38,20 +40,24 @@ class SourceTable:
         """
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
-            raise DataError(f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to fit it")
+            raise DataError(
+                f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to "
+                "fit it"
+            )
         if (times := self.rows.column_names.count(name)) > 1:
             raise DataError(f"{self.origin} has {times} columns named '{name}': rename all but one")
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
             raise DataError(
-                f"{self.origin}: row {row} has no '{name}' (columns: {joined(self.rows.column_names)}): "
-                "complete the row or remove it"
+                f"{self.origin}: row {row} has no '{name}' (columns: "
+                f"{joined(self.rows.column_names)}): complete the row or remove it"
             )
         return column
 
     def numbered_like(self, other: SourceTable, name: str) -> SourceTable:
-        """The same rows with the integer classes of a column numbered as those of their names are in ``other``.
+        """The same rows with the integer classes of a column numbered as those of their names are
+        in ``other``.
 
         Raises:
             DataError: the classes of both have names, and not the same.
@@ -61,11 +67,13 @@ class SourceTable:
             return self
         if set(own) != set(wanted):
             raise DataError(
-                f"{self.origin} names the classes of '{name}' {joined(own)} where {other.origin} names them "
-                f"{joined(wanted)}: give all files the same names"
+                f"{self.origin} names the classes of '{name}' {joined(own)} where {other.origin} "
+                f"names them {joined(wanted)}: give all files the same names"
             )
         numbers = pa.array([wanted.index(label) for label in own], pa.int64())
-        column = pa.chunked_array([_renumbered(chunk, numbers) for chunk in self.column(name).chunks])
+        column = pa.chunked_array(
+            [_renumbered(chunk, numbers) for chunk in self.column(name).chunks]
+        )
         rows = self.rows.set_column(self.rows.column_names.index(name), name, column)
         return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
 
@@ -76,7 +84,9 @@ def _renumbered(values: pa.Array, numbers: pa.Array) -> pa.Array:
         return type(values).from_arrays(values.offsets, _renumbered(values.values, numbers))
     if not pa.types.is_integer(values.type):
         return values
-    positions = pc.index_in(values.cast(pa.int64()), value_set=pa.array(range(len(numbers)), pa.int64()))
+    positions = pc.index_in(
+        values.cast(pa.int64()), value_set=pa.array(range(len(numbers)), pa.int64())
+    )
     return pc.coalesce(numbers.take(positions), values.cast(pa.int64()))
 
 
@@ -84,9 +94,11 @@ _ROWS_AT_ONCE = 8192
 
 
 def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table: as it is where there is one batch, else mapped from a temporary file.
+    """The batches as one table: as it is where there is one batch, else mapped from a temporary
+    file.
 
-    The file has no name any more when this returns; its space is free again when nothing uses the table.
+    The file has no name any more when this returns; its space is free again when nothing uses the
+    table.
 
     Args:
         batches: of one schema; checked in full, text for UTF-8 among others.
@@ -126,9 +138,13 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return memory_mapped((_gathered(batches, starts, block) for block in blocks), table.schema)
 
 
-def _gathered(batches: list[pa.RecordBatch], starts: np.ndarray, rows: np.ndarray) -> pa.RecordBatch:
+def _gathered(
+    batches: list[pa.RecordBatch], starts: np.ndarray, rows: np.ndarray
+) -> pa.RecordBatch:
     order = np.argsort(rows)
     ascending = rows[order]
     parts = zip(batches, starts, pairwise(np.searchsorted(ascending, starts)), strict=False)
-    found = [batch.take(pa.array(ascending[a:b] - start)) for batch, start, (a, b) in parts if a < b]
+    found = [
+        batch.take(pa.array(ascending[a:b] - start)) for batch, start, (a, b) in parts if a < b
+    ]
     return pa.concat_batches(found).take(pa.array(np.argsort(order)))

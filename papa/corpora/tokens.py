@@ -1,4 +1,6 @@
-"""Text and words to token ids, and a tokenizer's special tokens. Special tokens written out in the text are text."""
+"""Text and words to token ids, and a tokenizer's special tokens. Special tokens written out in the
+text are text.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def _usable(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
         raise
     except Exception as error:
         raise EncoderError(
-            f"the tokenizer of '{_name(tokenizer)}' cannot be used ({in_one_line(error)}): get its files again"
+            f"the tokenizer of '{_name(tokenizer)}' cannot be used ({in_one_line(error)}): get its "
+            "files again"
         ) from None
 
 
@@ -39,7 +42,9 @@ def _name(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
 
 
-def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]) -> Ragged:
+def tokens_of_texts(
+    tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
+) -> Ragged:
     """Token ids of each text, uncut and without special tokens.
 
     Raises:
@@ -57,7 +62,8 @@ def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialT
             verbose=False,
         )["input_ids"]
     tokens = Ragged.of(ids)
-    # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never special.
+    # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never
+    # special.
     special = np.isin(tokens.values, list(special_tokens.reserved))
     if special.any():
         tokens.values[special] = _unknown(special_tokens)
@@ -67,10 +73,11 @@ def tokens_of_texts(tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialT
 def tokens_of_words(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, words: pa.LargeListArray
 ) -> tuple[Ragged, Ragged]:
-    """Sub-tokens of each row's words, uncut; and for a word's first sub-token the word's number, else -1.
+    """Sub-tokens of each row's words, uncut; and for a word's first sub-token the word's number,
+    else -1.
 
-    Words are numbered within the whole array. Each distinct word is tokenised once, alone, as it would be
-    inside a sentence; a word that yields nothing becomes the unknown token.
+    Words are numbered within the whole array. Each distinct word is tokenised once, alone, as it
+    would be inside a sentence; a word that yields nothing becomes the unknown token.
     """
     distinct = words.flatten().dictionary_encode()
     spelled = [special_tokens.prefix + word.strip() for word in distinct.dictionary.to_pylist()]
@@ -91,11 +98,12 @@ def tokens_of_words(
 def masked(
     tokens: Ragged, special_tokens: SpecialTokens, seed: int, split: int, first_row: int
 ) -> tuple[Ragged, np.ndarray]:
-    """Hide tokens as BERT was trained: the ids to show, and the labels [tokens] to restore (-100 elsewhere).
+    """Hide tokens as BERT was trained: the ids to show, and the labels [tokens] to restore (-100
+    elsewhere).
 
-    Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a random token
-    and 10 % stay. The choice depends on the seed, the split and the row's number alone, not on how rows are
-    sharded.
+    Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a
+    random token and 10 % stay. The choice depends on the seed, the split and the row's number
+    alone, not on how rows are sharded.
 
     Raises:
         EncoderError: the tokenizer has no mask token.
@@ -104,7 +112,9 @@ def masked(
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = tokens.values.copy(), np.full(len(tokens.values), IGNORED, np.int64)
     offsets = tokens.offsets
-    for row, (start, length) in enumerate(zip(offsets[:-1], tokens.lengths, strict=True), start=first_row):
+    for row, (start, length) in enumerate(
+        zip(offsets[:-1], tokens.lengths, strict=True), start=first_row
+    ):
         if length == 0:
             continue
         generator = np.random.default_rng((seed, split, row))
@@ -124,13 +134,18 @@ def check_mask(special_tokens: SpecialTokens) -> int:
         EncoderError: the tokenizer has no mask token.
     """
     if special_tokens.mask is None:
-        raise EncoderError("the tokenizer has no mask token, which a masked language model needs: use another encoder")
+        raise EncoderError(
+            "the tokenizer has no mask token, which a masked language model needs: use another "
+            "encoder"
+        )
     return special_tokens.mask
 
 
 def _unknown(special_tokens: SpecialTokens) -> int:
     if special_tokens.unknown is None:
-        raise EncoderError("the tokenizer has no unknown token for text that it cannot spell: use another encoder")
+        raise EncoderError(
+            "the tokenizer has no unknown token for text that it cannot spell: use another encoder"
+        )
     return special_tokens.unknown
 
 
@@ -141,8 +156,8 @@ class Framing:
     Attributes:
         cls, sep, pad: token ids.
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
-        segments: segment ids of the first text (with [CLS]), of the separators between, and of the second
-            text (with the last [SEP]); all 0 where the tokenizer gives none.
+        segments: segment ids of the first text (with [CLS]), of the separators between, and of the
+            second text (with the last [SEP]); all 0 where the tokenizer gives none.
     """
 
     cls: int
@@ -158,8 +173,8 @@ class SpecialTokens(Framing):
 
     Attributes:
         unknown, mask: token ids, where the tokenizer has them.
-        prefix: what a word needs before it to be tokenised as inside a sentence: a space for most byte-level
-            tokenizers.
+        prefix: what a word needs before it to be tokenised as inside a sentence: a space for most
+            byte-level tokenizers.
         reserved: ids that no text may yield.
         vocabulary: how many ids there are.
     """
@@ -175,7 +190,8 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """Learn the special tokens of a tokenizer of the ``transformers`` library.
 
     Raises:
-        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, frames texts otherwise, or is damaged.
+        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, frames texts
+            otherwise, or is damaged.
     """
     with _usable(tokenizer):
         return _special_tokens(tokenizer)
@@ -196,8 +212,8 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str
         highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= rows:
         raise EncoderError(
-            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings for {rows} tokens: "
-            "give the model's own tokenizer"
+            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings "
+            f"for {rows} tokens: give the model's own tokenizer"
         )
 
 
@@ -205,13 +221,14 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     name = _name(tokenizer)
     if not getattr(tokenizer, "is_fast", False):
         raise EncoderError(
-            f"the tokenizer of '{name}' has no fast version (tokenizer.json): use an encoder that has one"
+            f"the tokenizer of '{name}' has no fast version (tokenizer.json): use an encoder that "
+            "has one"
         )
     for role in ("cls", "sep", "pad"):
         if getattr(tokenizer, f"{role}_token_id") is None:
             raise EncoderError(
-                f"the tokenizer of '{name}' has no {role} token, which the layout ([CLS] text [PAD] [SEP]) "
-                "needs: use an encoder such as BERT or RoBERTa"
+                f"the tokenizer of '{name}' has no {role} token, which the layout ([CLS] text "
+                "[PAD] [SEP]) needs: use an encoder such as BERT or RoBERTa"
             )
     cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
     pair = tokenizer("one", "two")
@@ -222,8 +239,9 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     if not framed or len(between) > 2:
         shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
         raise EncoderError(
-            f"the tokenizer of '{name}' frames two texts as '{shown}' where the layout expects [CLS] one "
-            "[SEP] two [SEP], with one or two separators between: use an encoder such as BERT or RoBERTa"
+            f"the tokenizer of '{name}' frames two texts as '{shown}' where the layout expects "
+            "[CLS] one [SEP] two [SEP], with one or two separators between: use an encoder such "
+            "as BERT or RoBERTa"
         )
     types = pair.get("token_type_ids") or [0] * len(ids)
     unknown, mask = tokenizer.unk_token_id, tokenizer.mask_token_id
@@ -251,4 +269,8 @@ def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    return " " if ids("the the") != ids("the") * 2 and ids("the the") == ids("the") + ids(" the") else ""
+    return (
+        " "
+        if ids("the the") != ids("the") * 2 and ids("the the") == ids("the") + ids(" the")
+        else ""
+    )

@@ -1,6 +1,8 @@
-"""BERT, RoBERTa, ELECTRA and their kin, DistilBERT and ALBERT: stacked layers behind the attention interface.
+"""BERT, RoBERTa, ELECTRA and their kin, DistilBERT and ALBERT: stacked layers behind the attention
+interface.
 
-DistilBERT has no segments. ALBERT's layers share their weights: one attention module is called once for each layer.
+DistilBERT has no segments. ALBERT's layers share their weights: one attention module is called once
+for each layer.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
 def _refuse_unpadded(config: PreTrainedConfig) -> str | None:
     named = isinstance(config.pad_token_id, int)
-    return None if named else "its config.json names no pad_token_id, after which its positions count: add it"
+    return (
+        None
+        if named
+        else "its config.json names no pad_token_id, after which its positions count: add it"
+    )
 
 
 ROBERTA = Family(
@@ -105,7 +111,10 @@ def _albert_attentions(model: Any) -> list[nn.Module]:
 
 def _refuse(config: PreTrainedConfig) -> str | None:
     if config.inner_group_num != 1:
-        return f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only 1 is supported"
+        return (
+            f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only "
+            "1 is supported"
+        )
     return None
 
 
@@ -118,5 +127,8 @@ ALBERT = Family(
     route=route_interface,
     refuse=_refuse,
     positions=lambda config: config.max_position_embeddings,
-    note="absolute positions are slots; layers share weights but each has constant matrices of its own",
+    note=(
+        "absolute positions are slots; layers share weights but each has constant matrices of its "
+        "own"
+    ),
 )

@@ -12,8 +12,15 @@ from papa.errors import EncoderError, in_one_line, shortened, shown
 _MOST_LAYERS = 1_000
 _MOST = 10_000_000
 """Of anything else that a configuration counts."""
-_CHANGES_WEIGHTS = ("quantization_config", "attn_implementation", "_attn_implementation", "use_kernels")
-"""Settings that would have transformers compute with other weights, or attention, than PAPA measures."""
+_CHANGES_WEIGHTS = (
+    "quantization_config",
+    "attn_implementation",
+    "_attn_implementation",
+    "use_kernels",
+)
+"""Settings that would have transformers compute with other weights, or attention, than PAPA
+measures.
+"""
 
 
 def supported() -> str:
@@ -35,22 +42,26 @@ def read_configuration(folder: Path, what: str) -> Any:
     document = read_configuration_file(folder, what)
     kind = document.get("model_type", "unknown")
     if not isinstance(kind, str) or family_of(kind) is None:
-        raise EncoderError(f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}")
+        raise EncoderError(
+            f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}"
+        )
     for name, value in document.items():
         most = _MOST_LAYERS if "layers" in name else _MOST
         if isinstance(value, int) and abs(value) > most:
-            raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, at most {most:,} is read: correct it")
+            raise EncoderError(
+                f"{path}: {shortened(name)} is {shown(value)}, at most {most:,} is read: correct it"
+            )
     for name in _CHANGES_WEIGHTS:
         if document.get(name):
             raise EncoderError(
-                f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, on plain weights: "
-                "remove it, or save the encoder without it"
+                f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, "
+                "on plain weights: remove it, or save the encoder without it"
             )
     positions = document.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise EncoderError(
-            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not compute any more: use "
-            "an encoder with absolute positions"
+            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not "
+            "compute any more: use an encoder with absolute positions"
         )
     from transformers import AutoConfig
 
@@ -63,15 +74,18 @@ def read_configuration(folder: Path, what: str) -> Any:
             "words in its vocabulary": config.vocab_size,
         }
     except Exception as error:  # transformers believes whatever the file says.
-        raise EncoderError(f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again") from None
+        raise EncoderError(
+            f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
+        ) from None
     for name, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise EncoderError(
-                f"{path} describes an encoder with {shown(count)} {name}, expected a number above 0: correct it"
+                f"{path} describes an encoder with {shown(count)} {name}, expected a number above "
+                "0: correct it"
             )
     if config.hidden_size % config.num_attention_heads:
         raise EncoderError(
-            f"{path}: a width of {config.hidden_size} cannot be split into {config.num_attention_heads} attention "
-            "heads: correct it"
+            f"{path}: a width of {config.hidden_size} cannot be split into "
+            f"{config.num_attention_heads} attention heads: correct it"
         )
     return config

@@ -1,11 +1,13 @@
-"""DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are scored separately.
+"""DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are
+scored separately.
 
-The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative position of
-their slots and P, R are projections of the relative positions' embeddings. All inputs of a micro-batch have the same
-columns, so r is one matrix for the whole batch, and only the relative positions that occur are projected.
+The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative
+position of their slots and P, R are projections of the relative positions' embeddings. All inputs
+of a micro-batch have the same columns, so r is one matrix for the whole batch, and only the
+relative positions that occur are projected.
 
-The first version has queries, keys and values in one projection and cuts relative positions off at a distance. The
-second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
+The first version has queries, keys and values in one projection and cuts relative positions off at
+a distance. The second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, at_least_single, linear_of, split_heads
+from papa.encoders.dispatch import (
+    Dispatch,
+    InputDependentAttention,
+    at_least_single,
+    linear_of,
+    split_heads,
+)
 from papa.encoders.family import Family, every_token, positions_are_slots
 
 
@@ -85,14 +93,22 @@ def _position_scores(
     relative: Int[Tensor, "m m"],
     embeddings: Float[Tensor, "1 relative width"],
 ) -> Float[Tensor, "batch dependent m m"] | None:
-    """Return both terms in which positions take part: against every relative position once, then read at each pair."""
+    """Return both terms in which positions take part: against every relative position once, then
+    read at each pair.
+    """
     pairs = (*query.shape[:2], *relative.shape)
     scores = None
     if projections.position_key is not None:
-        positions = split_heads(getattr(module, projections.position_key)(embeddings), query.shape[-1])
-        scores = (query @ positions.to(query.dtype).transpose(-1, -2)).gather(-1, relative.expand(pairs))
+        positions = split_heads(
+            getattr(module, projections.position_key)(embeddings), query.shape[-1]
+        )
+        scores = (query @ positions.to(query.dtype).transpose(-1, -2)).gather(
+            -1, relative.expand(pairs)
+        )
     if projections.position_query is not None:
-        positions = split_heads(getattr(module, projections.position_query)(embeddings), query.shape[-1])
+        positions = split_heads(
+            getattr(module, projections.position_query)(embeddings), query.shape[-1]
+        )
         by_position = key @ positions.to(key.dtype).transpose(-1, -2)
         # Rows are keys here: pairs are read as [j, i] and turned.
         by_key = by_position.gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
@@ -103,8 +119,9 @@ def _position_scores(
 class SlotPositions:
     """Relative positions of slots, where the stock encoder would count columns.
 
-    Stands in for two methods of a DeBERTa encoder: ``get_rel_pos`` and ``get_rel_embedding``. Together they name,
-    for each pair of columns, a row of the relative embeddings that occur in the batch.
+    Stands in for two methods of a DeBERTa encoder: ``get_rel_pos`` and ``get_rel_embedding``.
+    Together they name, for each pair of columns, a row of the relative embeddings that occur in the
+    batch.
 
     Args:
         encoder: the stack of layers.
@@ -120,15 +137,22 @@ class SlotPositions:
         self._occurring: tuple[Tensor, Tensor]
 
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-        """Return the rows that occur, ascending, and for each pair of columns which of them is meant; once a batch."""
+        """Return the rows that occur, ascending, and for each pair of columns which of them is
+        meant; once a batch.
+        """
         batch = self._dispatch.current_batch
         if torch.compiler.is_exporting():
             # How many occur depends on the inputs, which no graph can: there all do.
-            return torch.arange(len(self._all_embeddings())), self._row(self._dispatch.slot_distances())
+            return torch.arange(len(self._all_embeddings())), self._row(
+                self._dispatch.slot_distances()
+            )
         if batch is not self._batch:
-            # The same batch may come again with gradients, which tensors made in inference mode cannot serve.
+            # The same batch may come again with gradients, which tensors made in inference mode
+            # cannot serve.
             with torch.inference_mode(False):
-                rows, pairs = torch.unique(self._row(self._dispatch.slot_distances()), return_inverse=True)
+                rows, pairs = torch.unique(
+                    self._row(self._dispatch.slot_distances()), return_inverse=True
+                )
             self._batch, self._occurring = batch, (rows, pairs)
         return self._occurring
 
@@ -142,18 +166,24 @@ class SlotPositions:
 
 
 def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
-    """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no mask of its own.
+    """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no
+    mask of its own.
 
     That mask would be a square of all tokens, which the batch's own mask makes needless.
     """
     encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
         positions = SlotPositions(encoder, dispatch, row)
-        encoder.get_rel_pos, encoder.get_rel_embedding = positions.get_rel_pos, positions.get_rel_embedding
+        encoder.get_rel_pos, encoder.get_rel_embedding = (
+            positions.get_rel_pos,
+            positions.get_rel_embedding,
+        )
 
 
 def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns without a token."""
+    """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns
+    without a token.
+    """
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch).long(),
@@ -163,7 +193,9 @@ def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tenso
 
 
 def _route_v1(module: Any, dispatch: Dispatch) -> None:
-    """Split the fused projection; each head's rows of it are its query, key and value, in this order."""
+    """Split the fused projection; each head's rows of it are its query, key and value, in this
+    order.
+    """
     heads, head_width = module.num_attention_heads, module.attention_head_size
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
     query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))
@@ -194,7 +226,10 @@ def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
 
 def _refuse(config: PreTrainedConfig) -> str | None:
     if getattr(config, "talking_head", False):
-        return "talking heads mix the attention of all heads, so none can be made constant alone: use a model without"
+        return (
+            "talking heads mix the attention of all heads, so none can be made constant alone: "
+            "use a model without"
+        )
     return None
 
 
@@ -248,7 +283,8 @@ def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
 
 
 class SlotConvolution(nn.Module):
-    """A convolution over slots: columns are put at their slots, and slots that no input uses hold zeros.
+    """A convolution over slots: columns are put at their slots, and slots that no input uses hold
+    zeros.
 
     With padding those slots hold zeros too, because the mask has cleared them.
     """
@@ -263,7 +299,9 @@ class SlotConvolution(nn.Module):
         unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
         spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
         spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-        return batch.pack(self.convolution(spread)[..., batch.columns].transpose(1, 2)).transpose(1, 2)
+        return batch.pack(self.convolution(spread)[..., batch.columns].transpose(1, 2)).transpose(
+            1, 2
+        )
 
 
 def _attentions_v2(model: Any) -> list[nn.Module]:
@@ -279,6 +317,9 @@ DEBERTA_V2 = Family(
     route=_route_v2,
     prepare=_prepare_v2,
     positions=lambda config: config.max_position_embeddings,
-    note="relative positions are buckets of distances of slots; so is the convolution of v2-xlarge and v2-xxlarge",
+    note=(
+        "relative positions are buckets of distances of slots; so is the convolution of v2-xlarge "
+        "and v2-xxlarge"
+    ),
     attention_implementation="eager",
 )

@@ -1,7 +1,8 @@
-"""The one place through which every layer's attention passes, so that it can be watched, replaced or mixed.
+"""The one place through which every layer's attention passes, so that it can be watched, replaced
+or mixed.
 
-A layer hands over its queries, keys and values; the rule of that layer, if any, decides what its heads put out. Rules
-are set by context managers, which put back what they found.
+A layer hands over its queries, keys and values; the rule of that layer, if any, decides what its
+heads put out. Rules are set by context managers, which put back what they found.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ class InputDependentAttention:
 
     Attributes:
         query, key: projections of these heads.
-        mask: True where a query may look at a key: where the key is a real token, in a local layer also near enough.
-            None where all may.
+        mask: True where a query may look at a key: where the key is a real token, in a local layer
+            also near enough. None where all may.
         scaling: factor on the dot products.
         bias: added to the scaled scores before the softmax (relative positions).
-        dropout: probability with which entries are dropped (the authors' code probes with it; 0 otherwise).
+        dropout: probability with which entries are dropped (the authors' code probes with it; 0
+            otherwise).
     """
 
     query: Float[Tensor, "batch dependent m width"]
@@ -45,7 +47,9 @@ class InputDependentAttention:
     def probabilities(self) -> Float[Tensor, "batch dependent m m"]:
         """A: the attention matrices themselves."""
         # Queries are scaled, not scores: m · width numbers in place of m · m.
-        scores = torch.matmul(at_least_single(self.query) * self.scaling, at_least_single(self.key).transpose(-1, -2))
+        scores = torch.matmul(
+            at_least_single(self.query) * self.scaling, at_least_single(self.key).transpose(-1, -2)
+        )
         if self.bias is not None:
             scores = scores + self.bias
         if self.mask is not None:
@@ -54,11 +58,13 @@ class InputDependentAttention:
         probabilities = at_least_single(scores).softmax(dim=-1)
         return F.dropout(probabilities, self.dropout, training=self.dropout > 0)
 
-    def product(self, value: Float[Tensor, "batch dependent m width"]) -> Float[Tensor, "batch dependent m width"]:
+    def product(
+        self, value: Float[Tensor, "batch dependent m width"]
+    ) -> Float[Tensor, "batch dependent m width"]:
         """Return A·V without holding A (fused kernel), in the precision of V.
 
-        With a bias in float32 at least, and where a CPU takes gradients: its fused backward pass is fourteen times as
-        slow in bfloat16 as the forward pass.
+        With a bias in float32 at least, and where a CPU takes gradients: its fused backward pass is
+        fourteen times as slow in bfloat16 as the forward pass.
         """
         mask: Tensor | None = self.mask
         if self.bias is not None or (value.requires_grad and value.device.type == "cpu"):
@@ -82,13 +88,17 @@ class Rule(Protocol):
     """What the heads of one layer put out instead of A·V for all of them.
 
     Attributes:
-        dependent_heads: the heads whose queries and keys the rule asks for, ascending; None asks for all.
+        dependent_heads: the heads whose queries and keys the rule asks for, ascending; None asks
+            for all.
     """
 
     dependent_heads: Int[Tensor, " dependent"] | None
 
     def __call__(
-        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"], batch: MicroBatch
+        self,
+        own: InputDependentAttention,
+        value: Float[Tensor, "batch heads m width"],
+        batch: MicroBatch,
     ) -> Float[Tensor, "batch heads m width"]: ...
 
 
@@ -133,14 +143,20 @@ class Dispatch:
         own = self.dependent_heads()
         return own is None or own.numel() > 0
 
-    def unpack(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+    def unpack(
+        self, states: Float[Tensor, "1 heads tokens width"]
+    ) -> Float[Tensor, "batch heads m width"]:
         """Return queries, keys or values of all inputs' tokens, input by input."""
         return self.current_batch.unpack_heads(states)
 
     def unpack_projected(
-        self, query: Float[Tensor, "1 projected tokens width"], key: Float[Tensor, "1 projected tokens width"]
+        self,
+        query: Float[Tensor, "1 projected tokens width"],
+        key: Float[Tensor, "1 projected tokens width"],
     ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
-        """Return queries and keys of the dependent heads, input by input; of no head where the layer has none."""
+        """Return queries and keys of the dependent heads, input by input; of no head where the
+        layer has none.
+        """
         if self.any_dependent_heads():
             return self.unpack(query), self.unpack(key)
         inputs, columns = self.current_batch.shape
@@ -148,7 +164,9 @@ class Dispatch:
         none = query.new_empty(inputs, 0, columns, query.shape[-1])
         return none, none
 
-    def pack(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 tokens heads width"]:
+    def pack(
+        self, states: Float[Tensor, "batch heads m width"]
+    ) -> Float[Tensor, "1 tokens heads width"]:
         """Return what heads put out for real tokens, all inputs' side by side."""
         return self.current_batch.pack_heads(states).transpose(1, 2)
 
@@ -177,9 +195,11 @@ Prepared = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
 
 
 class DependentHeadsProjection(nn.Module):
-    """A query or key projection that is computed for the heads the layer's rule asks for, and no others.
+    """A query or key projection that is computed for the heads the layer's rule asks for, and no
+    others.
 
-    The rows of those heads are kept, one copy for each set of heads: layers may share the projection.
+    The rows of those heads are kept, one copy for each set of heads: layers may share the
+    projection.
 
     Args:
         linear: the projection of all heads.
@@ -188,7 +208,9 @@ class DependentHeadsProjection(nn.Module):
         prepared: how the rows of some heads are computed with; ``linear`` itself is called.
     """
 
-    def __init__(self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Prepared) -> None:
+    def __init__(
+        self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Prepared
+    ) -> None:
         super().__init__()
         self.linear = linear
         self.dispatch = dispatch
@@ -196,7 +218,9 @@ class DependentHeadsProjection(nn.Module):
         self._prepared = prepared
         self._slices: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
 
-    def forward(self, hidden_states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "1 tokens own_width"]:
+    def forward(
+        self, hidden_states: Float[Tensor, "1 tokens width"]
+    ) -> Float[Tensor, "1 tokens own_width"]:
         heads = self.dispatch.dependent_heads()
         if heads is None:
             return self.linear(hidden_states)
@@ -207,22 +231,35 @@ class DependentHeadsProjection(nn.Module):
 
     def _rows_of(self, heads: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         if heads not in self._slices:
-            rows = torch.cat([torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads])
+            rows = torch.cat(
+                [torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads]
+            )
             rows = rows.to(self.linear.weight.device)
             bias = None if self.linear.bias is None else self.linear.bias[rows]
-            self._slices[heads] = self._prepared(linear_of(self.linear.weight[rows].contiguous(), bias))
+            self._slices[heads] = self._prepared(
+                linear_of(self.linear.weight[rows].contiguous(), bias)
+            )
         return self._slices[heads]
 
 
 @contextmanager
 def dependent_heads_projected(
-    modules: list[nn.Module], names: Sequence[str], dispatch: Dispatch, head_width: int, prepared: Prepared
+    modules: list[nn.Module],
+    names: Sequence[str],
+    dispatch: Dispatch,
+    head_width: int,
+    prepared: Prepared,
 ) -> Iterator[None]:
-    """Inside the block, queries and keys are computed only for the heads that rules ask for; so they are in blocks
-    inside it."""
+    """Inside the block, queries and keys are computed only for the heads that rules ask for; so
+    they are in blocks inside it."""
     # Layers that share a module share its projections.
     unique = dict.fromkeys(modules)
-    found = [(module, name, getattr(module, name)) for module in unique for name in names if hasattr(module, name)]
+    found = [
+        (module, name, getattr(module, name))
+        for module in unique
+        for name in names
+        if hasattr(module, name)
+    ]
     whole = [entry for entry in found if not isinstance(entry[2], DependentHeadsProjection)]
     for module, name, linear in whole:
         setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
@@ -263,8 +300,8 @@ def refuse_unknown(module: nn.Module, others: Mapping[str, object]) -> None:
     for name, value in others.items():
         if value is not None and name not in _WITHOUT_EFFECT:
             raise EncoderError(
-                f"{type(module).__name__} gives its attention '{name}', which would be lost: its heads cannot be "
-                "replaced"
+                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
+                "heads cannot be replaced"
             )
 
 
@@ -288,7 +325,9 @@ def _attention(
     refuse_unknown(module, others)
     dispatch: Dispatch = module.papa_dispatch  # type: ignore[assignment]
     query, key = dispatch.unpack_projected(query, key)
-    own = InputDependentAttention(query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout)
+    own = InputDependentAttention(
+        query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout
+    )
     return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))), None
 
 
@@ -300,13 +339,19 @@ AttentionInterface.register("papa", _attention)
 AttentionMaskInterface.register("papa", _no_mask)
 
 
-def split_heads(states: Float[Tensor, "1 n heads_width"], head_width: int) -> Float[Tensor, "1 heads n width"]:
+def split_heads(
+    states: Float[Tensor, "1 n heads_width"], head_width: int
+) -> Float[Tensor, "1 heads n width"]:
     """Return one slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
-def linear_of(weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None) -> nn.Linear:
-    """Make a frozen linear map with these weights: one part of a fused map, so that its rows can be chosen alone."""
+def linear_of(
+    weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None
+) -> nn.Linear:
+    """Make a frozen linear map with these weights: one part of a fused map, so that its rows can be
+    chosen alone.
+    """
     # On meta, as weights that are replaced at once need no memory.
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)

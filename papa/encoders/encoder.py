@@ -30,12 +30,13 @@ class Encoder:
     """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
 
     Args:
-        model: a model of a supported family. It stays as it is: what runs is a copy of its modules that shares the
-            memory of its weights.
+        model: a model of a supported family. It stays as it is: what runs is a copy of its modules
+            that shares the memory of its weights.
         device: where it runs.
-        precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a CPU its layers' linear
-            maps and attention take and give bfloat16 (``papa.encoders.linear``); on a GPU it is autocast.
-            Hidden states are float32 all the same.
+        precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a
+            CPU its layers' linear maps and attention take and give bfloat16
+            (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the
+            same.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
@@ -48,13 +49,19 @@ class Encoder:
         EncoderError: the architecture is not supported.
     """
 
-    def __init__(self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32") -> None:
+    def __init__(
+        self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32"
+    ) -> None:
         config: Any = model.config
         family = family_of(config.model_type)
         if family is None:
-            raise EncoderError(f"architecture '{config.model_type}' is not supported: use one of {supported()}")
+            raise EncoderError(
+                f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+            )
         if getattr(config, "is_decoder", False):
-            raise EncoderError(f"this {family.name} model is causal (is_decoder): PAPA measures encoders")
+            raise EncoderError(
+                f"this {family.name} model is causal (is_decoder): PAPA measures encoders"
+            )
         reason = family.refuse(config)
         if reason is not None:
             raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
@@ -85,11 +92,14 @@ class Encoder:
         self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
-        """Return the tokens of a micro-batch: what was asked for, else what keeps a core's caches or a GPU busy."""
+        """Return the tokens of a micro-batch: what was asked for, else what keeps a core's caches
+        or a GPU busy.
+        """
         return asked or (512 if self.device.type == "cpu" else 16_384)
 
     def check_unchanged(self) -> None:
-        """Refuse what was computed since it was loaded, where its files changed: weights are mapped from them.
+        """Refuse what was computed since it was loaded, where its files changed: weights are mapped
+        from them.
 
         Raises:
             EncoderError: they did.
@@ -103,7 +113,9 @@ class Encoder:
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
     def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
-        """Return the L+1 hidden states of a micro-batch, embeddings first; columns without a token hold no meaning."""
+        """Return the L+1 hidden states of a micro-batch, embeddings first; columns without a token
+        hold no meaning.
+        """
         batch = batch.to(self.device)
         return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
@@ -113,7 +125,10 @@ class Encoder:
         Raises:
             NumbersError: there is NaN or infinity among them.
         """
-        layers = [states.squeeze(0) for states in self._forward(batch, output_hidden_states=True).hidden_states]
+        layers = [
+            states.squeeze(0)
+            for states in self._forward(batch, output_hidden_states=True).hidden_states
+        ]
         # A graph that is written out has no branch that depends on its numbers.
         if not torch.compiler.is_exporting():
             check_states(self.model, layers, batch)
@@ -133,8 +148,9 @@ class Encoder:
         # Silence here would report scores of heads that were never replaced.
         if self.dispatch.layer != self.layers:
             raise EncoderError(
-                f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: the model or its "
-                "configuration was changed after it was wrapped (another attention implementation, say); load it again"
+                f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: "
+                "the model or its configuration was changed after it was wrapped (another "
+                "attention implementation, say); load it again"
             )
         return output
 
@@ -147,12 +163,19 @@ class Encoder:
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
-        """Inside the block the layers follow ``rules``; queries and keys are computed only where rules ask for them."""
+        """Inside the block the layers follow ``rules``; queries and keys are computed only where
+        rules ask for them.
+        """
         # A rule for all heads, as of averaging or mixing, needs whole projections.
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
-        names, prepared = self.family.projections, _as_it_is if self._frozen_linears is None else FrozenLinear
+        names, prepared = (
+            self.family.projections,
+            _as_it_is if self._frozen_linears is None else FrozenLinear,
+        )
         sliced = (
-            dependent_heads_projected(self._attentions, names, self.dispatch, self.head_width, prepared)
+            dependent_heads_projected(
+                self._attentions, names, self.dispatch, self.head_width, prepared
+            )
             if some_heads
             else nullcontext()
         )
@@ -168,7 +191,8 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder that ``reference`` names, from its local folder.
 
     Raises:
-        EncoderError: the weights are damaged, do not fit the architecture or are not those of its digest.
+        EncoderError: the weights are damaged, do not fit the architecture or are not those of its
+            digest.
         SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
     """
     check_device(device)
@@ -178,7 +202,10 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     files = watched(reference)
     try:
         model = load_model(
-            Path(reference.folder), f"encoder '{reference.name}'", dtype=torch.float32, attention=attention
+            Path(reference.folder),
+            f"encoder '{reference.name}'",
+            dtype=torch.float32,
+            attention=attention,
         )
     finally:  # What is wrong with other weights is not what matters.
         check_read(reference, files)

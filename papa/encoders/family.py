@@ -1,4 +1,6 @@
-"""What PAPA must know about an encoder family: where its attention lives and what its positions mean."""
+"""What PAPA must know about an encoder family: where its attention lives and what its positions
+mean.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ class Family:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
         attentions: its self-attention modules, one per layer in order; layers may share one.
-        projections: attribute names, on a routed self-attention module, of the linear maps whose rows only heads with
-            input-dependent attention need: queries, keys, positions. A module may lack some.
-        model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1, tokens].
+        projections: attribute names, on a routed self-attention module, of the linear maps whose
+            rows only heads with input-dependent attention need: queries, keys, positions. A module
+            may lack some.
+        model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1,
+            tokens].
         route: makes a self-attention module send its attention through the dispatch.
         positions: from the configuration, how many slots the encoder has positions for.
         note: what a user should know of it, in one line, for ``papa models``.

@@ -1,4 +1,6 @@
-"""The files that make an encoder, by the names that ``save_pretrained`` gives them, and from the Hugging Face hub."""
+"""The files that make an encoder, by the names that ``save_pretrained`` gives them, and from the
+Hugging Face hub.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ WEIGHT_CHOICES = (
     (_PICKLED,),
     (f"{_PICKLED}.index.json", "pytorch_model-*-of-*.bin"),
 )
-"""Patterns of the files that hold an encoder's weights, the first that is there is taken; files with other names are
-adapters, other precisions or other frameworks' weights."""
+"""Patterns of the files that hold an encoder's weights, the first that is there is taken; files
+with other names are adapters, other precisions or other frameworks' weights."""
 
 
 def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
@@ -55,14 +57,18 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
     try:
         if not path.is_file():
             fault = "is no file" if os.path.lexists(path) else "is missing"
-            raise EncoderError(f"{what}: {folder} is no encoder: {CONFIGURATION} {fault}: give a folder with one")
+            raise EncoderError(
+                f"{what}: {folder} is no encoder: {CONFIGURATION} {fault}: give a folder with one"
+            )
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror}): check its rights") from None
     except (ValueError, RecursionError):
         raise EncoderError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(document, dict):
-        raise EncoderError(f"{path} is damaged: it holds a {type(document).__name__}, not a mapping")
+        raise EncoderError(
+            f"{path} is damaged: it holds a {type(document).__name__}, not a mapping"
+        )
     return document
 
 
@@ -106,8 +112,11 @@ def has_weights(folder: Path) -> bool:
         return False
 
 
-def encoder_digest(folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file) -> str:
-    """Return SHA-256 over the weights of the encoder in ``folder``, as they were published, and its configuration.
+def encoder_digest(
+    folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file
+) -> str:
+    """Return SHA-256 over the weights of the encoder in ``folder``, as they were published, and its
+    configuration.
 
     Raises:
         EncoderError: a file of it is missing.
@@ -132,7 +141,8 @@ def digest_of_source(encoder: str, tokenizer: str) -> str:
 
 
 def converted_folder(digest: str) -> Path:
-    """Return where this machine keeps an encoder whose published weights are pickles, with safetensors.
+    """Return where this machine keeps an encoder whose published weights are pickles, with
+    safetensors.
 
     Args:
         digest: of all its files.
@@ -144,8 +154,8 @@ def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
     """Return the error that says which files are there instead."""
     found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
     return EncoderError(
-        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found {found}): "
-        "use a revision that has one of them"
+        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found "
+        f"{found}): use a revision that has one of them"
     )
 
 
@@ -156,8 +166,14 @@ def _shards(index: Path, what: str) -> tuple[Path, ...]:
         raise EncoderError(f"{what}: {index} is damaged: it maps no weights to files") from None
     for name in sorted(names, key=str):
         # A name from outside must not lead out of the folder.
-        if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).is_file():
-            raise EncoderError(f"{what}: {index.name} names {name}, which is not in {index.parent}: get it again")
+        if (
+            not isinstance(name, str)
+            or Path(name).name != name
+            or not (index.parent / name).is_file()
+        ):
+            raise EncoderError(
+                f"{what}: {index.name} names {name}, which is not in {index.parent}: get it again"
+            )
     return tuple(index.parent / name for name in sorted(names))
 
 
@@ -185,7 +201,8 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
 
 
 def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
-    """Download an encoder's weights to the folder of its configuration, where they are not here yet.
+    """Download an encoder's weights to the folder of its configuration, where they are not here
+    yet.
 
     Raises:
         EncoderError: it has no weights that PAPA reads, or they may not be read.
@@ -197,7 +214,8 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
 
 
 def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
-    """Return patterns of the files that hold an encoder's weights on the hub; none of them is fetched.
+    """Return patterns of the files that hold an encoder's weights on the hub; none of them is
+    fetched.
 
     Raises:
         EncoderError: it has no weights that PAPA reads.
@@ -233,7 +251,8 @@ def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
             get_cached_repo_tree(name, revision=revision)
             return Path(snapshot_download(name, **wanted, local_files_only=True))
         try:
-            # Asked once: downloads would try again for half a minute before they say that the hub is gone.
+            # Asked once: downloads would try again for half a minute before they say that the hub
+            # is gone.
             HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
         except HfHubHTTPError:
             raise

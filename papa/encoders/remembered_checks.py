@@ -1,8 +1,8 @@
-"""Checks of encoders that passed before, and what their tokenizers counted, so that a study that was looked at before
-imports neither torch nor transformers.
+"""Checks of encoders that passed before, and what their tokenizers counted, so that a study that
+was looked at before imports neither torch nor transformers.
 
-What a check finds depends on the bytes it looks at, on the libraries that look and on PAPA's own code: all of them
-are in the key under which it is remembered. Only what passed is remembered.
+What a check finds depends on the bytes it looks at, on the libraries that look and on PAPA's own
+code: all of them are in the key under which it is remembered. Only what passed is remembered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _CODE = ("encoders/*.py", "corpora/*.py")
 """PAPA's files that decide what passes and how text is laid out."""
 Finding = TypeVar("Finding")
 _one_at_a_time = threading.Lock()
-"""Checks import large libraries: imports in two threads at once find each other's modules half made."""
+"""Checks import large libraries: imports in two threads at once find each other's modules half
+made.
+"""
 
 
 def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
@@ -49,6 +51,10 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
 @cache
 def _makers() -> dict[str, str]:
     root = Path(__file__).parents[1]
-    files = {str(path.relative_to(root)): path for pattern in _CODE for path in sorted(root.glob(pattern))}
+    files = {
+        str(path.relative_to(root)): path
+        for pattern in _CODE
+        for path in sorted(root.glob(pattern))
+    }
     code = sha256_of_json({name: sha256_of_file(path) for name, path in files.items()})
     return {**{name: version(name) for name in _LIBRARIES}, "code": code}

@@ -1,4 +1,6 @@
-"""A model's modules copied, its weights shared: what PAPA does to the copy never reaches the model."""
+"""A model's modules copied, its weights shared: what PAPA does to the copy never reaches
+the model.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ _HOOKS = (
     "_backward_pre_hooks",
 )
 _CAPTURING = "_output_capturing_hooks_installed"
-"""Where transformers notes that hooks of its own are in place; without them it must put in new ones."""
+"""Where transformers notes that hooks of its own are in place; without them it must put in new
+ones.
+"""
 
 
 def sharing_weights(model: nn.Module) -> nn.Module:
-    """Return a copy of the modules and configuration of ``model`` whose parameters lie in the same memory.
+    """Return a copy of the modules and configuration of ``model`` whose parameters lie in the same
+    memory.
 
-    Parameters are objects of their own, so that gradient flags and moves to a device are the copy's alone, while an
-    optimiser's steps on the model are seen by both. Hooks are not copied: they expect inputs as the model gets them.
+    Parameters are objects of their own, so that gradient flags and moves to a device are the copy's
+    alone, while an optimiser's steps on the model are seen by both. Hooks are not copied: they
+    expect inputs as the model gets them.
     """
     memo: dict[int, Any] = {}
     for module in model.modules():

@@ -1,4 +1,6 @@
-"""An encoder's weights: PyTorch's pickles made safetensors once, and models loaded from safetensors."""
+"""An encoder's weights: PyTorch's pickles made safetensors once, and models loaded from
+safetensors.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ _POOLER = 2_000_000
 
 
 def as_safetensors(folder: Path, digest: str, what: str) -> Path:
-    """Return the same encoder with its weights as safetensors, in this machine's cache; pickles are read once.
+    """Return the same encoder with its weights as safetensors, in this machine's cache; pickles are
+    read once.
 
     Args:
         folder: with its files.
@@ -48,8 +51,8 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
         A folder that holds all of the encoder; what it holds was checked against its digests.
 
     Raises:
-        EncoderError: a pickle is damaged or holds more than tensors, the weights do not fit the architecture, or the
-            files changed.
+        EncoderError: a pickle is damaged or holds more than tensors, the weights do not fit the
+            architecture, or the files changed.
     """
     converted = converted_folder(digest)
     converted.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,9 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
                 for path in others:
                     shutil.copyfile(path, scratch / path.name)
-                files.check_digest(digest, digest_of_source(encoder_digest(folder, what), tokenizer_digest(folder)))
+                files.check_digest(
+                    digest, digest_of_source(encoder_digest(folder, what), tokenizer_digest(folder))
+                )
                 check_size(scratch, what)
                 load_model(scratch, what)
     return converted
@@ -87,7 +92,8 @@ def load_model(
         head: the class of transformers that loads it; of one with a head every weight is needed.
 
     Raises:
-        EncoderError: the files are damaged, or the weights do not fit the architecture, or lack its head.
+        EncoderError: the files are damaged, or the weights do not fit the architecture, or lack its
+            head.
         ValueError: the architecture has no such implementation of attention.
     """
     import transformers
@@ -104,29 +110,40 @@ def load_model(
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
             )
         except SafetensorError as error:
-            raise EncoderError(f"{what}: the weights in {folder} are damaged ({error}): get them again") from None
+            raise EncoderError(
+                f"{what}: the weights in {folder} are damaged ({error}): get them again"
+            ) from None
         except Exception as error:
-            if attention != "eager" and isinstance(error, ValueError) and "attention implementation" in str(error):
+            if (
+                attention != "eager"
+                and isinstance(error, ValueError)
+                and "attention implementation" in str(error)
+            ):
                 raise
             # transformers believes whatever the files say.
             raise EncoderError(
-                f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or correct its "
-                f"{CONFIGURATION}"
+                f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
+                f"correct its {CONFIGURATION}"
             ) from None
     kind = model.config.model_type
     others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if others:
         name, stored, expected = others[0]
         raise EncoderError(
-            f"{what}: weights do not fit the {kind} encoder that config.json describes: {name} is {list(stored)}, "
-            f"expected {list(expected)}" + (f" (and {len(others) - 1} more)" if others[1:] else "") + ": "
+            f"{what}: weights do not fit the {kind} encoder that config.json describes: {name} is "
+            f"{list(stored)}, expected {list(expected)}"
+            + (f" (and {len(others) - 1} more)" if others[1:] else "")
+            + ": "
             "give a folder or hub name whose weights and config.json belong together"
         )
-    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name or head != "AutoModel")
+    missing = sorted(
+        name for name in loading["missing_keys"] if "pooler" not in name or head != "AutoModel"
+    )
     if missing and head != "AutoModel":
         raise EncoderError(
-            f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its weights lack {missing[0]}: "
-            "give a model that was trained with one, or measure a probe (head: probe)"
+            f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its weights "
+            f"lack {missing[0]}: give a model that was trained with one, or measure a probe (head: "
+            "probe)"
         )
     if missing:
         raise EncoderError(
@@ -137,7 +154,8 @@ def load_model(
 
 
 def check_size(folder: Path, what: str) -> None:
-    """Refuse a configuration that describes far more weights than the files hold: they would be made up in memory.
+    """Refuse a configuration that describes far more weights than the files hold: they would be
+    made up in memory.
 
     Raises:
         EncoderError: it does.
@@ -154,13 +172,16 @@ def check_size(folder: Path, what: str) -> None:
     held = sum(path.stat().st_size for path in weight_files(folder, what).paths)
     if described > held + _POOLER:
         raise EncoderError(
-            f"{what}: weights do not fit: {CONFIGURATION} in {folder} describes {described:,} of them, and the files "
-            f"have room for {held:,} at most: give a folder or hub name whose weights and config.json belong together"
+            f"{what}: weights do not fit: {CONFIGURATION} in {folder} describes {described:,} of "
+            f"them, and the files have room for {held:,} at most: give a folder or hub name whose "
+            "weights and config.json belong together"
         )
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
-    """Return the tensors of pickles by name, contiguous, none in memory that another shares; safetensors needs that."""
+    """Return the tensors of pickles by name, contiguous, none in memory that another shares;
+    safetensors needs that.
+    """
     tensors: dict[str, Tensor] = {}
     memory: set[int] = set()
     for path in pickles:
@@ -174,27 +195,41 @@ def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
 def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings(action="ignore"):
-            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            content: Any = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
-        holds = f"holds more than tensors ({wanted[1]})" if wanted else "is damaged, or holds more than tensors"
+        holds = (
+            f"holds more than tensors ({wanted[1]})"
+            if wanted
+            else "is damaged, or holds more than tensors"
+        )
         raise EncoderError(
-            f"{what}: the pickle {path} {holds}, and PAPA loads nothing else from pickles: get it again, or use a "
-            f"revision with {SAFETENSORS}"
+            f"{what}: the pickle {path} {holds}, and PAPA loads nothing else from pickles: get it "
+            f"again, or use a revision with {SAFETENSORS}"
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise EncoderError(f"{what}: {path} is damaged ({type(error).__name__}): get it again") from None
+        raise EncoderError(
+            f"{what}: {path} is damaged ({type(error).__name__}): get it again"
+        ) from None
     # Some published files keep settings beside the weights, as plain values.
     named = content.items() if isinstance(content, dict) else ()
-    tensors = {name: value for name, value in named if isinstance(name, str) and isinstance(value, Tensor)}
+    tensors = {
+        name: value for name, value in named if isinstance(name, str) and isinstance(value, Tensor)
+    }
     if not tensors:
-        raise EncoderError(f"{what}: {path} holds no weights by name: use a file that state_dict() was saved to")
+        raise EncoderError(
+            f"{what}: {path} holds no weights by name: use a file that state_dict() was saved to"
+        )
     return tensors
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no report of heads that the encoder has no use for; what does not fit is raised as an error."""
+    """No bars and no report of heads that the encoder has no use for; what does not fit is raised
+    as an error.
+    """
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,6 @@
-"""The model card of an exported folder: what the export cost and gained in score, speed and size."""
+"""The model card of an exported folder: what the export cost and gained in score, speed
+and size.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,22 @@ names = [one.name for one in session.get_inputs()]
 
 
 def model_card(document: ExportDocument) -> str:
-    """``README.md``: what the folder is, what it cost and gained, how to use it, what it cannot do."""
+    """``README.md``: what the folder is, what it cost and gained, how to use it, what it
+    cannot do.
+    """
     encoder, layout = document.encoder, document.layout
     name = markdown_text(encoder["name"])
-    source = name + (f" at revision {markdown_text(encoder['revision'])}" if encoder["revision"] else "")
+    source = name + (
+        f" at revision {markdown_text(encoder['revision'])}" if encoder["revision"] else ""
+    )
     all_heads = encoder["layers"] * encoder["heads"]
     rows = report_rows(document)
-    table = "\n".join(f"| {markdown_text(what)} | {markdown_text(finding)} |" for what, finding in rows)
+    table = "\n".join(
+        f"| {markdown_text(what)} | {markdown_text(finding)} |" for what, finding in rows
+    )
     cell = (
-        f"Cell of study `{document.study['name']}`: {markdown_text(cell_label(document.study))}.\n\n"
+        f"Cell of study `{document.study['name']}`: {markdown_text(cell_label(document.study))}.\n"
+        "\n"
         if document.study
         else ""
     )
@@ -52,16 +61,20 @@ def model_card(document: ExportDocument) -> str:
         limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
     else:
         first, second = layout["longest"]
-        limits = f"Two texts per input, up to {first} tokens of the first and {second} of the second"
+        limits = (
+            f"Two texts per input, up to {first} tokens of the first and {second} of the second"
+        )
+    title = markdown_text(encoder["name"].rpartition("/")[2])
     return f"""---
 library_name: papa-attention
 base_model: {json.dumps(encoder["name"])}
 ---
 
-# {markdown_text(encoder["name"].rpartition("/")[2])}, {len(document.heads)} of {all_heads} heads constant
+# {title}, {len(document.heads)} of {all_heads} heads constant
 
-{source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant matrices
-({document.constants}). Those heads compute no queries, keys or softmax; all other weights are unchanged.
+{source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant
+matrices ({document.constants}).
+Those heads compute no queries, keys or softmax; all other weights are unchanged.
 
 {cell}| Report | Finding |
 | --- | --- |
@@ -80,8 +93,9 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 {onnx}## Limits
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
-- The weights are frozen. The score above is that of a probe trained on these hidden states, on the task named
-  above; `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
+- The weights are frozen.
+  The score above is that of a probe trained on these hidden states, on the task named above.
+- `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
 - The licence and the limits of {name} hold for this folder too.
 """
 
@@ -124,23 +138,32 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     """The report as (what, finding); where nothing is gained comes first."""
     size, speed, score = document.size, document.speed, document.score
     graph = None if speed is None else speed.get("onnx")
-    kinds = [(timed, where) for timed, where in ((speed, ""), (graph, " in onnxruntime")) if timed is not None]
+    kinds = [
+        (timed, where)
+        for timed, where in ((speed, ""), (graph, " in onnxruntime"))
+        if timed is not None
+    ]
     rows = [] if document.fidelity is None else _fidelity_rows(document.fidelity)
     rows += [(f"Speed{where}", gained(timed)) for timed, where in kinds]
     rows.append(
-        ("Constant heads", f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}")
+        (
+            "Constant heads",
+            f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}",
+        )
     )
     rows += [] if score is None else _score_rows(score)
     for timed, where in kinds:
-        rows += [(f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in timed["timings"]]
+        rows += [
+            (f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in timed["timings"]
+        ]
     if speed is not None:
         rows.append(("Measured", measured(speed)))
     saved = 1 - size["weights"] / size["original_weights"]
     rows.append(
         (
             "Weights",
-            f"{_megabytes(size['original_weights'])} → {_megabytes(size['weights'])} ({percent_label(saved)} smaller), "
-            f"and {_megabytes(size['constants'])} of constants",
+            f"{_megabytes(size['original_weights'])} → {_megabytes(size['weights'])} "
+            f"({percent_label(saved)} smaller), and {_megabytes(size['constants'])} of constants",
         )
     )
     return rows
@@ -159,12 +182,15 @@ def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, words in measures.items()
         if name in fidelity
     ]
-    rows = [("Embeddings", f"mean-pooled, on {fidelity['texts']} validation texts: {', '.join(found)}")]
+    rows = [
+        ("Embeddings", f"mean-pooled, on {fidelity['texts']} validation texts: {', '.join(found)}")
+    ]
     if too_few_kept(fidelity):
         kept = percent_label(fidelity["nearest_10"]["mean"])
         warning = (
-            f"its embeddings keep {kept} of the original's ten nearest neighbours, surely less than {100 * KEPT:.0f} "
-            "%, whatever the score of the probe says: do not search or compare texts with it as with the original"
+            f"its embeddings keep {kept} of the original's ten nearest neighbours, surely less "
+            f"than {100 * KEPT:.0f} %, whatever the score of the probe says: do not search or "
+            "compare texts with it as with the original"
         )
         rows.insert(0, ("Warning", warning))
     return rows
@@ -176,12 +202,19 @@ def gained(speed: Mapping[str, Any]) -> str:
     unsure = [timing for timing in speed["timings"] if not timing["low"] > 1]
     parts = []
     if unsure:
-        parts.append(f"no sure gain at {joined(map(_shape, unsure)) if sure else 'any size measured'}")
+        parts.append(
+            f"no sure gain at {joined(map(_shape, unsure)) if sure else 'any size measured'}"
+        )
     if sure:
         low, high = (f"{end(timing['ratio'] for timing in sure):.2f}" for end in (min, max))
-        parts.append(f"{low if low == high else f'{low} to {high}'}× at {'the others' if unsure else 'every size'}")
+        parts.append(
+            f"{low if low == high else f'{low} to {high}'}× at "
+            f"{'the others' if unsure else 'every size'}"
+        )
     if speed["left_out"]:
-        sizes = (_shape({"batch": batch, "longest": longest}) for batch, longest in speed["left_out"])
+        sizes = (
+            _shape({"batch": batch, "longest": longest}) for batch, longest in speed["left_out"]
+        )
         parts.append(f"not measured, for want of time: {joined(sizes)}")
     return "; ".join(parts)
 
@@ -190,27 +223,43 @@ def measured(speed: Mapping[str, Any]) -> str:
     """How the speed was measured, in one sentence."""
     threads = f"{speed['threads']} thread{'s' if speed['threads'] > 1 else ''}"
     return (
-        f"on {speed['device']} with {threads}, against the original with {speed['attention']} attention, on validation "
-        "rows of like length; median ratio of pairs of runs in turn, with its 95 % interval"
+        f"on {speed['device']} with {threads}, against the original with {speed['attention']} "
+        "attention, on validation rows of like length; median ratio of pairs of runs in turn, "
+        "with its 95 % interval"
     )
 
 
 def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
     written = score["written"]
-    original = f"original {written['original']}" if written["original"] else "the study has no score of the original"
+    original = (
+        f"original {written['original']}"
+        if written["original"]
+        else "the study has no score of the original"
+    )
     seeds = f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
     verdict, *doubts = written["notes"]
-    cut = f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; the folder refuses such inputs"
+    cut = (
+        f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; the folder "
+        "refuses such inputs"
+    )
     return [
-        (f"Score ({score['metric']})", f"{written['score']} over {seeds}; {original}, drop {written['drop']}"),
+        (
+            f"Score ({score['metric']})",
+            f"{written['score']} over {seeds}; {original}, drop {written['drop']}",
+        ),
         ("Baselines", ", ".join(f"{name} {found}" for name, found in written["baselines"].items())),
         ("How to read it", " ".join([verdict, *doubts])),
-        ("Measured by the study", f"in {score['precision']}; the folder computes in float32. {cut}"),
+        (
+            "Measured by the study",
+            f"in {score['precision']}; the folder computes in float32. {cut}",
+        ),
     ]
 
 
 def _shape(timing: Mapping[str, Any]) -> str:
-    return f"{timing['batch']} text{'s' if timing['batch'] > 1 else ''} × {timing['longest']} tokens"
+    return (
+        f"{timing['batch']} text{'s' if timing['batch'] > 1 else ''} × {timing['longest']} tokens"
+    )
 
 
 def _timing(timing: Mapping[str, Any]) -> str:
@@ -221,8 +270,8 @@ def _timing(timing: Mapping[str, Any]) -> str:
 def cell_label(study: Mapping[str, Any]) -> str:
     """The cell of a study in words."""
     return (
-        f"{study['encoder']} · {study['task']} · {study['constants']} · {order_label(study['order'])} · "
-        f"fraction {study['fraction']:g}"
+        f"{study['encoder']} · {study['task']} · {study['constants']} · "
+        f"{order_label(study['order'])} · fraction {study['fraction']:g}"
     )
 
 

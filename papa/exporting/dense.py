@@ -1,8 +1,10 @@
-"""An exported encoder as a dense computation: fixed steps on padded tensors, as a graph such as ONNX can hold.
+"""An exported encoder as a dense computation: fixed steps on padded tensors, as a graph such as
+ONNX can hold.
 
-PAPA's own forward pass packs tokens, whose number depends on the inputs. Here every column of every input is computed,
-and columns without a token are masked. With one text a column is a token's position, but for [SEP], which every input
-has in the last column; with two texts there is a column for each slot.
+PAPA's own forward pass packs tokens, whose number depends on the inputs. Here every column of every
+input is computed, and columns without a token are masked. With one text a column is a token's
+position, but for [SEP], which every input has in the last column; with two texts there is a column
+for each slot.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class DenseBatch(MicroBatch):
         columns: Int[Tensor, " m"],
         real: Bool[Tensor, "batch m"],
     ) -> DenseBatch:
-        """The batch of these ids at these slots; ``positions`` numbers the tokens of an input from 0."""
+        """The batch of these ids at these slots; ``positions`` numbers the tokens of an input from
+        0.
+        """
         batch, m = input_ids.shape
         return cls(
             rows=torch.arange(batch),
@@ -68,11 +72,15 @@ class DenseBatch(MicroBatch):
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
         return self.real
 
-    def unpack_heads(self, states: Float[Tensor, "1 heads tokens width"]) -> Float[Tensor, "batch heads m width"]:
+    def unpack_heads(
+        self, states: Float[Tensor, "1 heads tokens width"]
+    ) -> Float[Tensor, "batch heads m width"]:
         heads, _, width = states.shape[1:]
         return states.transpose(1, 2).reshape(*self.shape, heads, width).transpose(1, 2)
 
-    def pack_heads(self, states: Float[Tensor, "batch heads m width"]) -> Float[Tensor, "1 heads tokens width"]:
+    def pack_heads(
+        self, states: Float[Tensor, "batch heads m width"]
+    ) -> Float[Tensor, "1 heads tokens width"]:
         heads, _, width = states.shape[1:]
         return states.transpose(1, 2).reshape(1, -1, heads, width).transpose(1, 2)
 
@@ -91,11 +99,16 @@ class _Constant:
         self.dependent_heads = torch.tensor(dependent, dtype=torch.long)
 
     def __call__(
-        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"], batch: MicroBatch
+        self,
+        own: InputDependentAttention,
+        value: Float[Tensor, "batch heads m width"],
+        batch: MicroBatch,
     ) -> Float[Tensor, "batch heads m width"]:
         columns = batch.columns
         at_columns = self.matrices.index_select(1, columns).index_select(2, columns)
-        mixed = masked_product(at_columns, value.index_select(1, self.constant_heads), batch.attention_mask)
+        mixed = masked_product(
+            at_columns, value.index_select(1, self.constant_heads), batch.attention_mask
+        )
         if self.dependent_heads.numel() == 0:
             return mixed
         dependent = own.product(value.index_select(1, self.dependent_heads))
@@ -113,7 +126,11 @@ class DenseEncoder(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, constants: ConstantMatrices, heads: tuple[Head, ...], layout: InputLayout
+        self,
+        encoder: Encoder,
+        constants: ConstantMatrices,
+        heads: tuple[Head, ...],
+        layout: InputLayout,
     ) -> None:
         super().__init__()
         self.model, self.layout = encoder.model, layout
@@ -121,8 +138,11 @@ class DenseEncoder(nn.Module):
         by_layer: dict[int, list[int]] = {}
         for layer, head in sorted(heads):
             by_layer.setdefault(layer, []).append(head)
-        self._rules = {layer: _Constant(constants.matrices[layer], own) for layer, own in by_layer.items()}
-        # Numbers that are looked up: to read past the end of a table is an error, so too long inputs are refused.
+        self._rules = {
+            layer: _Constant(constants.matrices[layer], own) for layer, own in by_layer.items()
+        }
+        # Numbers that are looked up: to read past the end of a table is an error, so too long
+        # inputs are refused.
         self._positions = torch.arange(layout.longest_input)
         self._starts = torch.arange(layout.longest[0] + 2)
         self._second_lengths = torch.arange(layout.longest[-1] + 1)
@@ -145,20 +165,26 @@ class DenseEncoder(nn.Module):
         lengths = attention_mask.sum(dim=1, keepdim=True)
         place = self._one if self.layout.texts == 1 else self._two
         columns, index, real, back = place(input_ids, lengths)
-        batch = DenseBatch.of_columns(input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real)
+        batch = DenseBatch.of_columns(
+            input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
+        )
         states = self._encoder.token_states(batch)[-1]
         states = states.reshape(*batch.shape, states.shape[-1])
         found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
         return found * attention_mask[..., None].to(found.dtype)
 
     def _one(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Slots of the columns, the token in each, whether there is one, and the column of each token."""
+        """Slots of the columns, the token in each, whether there is one, and the column of each
+        token.
+        """
         positions = self._positions[torch.arange(input_ids.shape[1])]
         last = positions == input_ids.shape[1] - 1
         columns = torch.where(last, self.layout.slots - 1, positions)
         index = torch.where(last, lengths - 1, positions)
         real = last | (positions < lengths - 1)
-        back = torch.where(positions == lengths - 1, input_ids.shape[1] - 1, positions.expand_as(input_ids))
+        back = torch.where(
+            positions == lengths - 1, input_ids.shape[1] - 1, positions.expand_as(input_ids)
+        )
         return columns, index, real, back
 
     def _two(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -168,7 +194,9 @@ class DenseEncoder(nn.Module):
         # Where the second half begins: at the first separator.
         first = self._starts[torch.where(separators, positions, tokens).amin(dim=1, keepdim=True)]
         rest = lengths - 1 - first
-        rest = self._second_lengths[rest - self.layout.framing.between] + self.layout.framing.between
+        rest = (
+            self._second_lengths[rest - self.layout.framing.between] + self.layout.framing.between
+        )
         columns = torch.arange(slots)
         index = torch.where(columns < half, columns, columns - half + first)
         in_second = (columns >= half) & (columns - half < rest)

@@ -18,8 +18,8 @@ DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"
 CONFIGURATION = "encoder_config.json"
-"""The encoder's own configuration. It is not called config.json, as no other library may load the weights: rows are
-left out of them, and the heads would not be constant."""
+"""The encoder's own configuration. It is not called config.json, as no other library may load the
+weights: rows are left out of them, and the heads would not be constant."""
 FOR_OTHERS = {"model_type": "an export of PAPA, which papa.load_exported loads"}
 """What config.json says instead: transformers' refusal quotes it."""
 CARD = "README.md"
@@ -34,7 +34,8 @@ class ExportDocument:
         layout: where tokens belong (``InputLayout.written``).
         heads: the constant heads as [layer, head], in the order of the stored matrices.
         constants: the kind of the matrices.
-        study: the cell of the study: name, encoder, task, constants, order, fraction; empty where there was none.
+        study: the cell of the study: name, encoder, task, constants, order, fraction; empty where
+            there was none.
         score: of that cell, see ``papa.exporting.card``; None where unknown.
         speed: measured when the folder was written; None where it was not.
         fidelity: of its embeddings to the original's, measured then too; None where it was not.
@@ -52,14 +53,23 @@ class ExportDocument:
     size: Mapping[str, int]
 
     def write(self, folder: Path) -> None:
-        """Write ``papa.json`` with the digests of all files in ``folder``; the last file to be written."""
+        """Write ``papa.json`` with the digests of all files in ``folder``; the last file to be
+        written.
+        """
         files = {
             str(path.relative_to(folder)): sha256_of_file(path)
             for path in sorted(folder.rglob("*"))
             if path.is_file() and path.name != DOCUMENT
         }
-        document = {"format": FORMAT, **vars(self), "heads": [list(head) for head in self.heads], "files": files}
-        (folder / DOCUMENT).write_text(json.dumps(signed(document), indent=1, ensure_ascii=False) + "\n")
+        document = {
+            "format": FORMAT,
+            **vars(self),
+            "heads": [list(head) for head in self.heads],
+            "files": files,
+        }
+        (folder / DOCUMENT).write_text(
+            json.dumps(signed(document), indent=1, ensure_ascii=False) + "\n"
+        )
 
 
 def read_document(folder: Path) -> ExportDocument:
@@ -73,41 +83,56 @@ def read_document(folder: Path) -> ExportDocument:
         content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
-            f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa export' wrote"
+            f"{folder} holds no exported encoder ({DOCUMENT} is missing): give a folder that 'papa "
+            "export' wrote"
         ) from None
     except (OSError, ValueError, RecursionError):
         raise ArtifactError(f"{path} is damaged (not JSON): export the encoder again") from None
     version = content.get("format") if isinstance(content, dict) else None
     if version != FORMAT:
         raise ArtifactError(
-            f"{path} has format {shown(version)}, this version of papa reads format {FORMAT}: export the encoder again"
+            f"{path} has format {shown(version)}, this version of papa reads format {FORMAT}: "
+            "export the encoder again"
         )
     try:
         if not is_signed(content):
-            raise ArtifactError(f"{path} is damaged (its digest is not that of what it says): export the encoder again")
+            raise ArtifactError(
+                f"{path} is damaged (its digest is not that of what it says): export the encoder "
+                "again"
+            )
         fields = {name: content[name] for name in ExportDocument.__dataclass_fields__}
         files = dict(content["files"])
         fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
-        if not all(isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")):
+        if not all(
+            isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")
+        ):
             raise TypeError
-        if not all(isinstance(fields[name], dict | None) for name in ("score", "speed", "fidelity")):
+        if not all(
+            isinstance(fields[name], dict | None) for name in ("score", "speed", "fidelity")
+        ):
             raise TypeError
         if not isinstance(fields["constants"], str):
             raise TypeError
         if not all(isinstance(size, int) for size in fields["size"].values()):
             raise TypeError
-        if not all(is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()):
+        if not all(
+            is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()
+        ):
             raise ValueError
         missing = [name for name in files if not (folder / name).is_file()]
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        raise ArtifactError(f"{path} is damaged (a field is missing or malformed): export the encoder again") from None
+        raise ArtifactError(
+            f"{path} is damaged (a field is missing or malformed): export the encoder again"
+        ) from None
     for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():
         if expected is None or name in missing:
-            raise ArtifactError(f"{folder / name} is missing: copy the whole folder again, or export again")
+            raise ArtifactError(
+                f"{folder / name} is missing: copy the whole folder again, or export again"
+            )
         digest = sha256_of_file(folder / name)
         if digest != expected:
             raise ArtifactError(
-                f"{folder / name} is damaged (expected SHA-256 {expected[:12]}, found {digest[:12]}): copy the folder "
-                "again, or export again"
+                f"{folder / name} is damaged (expected SHA-256 {expected[:12]}, found "
+                f"{digest[:12]}): copy the folder again, or export again"
             )
     return ExportDocument(**fields)

@@ -1,4 +1,6 @@
-"""What an exported encoder keeps of the original's own embeddings, which the score of a probe does not tell."""
+"""What an exported encoder keeps of the original's own embeddings, which the score of a probe does
+not tell.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ ROWS, TOKENS = 300, 32_768
 """Texts that are embedded, and tokens of all of them, at most."""
 BATCH = 16
 KEPT = 0.8
-"""A warning is given where surely fewer of the ten nearest neighbours are kept: by the interval's upper end."""
+"""A warning is given where surely fewer of the ten nearest neighbours are kept: by the interval's
+upper end.
+"""
 
 
 @torch.inference_mode()
-def measure_fidelity(original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit) -> dict[str, Any] | None:
-    """Compare mean-pooled last hidden states, as sentence-transformers pools them, on texts of the split.
+def measure_fidelity(
+    original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit
+) -> dict[str, Any] | None:
+    """Compare mean-pooled last hidden states, as sentence-transformers pools them, on texts of the
+    split.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode.
@@ -33,8 +40,8 @@ def measure_fidelity(original: nn.Module, exported: ExportedEncoder, split: Toke
         split: where texts are taken from.
 
     Returns:
-        ``texts``, how many, and for each measure of ``embedding_fidelity`` its mean, low and high; None for pairs and
-        masked texts, and where there are fewer than four.
+        ``texts``, how many, and for each measure of ``embedding_fidelity`` its mean, low and high;
+        None for pairs and masked texts, and where there are fewer than four.
     """
     count = min(ROWS, int(TOKENS / split.lengths.mean()))
     rows = spread_rows(split.rows[np.argsort(split.lengths, kind="stable")], count)

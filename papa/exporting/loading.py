@@ -9,14 +9,27 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_device
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, PapaError, in_one_line
-from papa.exporting.document import CONFIGURATION, CONSTANTS, DOCUMENT, WEIGHTS, ExportDocument, read_document
+from papa.exporting.document import (
+    CONFIGURATION,
+    CONSTANTS,
+    DOCUMENT,
+    WEIGHTS,
+    ExportDocument,
+    read_document,
+)
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.trimming import with_all_rows
@@ -31,7 +44,8 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
         device: where it shall run.
 
     Raises:
-        ArtifactError: the folder is no export, incomplete, damaged, or its parts do not fit each other.
+        ArtifactError: the folder is no export, incomplete, damaged, or its parts do not fit each
+            other.
         EncoderError: this version of papa does not support its architecture.
         SpecError: there is no such device.
     """
@@ -41,7 +55,9 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     try:
         layout = InputLayout.read(document.layout)
     except (KeyError, TypeError, ValueError):
-        raise ArtifactError(f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again") from None
+        raise ArtifactError(
+            f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again"
+        ) from None
     try:
         encoder = Encoder(_model(folder, document.heads), device)
         constants = _constants(folder, document, encoder, layout.slots)
@@ -51,8 +67,8 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
         raise
     except Exception as error:  # The libraries believe whatever the files say.
         raise ArtifactError(
-            f"{folder} cannot be loaded, its parts do not fit each other ({in_one_line(error)}): export the encoder "
-            "again"
+            f"{folder} cannot be loaded, its parts do not fit each other ({in_one_line(error)}): "
+            "export the encoder again"
         ) from None
 
 
@@ -64,7 +80,11 @@ def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
     family = family_of(config.model_type)
     weights = with_all_rows(architecture, heads, _tensors(folder / WEIGHTS))
     # The pooler is dropped; zeros spare transformers' report of weights that are missing.
-    unused = {name: torch.zeros(like.shape) for name, like in architecture.state_dict().items() if name not in weights}
+    unused = {
+        name: torch.zeros(like.shape)
+        for name, like in architecture.state_dict().items()
+        if name not in weights
+    }
     model, information = type(architecture).from_pretrained(
         None,
         config=config,
@@ -79,21 +99,28 @@ def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
     return model
 
 
-def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: int) -> ConstantMatrices:
+def _constants(
+    folder: Path, document: ExportDocument, encoder: Encoder, slots: int
+) -> ConstantMatrices:
     path = folder / CONSTANTS
     tensors = _tensors(path)
     expected = (len(document.heads), slots, slots)
     shape = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
     if shape != expected or "seen" not in tensors:
         raise ArtifactError(
-            f"{path} holds matrices of shape {list(shape)}, expected {list(expected)} for the heads and slots in "
-            "papa.json: export the encoder again"
+            f"{path} holds matrices of shape {list(shape)}, expected {list(expected)} for the "
+            "heads and slots in papa.json: export the encoder again"
         )
-    outside = [head for head in document.heads if not (head[0] < encoder.layers and head[1] < encoder.heads)]
+    outside = [
+        head
+        for head in document.heads
+        if not (head[0] < encoder.layers and head[1] < encoder.heads)
+    ]
     if outside:
         raise ArtifactError(
-            f"papa.json names head {outside[0][1]} of layer {outside[0][0]}, but the encoder in {path.parent} has "
-            f"{encoder.layers} layers of {encoder.heads} heads: export the encoder again"
+            f"papa.json names head {outside[0][1]} of layer {outside[0][0]}, but the encoder in "
+            f"{path.parent} has {encoder.layers} layers of {encoder.heads} heads: export the "
+            "encoder again"
         )
     matrices = torch.zeros(encoder.layers, encoder.heads, slots, slots)
     for (layer, head), matrix in zip(document.heads, tensors["matrices"], strict=True):
@@ -102,7 +129,9 @@ def _constants(folder: Path, document: ExportDocument, encoder: Encoder, slots: 
 
 
 def _tokenizer(folder: Path, layout: InputLayout, encoder: Encoder) -> PreTrainedTokenizerBase:
-    tokenizer = AutoTokenizer.from_pretrained(folder, config=encoder.config, local_files_only=True, use_fast=True)
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, config=encoder.config, local_files_only=True, use_fast=True
+    )
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     tokenizer.model_max_length = layout.longest_input
     # As in the study: a separator spelled in a text is text.

@@ -26,11 +26,12 @@ class ExportedEncoder(nn.Module):
     """A frozen encoder some of whose heads are constant, called like a model of ``transformers``:
 
         model = papa.load_exported("folder")
-        inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")
-        states = model(**inputs).last_hidden_state
+        inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True,
+        return_tensors="pt") states = model(**inputs).last_hidden_state
 
-    Inside, tokens move into the slots that the constants were made for and run without padding, in batches of inputs of
-    like length; hidden states come back at the tokens' positions, 0 where there is none.
+    Inside, tokens move into the slots that the constants were made for and run without padding, in
+    batches of inputs of like length; hidden states come back at the tokens' positions, 0 where
+    there is none.
 
     Args:
         encoder: the encoder, whose attention this module changes for good.
@@ -41,8 +42,8 @@ class ExportedEncoder(nn.Module):
         document: what the folder says of itself.
 
     Attributes:
-        unseen_share: of what the constant heads read of their matrices, over all inputs, the share of entries that the
-            average had never seen.
+        unseen_share: of what the constant heads read of their matrices, over all inputs, the share
+            of entries that the average had never seen.
     """
 
     def __init__(
@@ -97,7 +98,10 @@ class ExportedEncoder(nn.Module):
         Raises:
             DataError: an input does not fit the layout; the message names the input and says why.
         """
-        on_cpu = [None if tensor is None else tensor.cpu() for tensor in (input_ids, attention_mask, token_type_ids)]
+        on_cpu = [
+            None if tensor is None else tensor.cpu()
+            for tensor in (input_ids, attention_mask, token_type_ids)
+        ]
         assert on_cpu[0] is not None
         tokens = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
         budget = self._encoder.tokens_per_batch(None)
@@ -119,7 +123,9 @@ class ExportedEncoder(nn.Module):
 
     @contextmanager
     def dense(self) -> Iterator[DenseEncoder]:
-        """Inside the block its computation is in fixed steps on padded tensors, and cannot be done in any other way."""
+        """Inside the block its computation is in fixed steps on padded tensors, and cannot be done
+        in any other way.
+        """
         self._put_back()
         try:
             dense = DenseEncoder(self._encoder, self._constants, self.heads, self.layout)
@@ -133,13 +139,19 @@ class ExportedEncoder(nn.Module):
         return super().train(False)
 
     def _replace(self) -> weakref.finalize:
-        """Make the heads constant; what is returned puts them back, at the latest when this module goes."""
+        """Make the heads constant; what is returned puts them back, at the latest when this module
+        goes.
+        """
         replacement = ExitStack()
-        self._entries = replacement.enter_context(replaced(self._encoder, self._constants, self.heads))
+        self._entries = replacement.enter_context(
+            replaced(self._encoder, self._constants, self.heads)
+        )
         return weakref.finalize(self, replacement.close)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedEncoder:
-        """Moves and conversions (``to``, ``cuda``, ``half``) reach the constants and the sliced maps too."""
+        """Moves and conversions (``to``, ``cuda``, ``half``) reach the constants and the sliced
+        maps too.
+        """
         self._put_back()
         super()._apply(fn, recurse)
         self._encoder.device = next(self.model.parameters()).device

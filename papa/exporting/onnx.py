@@ -1,4 +1,6 @@
-"""An exported encoder as an ONNX graph: written, compared with the encoder, and timed in onnxruntime."""
+"""An exported encoder as an ONNX graph: written, compared with the encoder, and timed in
+onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows
 
 ONNX = "model.onnx"
 ONNX_TOLERANCE = 1e-4
-"""By how much hidden states may differ from the exported encoder's, relative to the largest of them."""
+"""By how much hidden states may differ from the exported encoder's, relative to the largest of
+them.
+"""
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGEST = 2**31
 """Bytes that one file of the format can hold."""
 _CHECKED_ROWS = 16
 _TRACED = (3, 9)
-"""Inputs and tokens in an example: numbers that occur nowhere else, so that none is taken for a constant."""
+"""Inputs and tokens in an example: numbers that occur nowhere else, so that none is taken for a
+constant.
+"""
 
 
 def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
@@ -41,19 +47,22 @@ def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
         weights: bytes of weights and constants.
 
     Raises:
-        EncoderError: a package is missing, or the encoder or its layout has no dense form that is exact.
+        EncoderError: a package is missing, or the encoder or its layout has no dense form that is
+            exact.
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise EncoderError(f"ONNX needs {', '.join(missing)}: pip install 'papa-attention[onnx]'")
     if layout.texts == 2 and layout.segment_ids == "stay" and any(layout.framing.segments):
         raise EncoderError(
-            "under layout.segment_ids: stay a token's segment depends on where padding was, which the ONNX form does "
-            "not know: export without --onnx, or from a study with segment_ids: follow"
+            "under layout.segment_ids: stay a token's segment depends on where padding was, which "
+            "the ONNX form does not know: export without --onnx, or from a study with "
+            "segment_ids: follow"
         )
     if getattr(config, "conv_kernel_size", 0):
         raise EncoderError(
-            "this DeBERTa has a convolution over slots, which has no ONNX form here: export without --onnx"
+            "this DeBERTa has a convolution over slots, which has no ONNX form here: export "
+            "without --onnx"
         )
     if weights >= _LARGEST:
         raise EncoderError(
@@ -63,8 +72,8 @@ def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
 
 
 def write_onnx(exported: ExportedEncoder, path: Path) -> None:
-    """Write the graph: inputs as the tokenizer gives them, padded on the right, of any number and length; output
-    ``last_hidden_state``, 0 where there is no token.
+    """Write the graph: inputs as the tokenizer gives them, padded on the right, of any number and
+    length; output ``last_hidden_state``, 0 where there is no token.
 
     Inputs that are too long for the slots read past the end of a table, which onnxruntime refuses.
 
@@ -89,16 +98,22 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
     inputs = ordinary_inputs(split, rows, exported.layout)
     with torch.inference_mode():
         expected = exported(**inputs).last_hidden_state.cpu().numpy()
-    difference = float(np.abs(_Session(path).states(inputs) - expected).max() / np.abs(expected).max())
+    difference = float(
+        np.abs(_Session(path).states(inputs) - expected).max() / np.abs(expected).max()
+    )
     if not difference <= ONNX_TOLERANCE:
         raise ArtifactError(
-            f"the ONNX form differs from the exported encoder by {difference:.1e} of its largest hidden state, at most "
-            f"{ONNX_TOLERANCE:.0e} is allowed: export without --onnx, and report this as a fault"
+            f"the ONNX form differs from the exported encoder by {difference:.1e} of its largest "
+            f"hidden state, at most {ONNX_TOLERANCE:.0e} is allowed: export without --onnx, and "
+            "report this as a fault"
         )
 
 
-def measure_onnx(original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout) -> dict[str, Any]:
-    """``papa.exporting.speed.timings`` of the graph against the original model, both in onnxruntime.
+def measure_onnx(
+    original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout
+) -> dict[str, Any]:
+    """``papa.exporting.speed.timings`` of the graph against the original model, both in
+    onnxruntime.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode, on the CPU.
@@ -119,9 +134,13 @@ class _LastHiddenState(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **segments).last_hidden_state
+        states: Tensor = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, **segments
+        ).last_hidden_state
         return states
 
 
@@ -133,7 +152,9 @@ class _Session:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
         self._names = [given.name for given in self._session.get_inputs()]
 
     def states(self, inputs: dict[str, Tensor]) -> np.ndarray:

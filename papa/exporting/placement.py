@@ -1,7 +1,8 @@
 """From ordinary right-padded inputs to the slots that constant matrices were made for, and back.
 
-A tokenizer writes ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]`` without gaps; an exported encoder must find every
-token in its slot (``papa.corpora.layout``), run there, and hand the hidden states back at the tokens' positions.
+A tokenizer writes ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]`` without gaps; an exported encoder
+must find every token in its slot (``papa.corpora.layout``), run there, and hand the hidden states
+back at the tokens' positions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class InputLayout:
         texts: 1 or 2 texts per input.
         slots: S.
         longest: the most text tokens of each text.
-        segment_ids: whether segment ids follow their tokens into the slots or stay where the tokenizer put them.
+        segment_ids: whether segment ids follow their tokens into the slots or stay where the
+            tokenizer put them.
         framing: how the tokenizer frames the texts.
     """
 
@@ -44,15 +46,21 @@ class InputLayout:
     framing: Framing
 
     @classmethod
-    def of(cls, kind: TaskKind, slots: int, layout: LayoutSpec, special_tokens: SpecialTokens) -> InputLayout:
+    def of(
+        cls, kind: TaskKind, slots: int, layout: LayoutSpec, special_tokens: SpecialTokens
+    ) -> InputLayout:
         """The layout that a study gives a task's inputs."""
         pair = kind == "pair"
         return cls(
             texts=2 if pair else 1,
             slots=slots,
-            longest=pair_capacity(special_tokens, slots) if pair else (text_capacity(layout, kind, slots),),
+            longest=pair_capacity(special_tokens, slots)
+            if pair
+            else (text_capacity(layout, kind, slots),),
             segment_ids=layout.segment_ids,
-            framing=Framing(**{field.name: getattr(special_tokens, field.name) for field in fields(Framing)}),
+            framing=Framing(
+                **{field.name: getattr(special_tokens, field.name) for field in fields(Framing)}
+            ),
         )
 
     @classmethod
@@ -66,7 +74,10 @@ class InputLayout:
         """The layout as JSON: its own fields, then those of the framing."""
         values = asdict(self)
         values |= values.pop("framing")
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
     @property
     def longest_input(self) -> int:
@@ -87,15 +98,21 @@ class InputLayout:
             token_type_ids: segment ids; None: those that the tokenizer of the study gives.
 
         Raises:
-            DataError: an input is padded on the left, is not framed by [CLS] and [SEP], holds another number of
-                texts, or has a text that is too long; the message names the input.
+            DataError: an input is padded on the left, is not framed by [CLS] and [SEP], holds
+                another number of texts, or has a text that is too long; the message names the
+                input.
         """
         if input_ids.ndim != 2 or input_ids.shape[0] == 0:
             raise DataError(
-                f"input_ids have the shape {list(input_ids.shape)}, expected [batch, tokens] with one input or more: "
-                "call the tokenizer with a list of texts, padding=True and return_tensors='pt'"
+                f"input_ids have the shape {list(input_ids.shape)}, expected [batch, tokens] with "
+                "one input or more: call the tokenizer with a list of texts, padding=True and "
+                "return_tensors='pt'"
             )
-        real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        real = (
+            torch.ones_like(input_ids, dtype=torch.bool)
+            if attention_mask is None
+            else attention_mask.bool()
+        )
         lengths = real.sum(dim=1)
         self._check_framing(input_ids, real, lengths)
         positions = torch.arange(input_ids.shape[1]).expand_as(input_ids)
@@ -111,10 +128,14 @@ class InputLayout:
             placed = arrange_pair(first, second, self.framing, self.segment_ids, self.slots)
         if token_type_ids is None:
             return placed
-        segments, inputs = (token_type_ids * real).numpy(), np.repeat(np.arange(len(lengths)), placed.lengths)
+        segments, inputs = (
+            (token_type_ids * real).numpy(),
+            np.repeat(np.arange(len(lengths)), placed.lengths),
+        )
         if self.segment_ids == "follow" or self.texts == 1:
             return replace(placed, token_type_ids=segments[real.numpy()])
-        # A token takes the segment that the tokenizer gave to the position whose number its slot has.
+        # A token takes the segment that the tokenizer gave to the position whose number its slot
+        # has.
         width = segments.shape[1]
         at_slots = segments[inputs, np.minimum(placed.slot_ids, width - 1)]
         return replace(placed, token_type_ids=np.where(placed.slot_ids < width, at_slots, 0))
@@ -124,27 +145,29 @@ class InputLayout:
             row := _first(lengths[:, None] < 2)
         ) is not None:
             raise DataError(
-                f"input {row} has padding before or between its tokens, or no token: pad on the right "
-                "(tokenizer.padding_side = 'right') and keep the special tokens"
+                f"input {row} has padding before or between its tokens, or no token: pad on the "
+                "right (tokenizer.padding_side = 'right') and keep the special tokens"
             )
         cls, sep = self.framing.cls, self.framing.sep
         ends = input_ids.gather(1, lengths[:, None] - 1)
         if (row := _first((input_ids[:, :1] != cls) | (ends != sep))) is not None:
             raise DataError(
-                f"input {row} does not start with [CLS] (id {cls}) and end with [SEP] (id {sep}): use the "
-                "exported folder's own tokenizer, with its special tokens"
+                f"input {row} does not start with [CLS] (id {cls}) and end with [SEP] (id {sep}): "
+                "use the exported folder's own tokenizer, with its special tokens"
             )
 
     def _check_one(self, separators: Tensor, lengths: Tensor) -> None:
         if (row := _first(separators)) is not None:
             raise DataError(
-                f"input {row} has a separator inside, but this encoder was exported for one text per input: give one "
-                "text (split_special_tokens=True where it spells a separator), or export from a task on two texts"
+                f"input {row} has a separator inside, but this encoder was exported for one text "
+                "per input: give one text (split_special_tokens=True where it spells a "
+                "separator), or export from a task on two texts"
             )
         if (row := _first(lengths[:, None] - 2 > self.longest[0])) is not None:
             raise DataError(
-                f"input {row} has {int(lengths[row])} tokens, but the constant heads were made for {self.slots} slots, "
-                f"which hold {self.longest_input}: tokenise with truncation=True, max_length={self.longest_input}"
+                f"input {row} has {int(lengths[row])} tokens, but the constant heads were made for "
+                f"{self.slots} slots, which hold {self.longest_input}: tokenise with "
+                f"truncation=True, max_length={self.longest_input}"
             )
 
     def _first_lengths(self, separators: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
@@ -154,9 +177,10 @@ class InputLayout:
         wrong = (counts != self.framing.between) | (closing - first != self.framing.between - 1)
         if (row := _first(wrong[:, None])) is not None:
             raise DataError(
-                f"input {row} has {int(counts[row])} separators between [CLS] and its end, but this encoder was "
-                f"exported for two texts per input with {self.framing.between} between them: give "
-                "tokenizer(first, second), with split_special_tokens=True where a text spells a separator"
+                f"input {row} has {int(counts[row])} separators between [CLS] and its end, but "
+                f"this encoder was exported for two texts per input with {self.framing.between} "
+                "between them: give tokenizer(first, second), with split_special_tokens=True "
+                "where a text spells a separator"
             )
         first_lengths = first - 1
         for name, text_lengths, most in (
@@ -165,8 +189,9 @@ class InputLayout:
         ):
             if (row := _first(text_lengths[:, None] > most)) is not None:
                 raise DataError(
-                    f"input {row} has {int(text_lengths[row])} tokens in its {name} text, but the constant heads were "
-                    f"made for {self.slots} slots, which hold {most} of it: shorten the {name} text to {most} tokens"
+                    f"input {row} has {int(text_lengths[row])} tokens in its {name} text, but the "
+                    f"constant heads were made for {self.slots} slots, which hold {most} of it: "
+                    f"shorten the {name} text to {most} tokens"
                 )
         return first_lengths
 
@@ -183,7 +208,9 @@ def _ragged(input_ids: Int[Tensor, "batch tokens"], chosen: Bool[Tensor, "batch 
 
 
 def write_back(
-    states: Float[Tensor, "tokens width"], batch: MicroBatch, padded: Float[Tensor, "inputs longest width"]
+    states: Float[Tensor, "tokens width"],
+    batch: MicroBatch,
+    padded: Float[Tensor, "inputs longest width"],
 ) -> None:
     """Write the states of a batch's tokens to their positions in right-padded inputs, in place."""
     padded[batch.rows[batch.inputs_of_tokens], batch.positions_in_input] = states

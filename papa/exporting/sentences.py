@@ -13,17 +13,19 @@ from papa.exporting.loading import load_exported
 
 
 class SentenceModule(nn.Module):
-    """What sentence-transformers calls to tokenise texts and to embed their tokens; pooling comes after it::
+    """What sentence-transformers calls to tokenise texts and to embed their tokens; pooling comes
+    after it::
 
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         module = papa.SentenceModule("my-encoder")
-        model = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension(), "mean")])
+        pooling = Pooling(module.get_embedding_dimension(), "mean")
+        model = SentenceTransformer(modules=[module, pooling])
         vectors = model.encode(["a text", "another"])
 
-    That library loads a class of ours from a folder only with ``trust_remote_code``, so the model is put together in
-    code and not saved.
+    That library loads a class of ours from a folder only with ``trust_remote_code``, so the model
+    is put together in code and not saved.
 
     Args:
         folder: what ``papa export`` wrote, from a task on single texts.
@@ -51,7 +53,9 @@ class SentenceModule(nn.Module):
         """d, the width of a token's embedding."""
         return self.model.config.hidden_size
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: object) -> dict[str, Tensor]:
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **_: object
+    ) -> dict[str, Tensor]:
         """Texts as padded token ids.
 
         Args:

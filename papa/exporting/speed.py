@@ -1,5 +1,5 @@
-"""How much faster an exported encoder is than the original: on real text of several lengths, in batches of several
-sizes, in pairs of runs."""
+"""How much faster an exported encoder is than the original: on real text of several lengths, in
+batches of several sizes, in pairs of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ BATCHES = (1, 16, 64)
 LENGTHS = (0.1, 0.5, 0.95)
 """Which quantiles of the split's lengths inputs have: short ones, usual ones, long ones."""
 ALIKE = 16
-"""Different inputs in a batch; larger ones repeat them, so that all are nearly of the length asked for."""
+"""Different inputs in a batch; larger ones repeat them, so that all are nearly of the length asked
+for.
+"""
 PATIENCE, BUDGET = 3.0, 60.0
 """Seconds for one shape, and for all: shapes that would take longer are left out."""
 Call = Callable[[dict[str, Tensor]], object]
@@ -34,9 +36,13 @@ Call = Callable[[dict[str, Tensor]], object]
 
 @torch.inference_mode()
 def measure_speed(
-    original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit, progress: Progress = ignore_progress
+    original: nn.Module,
+    exported: ExportedEncoder,
+    split: TokenisedSplit,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
-    """Seconds per batch of the original and the exported encoder on the same inputs, device and threads.
+    """Seconds per batch of the original and the exported encoder on the same inputs, device and
+    threads.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode.
@@ -48,7 +54,9 @@ def measure_speed(
         What ``timings`` gives, and how it was measured.
     """
     return {
-        **timings(partial(_run, exported), partial(_run, original), split, exported.layout, progress),
+        **timings(
+            partial(_run, exported), partial(_run, original), split, exported.layout, progress
+        ),
         "threads": torch.get_num_threads(),
         "device": _device_name(exported.device),
         "attention": getattr(original.config, "_attn_implementation", "its own"),
@@ -56,14 +64,19 @@ def measure_speed(
 
 
 def timings(
-    exported: Call, original: Call, split: TokenisedSplit, layout: InputLayout, progress: Progress = ignore_progress
+    exported: Call,
+    original: Call,
+    split: TokenisedSplit,
+    layout: InputLayout,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Time both on batches of every size and length, the small ones first (``papa.timing``).
 
     Returns:
-        ``timings``: batch, longest (tokens of each input, padding included), original_seconds and exported_seconds
-        (the least per batch), ratio (the median within pairs) and its 95 % interval low and high, pairs; ``left_out``:
-        [batch, longest] of shapes that there was no time for.
+        ``timings``: batch, longest (tokens of each input, padding included), original_seconds and
+        exported_seconds (the least per batch), ratio (the median within pairs) and its 95 %
+        interval low and high, pairs; ``left_out``: [batch, longest] of shapes that there was no
+        time for.
     """
     lengths = sorted({int(length) for length in np.quantile(split.lengths, LENGTHS)})
     shapes = sorted(product(BATCHES, lengths), key=prod)
@@ -74,7 +87,12 @@ def timings(
             break
         inputs = _batch(split, batch, length, layout)
         exported(inputs), original(inputs)  # The first run of a shape is slower.
-        timed = in_turn(partial(exported, inputs), Part(partial(original, inputs)), ratio=of_pairs, patience=PATIENCE)
+        timed = in_turn(
+            partial(exported, inputs),
+            Part(partial(original, inputs)),
+            ratio=of_pairs,
+            patience=PATIENCE,
+        )
         seconds_per_token = (timed.ours + timed.plain) / (batch * length)
         found.append(
             {
@@ -89,7 +107,9 @@ def timings(
     return {"timings": found, "left_out": [list(shape) for shape in shapes[len(found) :]]}
 
 
-def _batch(split: TokenisedSplit, batch: int, length: int, layout: InputLayout) -> dict[str, Tensor]:
+def _batch(
+    split: TokenisedSplit, batch: int, length: int, layout: InputLayout
+) -> dict[str, Tensor]:
     """A batch of the split's inputs whose lengths are nearest."""
     nearest = np.argsort(np.abs(split.lengths - length), kind="stable")[: min(batch, ALIKE)]
     inputs = ordinary_inputs(split, split.rows[nearest], layout)
@@ -116,17 +136,24 @@ def spread_rows(rows: np.ndarray, count: int) -> np.ndarray:
 def reproducible_rows(split: TokenisedSplit, layout: InputLayout) -> np.ndarray:
     """The rows that an exported encoder meets as the corpus has them.
 
-    Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which its tokens no
-    longer tell; so pairs with a text that fills its slots, and may have been cut, are left out.
+    Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which
+    its tokens no longer tell; so pairs with a text that fills its slots, and may have been cut, are
+    left out.
     """
     if layout.texts == 1 or layout.segment_ids == "follow":
         return split.rows
     second_lengths = split.lengths - split.first_lengths - layout.framing.between - 2
-    return split.rows[(split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])]
+    return split.rows[
+        (split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])
+    ]
 
 
-def ordinary_inputs(split: TokenisedSplit, rows: np.ndarray, layout: InputLayout) -> dict[str, Tensor]:
-    """The rows as input_ids, attention_mask and, where the encoder's tokenizer gives any, token_type_ids."""
+def ordinary_inputs(
+    split: TokenisedSplit, rows: np.ndarray, layout: InputLayout
+) -> dict[str, Tensor]:
+    """The rows as input_ids, attention_mask and, where the encoder's tokenizer gives any,
+    token_type_ids.
+    """
     tokens, framing = split.tokens(rows), layout.framing
     mask = torch.arange(int(tokens.lengths.max()))[None] < torch.from_numpy(tokens.lengths)[:, None]
     input_ids = torch.full(mask.shape, framing.pad, dtype=torch.int64)

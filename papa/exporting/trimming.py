@@ -15,14 +15,19 @@ from papa.spec.orders import Head
 
 def needed_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights that hidden states depend on: all but the pooler's."""
-    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
+    return {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith("pooler.")
+    }
 
 
 def without_constant_heads(model: nn.Module, heads: Sequence[Head]) -> dict[str, Tensor]:
-    """The needed weights; rows of maps to queries and keys are left out where all their heads are constant.
+    """The needed weights; rows of maps to queries and keys are left out where all their heads are
+    constant.
 
-    Where layers share a map, a head's rows go if it is constant in each of them. Maps that hold queries, keys and
-    values in one stay whole.
+    Where layers share a map, a head's rows go if it is constant in each of them. Maps that hold
+    queries, keys and values in one stay whole.
     """
     weights = needed_weights(model)
     for name, kept in rows_kept(model, heads):
@@ -30,7 +35,9 @@ def without_constant_heads(model: nn.Module, heads: Sequence[Head]) -> dict[str,
     return weights
 
 
-def with_all_rows(model: nn.Module, heads: Sequence[Head], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def with_all_rows(
+    model: nn.Module, heads: Sequence[Head], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """The inverse of ``without_constant_heads``; rows that were left out are 0 and never used.
 
     Args:
@@ -42,17 +49,22 @@ def with_all_rows(model: nn.Module, heads: Sequence[Head], weights: Mapping[str,
         ArtifactError: a weight is missing, unknown or of another shape.
     """
     expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads))
-    for names, what in ((expected.keys() - weights, "missing"), (weights.keys() - expected, "unknown")):
+    for names, what in (
+        (expected.keys() - weights, "missing"),
+        (weights.keys() - expected, "unknown"),
+    ):
         if names:
-            raise ArtifactError(f"{len(names)} weights are {what} ({min(names)}, …): export the encoder again")
+            raise ArtifactError(
+                f"{len(names)} weights are {what} ({min(names)}, …): export the encoder again"
+            )
     full = {}
     for name, like in expected.items():
         rows = kept_rows.get(name)
         shape = like.shape if rows is None else (int(rows.sum()), *like.shape[1:])
         if weights[name].shape != torch.Size(shape):
             raise ArtifactError(
-                f"weight {name} has the shape {list(weights[name].shape)}, expected {list(shape)} for the constant "
-                "heads in papa.json: export the encoder again"
+                f"weight {name} has the shape {list(weights[name].shape)}, expected {list(shape)} "
+                "for the constant heads in papa.json: export the encoder again"
             )
         full[name] = weights[name]
         if rows is not None:
@@ -66,7 +78,9 @@ def rows_kept(model: nn.Module, heads: Sequence[Head]) -> Iterator[tuple[str, Te
     config: Any = model.config
     family = family_of(config.model_type)
     if family is None:
-        raise EncoderError(f"architecture '{config.model_type}' is not supported: see 'papa models'")
+        raise EncoderError(
+            f"architecture '{config.model_type}' is not supported: see 'papa models'"
+        )
     names = {module: name for name, module in model.named_modules()}
     layers_of: dict[nn.Module, list[int]] = {}
     for layer, module in enumerate(family.attentions(model)):

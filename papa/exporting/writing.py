@@ -26,7 +26,14 @@ from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
-from papa.exporting.document import CARD, CONFIGURATION, CONSTANTS, FOR_OTHERS, WEIGHTS, ExportDocument
+from papa.exporting.document import (
+    CARD,
+    CONFIGURATION,
+    CONSTANTS,
+    FOR_OTHERS,
+    WEIGHTS,
+    ExportDocument,
+)
 from papa.exporting.fidelity import measure_fidelity
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
@@ -57,10 +64,11 @@ def export_encoder(
     onnx: bool = False,
     progress: Progress = ignore_progress,
 ) -> ExportDocument:
-    """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a model card.
+    """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a
+    model card.
 
-    What was written is loaded again before it appears. With ``examples`` it is compared with the encoder under
-    ``replaced``, and its speed and embeddings with the original's.
+    What was written is loaded again before it appears. With ``examples`` it is compared with the
+    encoder under ``replaced``, and its speed and embeddings with the original's.
 
     Args:
         reference: the source encoder.
@@ -72,13 +80,13 @@ def export_encoder(
         study: the cell of the study, for the record.
         score: of that cell (``papa.exporting.card.study_score``).
         device: where speed is measured.
-        onnx: also write ``model.onnx``, compared with the exported encoder and timed against the original on
-            ``examples``.
+        onnx: also write ``model.onnx``, compared with the exported encoder and timed against the
+            original on ``examples``.
         progress: called with shapes done and in all while speed is measured.
 
     Raises:
-        ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices do not fit, or
-            what was written does not behave as the encoder under ``replaced``.
+        ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices
+            do not fit, or what was written does not behave as the encoder under ``replaced``.
         EncoderError: the encoder has no ONNX form.
     """
     check_free(folder)
@@ -86,7 +94,9 @@ def export_encoder(
     _check_fits(reference, constants, heads, layout)
     original = _original(reference)
     if onnx:
-        bytes_needed = sum(4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.matrices))
+        bytes_needed = sum(
+            4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.matrices)
+        )
         check_onnx(original.config, layout, bytes_needed)
     with _written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)
@@ -107,7 +117,9 @@ def export_encoder(
             speed=None,
             fidelity=None,
             size={
-                "original_weights": sum(tensor.nbytes for tensor in needed_weights(original).values()),
+                "original_weights": sum(
+                    tensor.nbytes for tensor in needed_weights(original).values()
+                ),
                 "weights": (scratch / WEIGHTS).stat().st_size,
                 "constants": (scratch / CONSTANTS).stat().st_size,
             },
@@ -123,7 +135,9 @@ def export_encoder(
                 fidelity=measure_fidelity(original, exported, examples),
             )
         if onnx:
-            document = replace(document, speed=_with_onnx(document, original, exported, scratch / ONNX, examples))
+            document = replace(
+                document, speed=_with_onnx(document, original, exported, scratch / ONNX, examples)
+            )
         (scratch / CARD).write_text(model_card(document))
         document.write(scratch)
     return document
@@ -159,21 +173,29 @@ def check_free(folder: Path) -> None:
 
 
 def _check_fits(
-    reference: EncoderReference, constants: ConstantMatrices, heads: Sequence[Head], layout: InputLayout
+    reference: EncoderReference,
+    constants: ConstantMatrices,
+    heads: Sequence[Head],
+    layout: InputLayout,
 ) -> None:
     if not heads:
-        raise ArtifactError("no head is constant in this cell, so there is nothing to export: give a fraction below 1")
+        raise ArtifactError(
+            "no head is constant in this cell, so there is nothing to export: give a fraction "
+            "below 1"
+        )
     shape = tuple(constants.matrices.shape)
     expected = (reference.layers, reference.heads, layout.slots, layout.slots)
     if shape != expected:
         raise ArtifactError(
-            f"the constant matrices have the shape {list(shape)}, expected {list(expected)} for {reference.name} in "
-            f"{layout.slots} slots: rerun 'average' for them"
+            f"the constant matrices have the shape {list(shape)}, expected {list(expected)} for "
+            f"{reference.name} in {layout.slots} slots: rerun 'average' for them"
         )
 
 
 def _original(reference: EncoderReference) -> nn.Module:
-    """The unmodified model in its stored precision, with the fastest attention that transformers has for it."""
+    """The unmodified model in its stored precision, with the fastest attention that transformers
+    has for it.
+    """
     folder, what = Path(reference.folder), f"encoder '{reference.name}'"
     try:
         model = load_model(folder, what, attention="sdpa")
@@ -206,7 +228,10 @@ def _save(
 
 @torch.inference_mode()
 def _check_same(
-    exported: ExportedEncoder, reference: EncoderReference, constants: ConstantMatrices, split: TokenisedSplit
+    exported: ExportedEncoder,
+    reference: EncoderReference,
+    constants: ConstantMatrices,
+    split: TokenisedSplit,
 ) -> None:
     """Compare with the encoder as the study ran it, in full precision, on some rows."""
     encoder = load_encoder(replace(reference, precision="float32"), str(exported.device))
@@ -217,12 +242,15 @@ def _check_same(
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
     inputs = ordinary_inputs(split, rows, exported.layout)
-    states = exported(**inputs).last_hidden_state[inputs["attention_mask"].bool().to(exported.device)]
+    states = exported(**inputs).last_hidden_state[
+        inputs["attention_mask"].bool().to(exported.device)
+    ]
     difference = float((states - expected).abs().max() / expected.abs().max())
     if not difference <= TOLERANCE:
         raise ArtifactError(
-            f"the exported encoder differs from the study's by {difference:.1e} of its largest hidden state, at most "
-            f"{TOLERANCE:.0e} is allowed: report this as a fault, nothing was written"
+            f"the exported encoder differs from the study's by {difference:.1e} of its largest "
+            f"hidden state, at most {TOLERANCE:.0e} is allowed: report this as a fault, nothing "
+            "was written"
         )
 
 

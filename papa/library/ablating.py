@@ -48,10 +48,12 @@ def ablated(
     data: Iterable[Mapping[str, Any]] | None = None,
     seed: int = 0,
 ) -> Iterator[None]:
-    """Inside the block these heads of the user's model put out something else; the model is as before after it.
+    """Inside the block these heads of the user's model put out something else; the model is as
+    before after it.
 
-    The model runs in the user's own loop, with its own head, masks, hooks and generation. Positions count from the
-    first token of each text; padding may be on either side of a causal model's texts.
+    The model runs in the user's own loop, with its own head, masks, hooks and generation. Positions
+    count from the first token of each text; padding may be on either side of a causal model's
+    texts.
 
     Examples:
         >>> import papa, torch
@@ -64,15 +66,18 @@ def ablated(
         torch.Size([1, 4, 20])
 
     Args:
-        model: of transformers, behind its attention interface; ``papa models`` lists what is tested.
-        heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0 where a head is
-            replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
-        by: "zeros"; "mean" or "resample", a head's mean output or its output in another text; "average" or
-            "relative", its mean attention by position or by distance; constant matrices, or an array
-            [layers, heads, slots, slots]; or a function of (layer, head, slots) that gives [slots, slots]; or
-            ``papa.Streaming``, its own attention to the first and the last tokens. In a text longer than those that
-            "relative" was made from, a distance that none of them had has the weight of the farthest that one had.
-        data: what the model is called with, for a ``by`` that is made from text: an iterable of keyword arguments.
+        model: of transformers, behind its attention interface; ``papa models`` lists what is
+            tested.
+        heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
+            where a head is replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
+        by: "zeros"; "mean" or "resample", a head's mean output or its output in another text;
+            "average" or "relative", its mean attention by position or by distance; constant
+            matrices, or an array [layers, heads, slots, slots]; or a function of (layer, head,
+            slots) that gives [slots, slots]; or ``papa.Streaming``, its own attention to the first
+            and the last tokens. In a text longer than those that "relative" was made from, a
+            distance that none of them had has the weight of the farthest that one had.
+        data: what the model is called with, for a ``by`` that is made from text: an iterable of
+            keyword arguments.
         seed: of the draw of "resample".
 
     Raises:
@@ -97,10 +102,17 @@ def ablated(
 def substitute_for(
     model: nn.Module, by: By, *, data: Iterable[Mapping[str, Any]] | None = None, seed: int = 0
 ) -> Substitute:
-    """What ``by`` names, made once for several blocks: ``ablated`` takes it. Arguments and errors are as there."""
+    """What ``by`` names, made once for several blocks: ``ablated`` takes it. Arguments and errors
+    are as there.
+    """
     modules = attention_modules(model)
     return _substitute(
-        cast("PreTrainedModel", model), modules, [head_count(module) for module in modules], by, data, seed
+        cast("PreTrainedModel", model),
+        modules,
+        [head_count(module) for module in modules],
+        by,
+        data,
+        seed,
     )
 
 
@@ -110,8 +122,8 @@ def heads_by_layer(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
         mask = torch.as_tensor(heads)
         if mask.shape != (len(sizes), sizes[0]):
             raise SpecError(
-                f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, {sizes[0]}): a row for "
-                "each layer, 0 where a head is replaced"
+                f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
+                f"{sizes[0]}): a row for each layer, 0 where a head is replaced"
             )
         pairs: list[Any] = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
@@ -123,7 +135,8 @@ def heads_by_layer(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
         layer, head = map(int, pair) if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
             raise SpecError(
-                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to ({len(sizes) - 1}, {sizes[0] - 1})"
+                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to "
+                f"({len(sizes) - 1}, {sizes[0] - 1})"
             )
         found.setdefault(layer, set()).add(head)
     return {layer: sorted(own) for layer, own in found.items()}
@@ -148,12 +161,15 @@ def _substitute(
         ):
             raise ArtifactError(
                 f"the constant matrices have the shape {tuple(matrices.shape)}, expected "
-                f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of the model"
+                f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of "
+                "the model"
             )
         return ByPosition(matrices)
     if isinstance(by, Substitute):
         if isinstance(by, type):
-            raise SpecError(f"by is the class {by.__name__}: give one of its kind, such as {by.__name__}()")
+            raise SpecError(
+                f"by is the class {by.__name__}: give one of its kind, such as {by.__name__}()"
+            )
         return by
     if by == "zeros":
         return Zeros()
@@ -161,21 +177,31 @@ def _substitute(
         return OfFunction(by)
     if by not in _OBSERVERS:
         known = nearest_first(by, ["zeros", *_OBSERVERS])
-        raise SpecError(f"there is no substitute '{by}' (known: {known}): give one of them, matrices or a function")
+        raise SpecError(
+            f"there is no substitute '{by}' (known: {known}): give one of them, matrices or a "
+            "function"
+        )
     observer = _OBSERVERS[by](seed)
     passes = 0
     with (
         torch.no_grad(),
-        routed(model, modules, {layer: partial(_seen, observer, layer) for layer in range(len(sizes))}),
+        routed(
+            model, modules, {layer: partial(_seen, observer, layer) for layer in range(len(sizes))}
+        ),
     ):
         for inputs in data or ():
             model(**inputs)
             passes += 1
     if not passes:
-        raise DataError(f'by="{by}" is made from text: give data=, what the model is called with, such as [inputs]')
+        raise DataError(
+            f'by="{by}" is made from text: give data=, '
+            "what the model is called with, such as [inputs]"
+        )
     return observer.result()
 
 
-def _seen(observer: Observer, layer: int, attention: LayerAttention) -> Float[Tensor, "batch heads queries width"]:
+def _seen(
+    observer: Observer, layer: int, attention: LayerAttention
+) -> Float[Tensor, "batch heads queries width"]:
     observer.see(attention, layer)
     return attention.output(attention.every_head())

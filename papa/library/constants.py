@@ -1,4 +1,6 @@
-"""What the library takes as constant matrices: an average, a control by its name, arrays and tensors."""
+"""What the library takes as constant matrices: an average, a control by its name, arrays and
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _OF_TEXT = {
 
 
 def constants(kind: str, encoder: TextEncoder) -> ConstantMatrices:
-    """A control: constant matrices that depend on no text, the same for every head (paper, Section 5.2).
+    """A control: constant matrices that depend on no text, the same for every head (paper, Section
+    5.2).
 
     Examples:
         >>> import papa
@@ -41,7 +44,9 @@ def constants(kind: str, encoder: TextEncoder) -> ConstantMatrices:
         SpecError: there is no such control.
     """
     if kind not in CONTROLS:
-        wrong = f"'{kind}' {_OF_TEXT[kind]}" if kind in _OF_TEXT else f"there are no constants '{kind}'"
+        wrong = (
+            f"'{kind}' {_OF_TEXT[kind]}" if kind in _OF_TEXT else f"there are no constants '{kind}'"
+        )
         raise SpecError(f"{wrong}{meant(kind, CONTROLS)}, or one of {', '.join(CONTROLS)}")
     return control(kind, encoder.layers, encoder.heads, encoder.slots)
 
@@ -50,7 +55,8 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     """What was given as constant matrices of this encoder.
 
     Raises:
-        ArtifactError: it is of another encoder, another shape or another dtype, or holds NaN or infinity.
+        ArtifactError: it is of another encoder, another shape or another dtype, or holds NaN or
+            infinity.
         SpecError: it is nothing of the kind.
     """
     if isinstance(given, str):
@@ -58,7 +64,9 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     if not isinstance(given, ConstantMatrices):
         matrices = _tensor(given)
         _check(encoder, matrices)
-        return ConstantMatrices(matrices, torch.ones(encoder.slots, encoder.slots, dtype=torch.bool), "average")
+        return ConstantMatrices(
+            matrices, torch.ones(encoder.slots, encoder.slots, dtype=torch.bool), "average"
+        )
     _check(encoder, given.matrices)
     if given.encoder_digest not in (None, encoder.reference.digest):
         raise ArtifactError(
@@ -77,7 +85,9 @@ def _tensor(given: Matrices) -> Tensor:
     floating = given.is_floating_point() if isinstance(given, Tensor) else given.dtype.kind == "f"
     if not floating:
         dtype = str(given.dtype).removeprefix("torch.")
-        raise ArtifactError(f"the constant matrices are of dtype {dtype}, expected floating point: convert them")
+        raise ArtifactError(
+            f"the constant matrices are of dtype {dtype}, expected floating point: convert them"
+        )
     if isinstance(given, np.ndarray):
         given = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
     return given.detach().float()
@@ -88,17 +98,17 @@ def _check(encoder: TextEncoder, matrices: Tensor) -> None:
     expected = [encoder.layers, encoder.heads, slots, slots]
     if len(shape) == 4 and shape == [*expected[:2], shape[3], shape[3]] != expected:
         raise ArtifactError(
-            f"the constant matrices are for {shape[3]} slots and the encoder was loaded with {slots}: load it with "
-            f"slots={shape[3]}, or average again"
+            f"the constant matrices are for {shape[3]} slots and the encoder was loaded with "
+            f"{slots}: load it with slots={shape[3]}, or average again"
         )
     if shape != expected:
         raise ArtifactError(
-            f"the constant matrices have the shape {shape}, expected {expected} for {encoder.reference.display}: give "
-            "a matrix for every head"
+            f"the constant matrices have the shape {shape}, expected {expected} for "
+            f"{encoder.reference.display}: give a matrix for every head"
         )
     if not sum_is_finite(matrices):
         for place in (~matrices.isfinite()).nonzero()[:1].tolist():
             raise ArtifactError(
-                f"the constant matrices hold {matrices[tuple(place)].item()} at {place} (layer, head, from slot, to "
-                "slot), expected numbers: look at where they come from"
+                f"the constant matrices hold {matrices[tuple(place)].item()} at {place} (layer, "
+                "head, from slot, to slot), expected numbers: look at where they come from"
             )

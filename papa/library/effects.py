@@ -41,12 +41,14 @@ def head_effects(
     seed: int = 0,
     progress: bool = True,
 ) -> pandas.DataFrame:
-    """What is lost of a model's own answers where one head alone is replaced, for each head; no labels are needed.
+    """What is lost of a model's own answers where one head alone is replaced, for each head; no
+    labels are needed.
 
-    The effect is 0 where nothing changes, and larger the more is lost: of a language model the loss with the head
-    replaced less that before, in nats; of a classifier the Kullback-Leibler divergence from the original's answers, in
-    nats; of a masked language model without ``labels`` the share of top tokens that change; of hidden states one less
-    the cosine of mean-pooled embeddings to their own; of ``score`` the score before less that after.
+    The effect is 0 where nothing changes, and larger the more is lost: of a language model the loss
+    with the head replaced less that before, in nats; of a classifier the Kullback-Leibler
+    divergence from the original's answers, in nats; of a masked language model without ``labels``
+    the share of top tokens that change; of hidden states one less the cosine of mean-pooled
+    embeddings to their own; of ``score`` the score before less that after.
 
     Examples:
         >>> import papa, torch
@@ -57,10 +59,12 @@ def head_effects(
         (4, 6)
 
     Args:
-        model: as for ``papa.ablated``, in eval mode; or an encoder of ``papa.load_encoder``, whose embeddings are
-            compared.
-        data: what the model is called with: an iterable of keyword arguments; texts, for an encoder.
-        by: what replaces a head: as for ``papa.ablated``; as for ``papa.replaced``, or "average", for an encoder.
+        model: as for ``papa.ablated``, in eval mode; or an encoder of ``papa.load_encoder``, whose
+            embeddings are compared.
+        data: what the model is called with: an iterable of keyword arguments; texts, for an
+            encoder.
+        by: what replaces a head: as for ``papa.ablated``; as for ``papa.replaced``, or "average",
+            for an encoder.
         heads: (layer, head) pairs; None takes every head.
         made_from: like ``data``, for a ``by`` that is made from text; None takes ``data``.
         score: a task of your own, as for ``papa.fidelity``; not of an encoder.
@@ -79,7 +83,9 @@ def head_effects(
     """
     if isinstance(model, TextEncoder):
         if score is not None:
-            raise DataError("score is of what a model puts out: give the model itself, not an encoder")
+            raise DataError(
+                "score is of what a model puts out: give the model itself, not an encoder"
+            )
         asked, block, sizes = _of_encoder(model, data, by, made_from, progress)
     else:
         asked, block, sizes = _of_model(model, data, by, made_from, score, seed)
@@ -92,7 +98,10 @@ def head_effects(
             with block([head]):
                 measure, effects = _effect(before, asked())
             if not np.isfinite(effects).all():
-                raise NumbersError(f"the model's answers with head {head} replaced", "look at its weights and texts")
+                raise NumbersError(
+                    f"the model's answers with head {head} replaced",
+                    "look at its weights and texts",
+                )
             place = {"layer": int(head[0]), "head": int(head[1])}
             rows += _rows(place, measure, effects, before["lengths"], per_example)
             report(done, len(chosen))
@@ -106,7 +115,9 @@ def _of_model(
     model: nn.Module, data: Any, by: Any, made_from: Any, score: OwnScore | None, seed: int
 ) -> tuple[Callable[[], Answers], _Block, list[int]]:
     batches = batches_of(model, data)
-    substitute = substitute_for(model, by, data=batches if made_from is None else made_from, seed=seed)
+    substitute = substitute_for(
+        model, by, data=batches if made_from is None else made_from, seed=seed
+    )
     sizes = [head_count(module) for module in attention_modules(model)]
     return partial(answers, model, batches, score), partial(ablated, model, by=substitute), sizes
 
@@ -131,7 +142,9 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
     found = np.empty((len(inputs), encoder.width), dtype=np.float32)
     for batch in inputs.batches():
         states = encoder.encoder.token_states(batch)[-1].cpu()
-        sums = states.new_zeros(len(batch.rows), encoder.width).index_add_(0, batch.inputs_of_tokens, states)
+        sums = states.new_zeros(len(batch.rows), encoder.width).index_add_(
+            0, batch.inputs_of_tokens, states
+        )
         counts = batch.inputs_of_tokens.bincount(minlength=len(batch.rows))
         found[batch.rows.numpy()] = (sums / counts[:, None]).numpy()
     return {"embeddings": found, "lengths": np.ones(len(inputs), dtype=np.int64)}
@@ -140,7 +153,10 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
 def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " answers"]]:
     """The measure's name, and what is lost of each answer."""
     if "embeddings" in before:
-        first, second = before["embeddings"].astype(np.float64), after["embeddings"].astype(np.float64)
+        first, second = (
+            before["embeddings"].astype(np.float64),
+            after["embeddings"].astype(np.float64),
+        )
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         return "cosine", 1 - (first * second).sum(1) / np.maximum(lengths, 1e-12)
     values = compared(before, after)
@@ -157,10 +173,19 @@ def _rows(
 ) -> list[dict[str, Any]]:
     if not per_example:
         found = mean_over_examples(effects, lengths)
-        return [{**place, "measure": measure, "effect": found.mean, "low": found.low, "high": found.high}]
+        return [
+            {
+                **place,
+                "measure": measure,
+                "effect": found.mean,
+                "low": found.low,
+                "high": found.high,
+            }
+        ]
     examples = np.repeat(np.arange(len(lengths)), lengths)
     sums = np.bincount(examples, effects, minlength=len(lengths))
     means = np.divide(sums, lengths, out=np.full(len(lengths), np.nan), where=lengths > 0)
     return [
-        {**place, "measure": measure, "example": number, "effect": one} for number, one in enumerate(means.tolist())
+        {**place, "measure": measure, "example": number, "effect": one}
+        for number, one in enumerate(means.tolist())
     ]

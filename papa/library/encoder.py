@@ -71,8 +71,8 @@ class TextEncoder:
         """
         if self.encoder.dispatch.rules:
             raise SpecError(
-                "heads of this encoder are constant inside papa.replaced, and this call measures its own attention: "
-                "leave the block first"
+                "heads of this encoder are constant inside papa.replaced, and this call measures "
+                "its own attention: leave the block first"
             )
 
 
@@ -93,30 +93,34 @@ def load_encoder(
         <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
-        model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or a model of transformers. The
-            encoder shares the memory of such a model's weights and changes nothing of it; of a model with a task's
-            head, its base model is taken. Weights in half precision are copied to float32.
+        model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or a model
+            of transformers. The encoder shares the memory of such a model's weights and changes
+            nothing of it; of a model with a task's head, its base model is taken. Weights in half
+            precision are copied to float32.
         tokenizer: for a model that is loaded already: its fast tokenizer.
-        slots: S, the length of the layout: up to S-2 tokens of a text fit (paper, App. A). None takes 128, or as many
-            as the encoder has positions for.
+        slots: S, the length of the layout: up to S-2 tokens of a text fit (paper, App. A). None
+            takes 128, or as many as the encoder has positions for.
         revision: a branch, tag or commit on the hub.
         device: None takes a GPU where there is one; a loaded model's own device.
         precision: what it computes in; bfloat16 needs a GPU, or a CPU that has it.
 
     Raises:
-        EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights are damaged or absent,
-            or the tokenizer does not fit it.
+        EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights
+            are damaged or absent, or the tokenizer does not fit it.
         HubUnreachableError: it is not on this machine and the hub does not answer.
         SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
-            raise EncoderError(f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out")
+            raise EncoderError(
+                f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out"
+            )
         return _by_name(str(model), slots, revision, device, precision)
     if not isinstance(model, nn.Module) or not hasattr(model, "base_model"):
         raise EncoderError(
-            f"expected the name of an encoder or a model of transformers, found a {type(model).__name__}: of a model "
-            "of sentence-transformers, give model[0].auto_model and model.tokenizer"
+            "expected the name of an encoder or a model of transformers, found a "
+            f"{type(model).__name__}: of a model of sentence-transformers, give "
+            "model[0].auto_model and model.tokenizer"
         )
     return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
 
@@ -131,7 +135,9 @@ def _by_name(
     if name.startswith((".", "/", "~")) or folder.is_dir():
         name = str(folder.resolve())
     reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
-    return _with_layout(encoders.load_encoder(reference, device), load_tokenizer(reference), reference, slots)
+    return _with_layout(
+        encoders.load_encoder(reference, device), load_tokenizer(reference), reference, slots
+    )
 
 
 def _held(
@@ -144,13 +150,18 @@ def _held(
     config, name = model.config, model.name_or_path or type(model).__name__
     family = family_of(config.model_type)
     if family is None:
-        raise EncoderError(f"architecture '{config.model_type}' is not supported: use one of {supported()}")
+        raise EncoderError(
+            f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+        )
     if tokenizer is None:
-        raise EncoderError(f"the model {name} has no tokenizer with it: give its own as the second argument")
+        raise EncoderError(
+            f"the model {name} has no tokenizer with it: give its own as the second argument"
+        )
     absent = [key for key, tensor in model.state_dict(keep_vars=True).items() if tensor.is_meta]
     if absent:
         raise EncoderError(
-            f"the model {name} has no weights in memory ({absent[0]} is on the meta device): load it with its weights"
+            f"the model {name} has no weights in memory ({absent[0]} is on the meta device): load "
+            "it with its weights"
         )
     device = device or str(model.device)
     check_device(device)
@@ -176,13 +187,16 @@ def _held(
 
 
 def _with_layout(
-    encoder: Encoder, tokenizer: PreTrainedTokenizerBase, reference: EncoderReference, slots: int | None
+    encoder: Encoder,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: EncoderReference,
+    slots: int | None,
 ) -> TextEncoder:
     slots = slots or min(DEFAULT_SLOTS, reference.positions)
     if slots % 2 or not 4 <= slots <= reference.positions:
         raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the positions that "
-            f"{reference.display} has"
+            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
+            f"positions that {reference.display} has"
         )
     special_tokens = special_tokens_of(tokenizer)
     check_vocabulary(tokenizer, len(encoder.word_embeddings), reference.display)

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from papa.errors import DataError, EncoderError
 from papa.library.ablating import By, Heads, ablated, substitute_for
 from papa.reporting.wording import score_label
-from papa.scores.fidelity import LEAST_SENTENCES, divergence, embedding_fidelity, mean_over_examples, same_answer
+from papa.scores.fidelity import (
+    LEAST_SENTENCES,
+    divergence,
+    embedding_fidelity,
+    mean_over_examples,
+    same_answer,
+)
 from papa.scores.intervals import Interval
 
 _SENTENCES = {
@@ -33,7 +39,9 @@ _SENTENCES = {
     "score_difference": "It is larger by {}.",
 }
 OwnScore = Callable[[Any, Mapping[str, Any]], Tensor]
-"""A task of the user's own: from what the model put out and what it was called with to a number for each text."""
+"""A task of the user's own: from what the model put out and what it was called with to a number for
+each text.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,13 +58,21 @@ class Fidelity:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every measure: measure, mean, low, high, examples."""
-        rows = [{"measure": name, **asdict(one), "examples": self.examples} for name, one in self.measures.items()]
+        rows = [
+            {"measure": name, **asdict(one), "examples": self.examples}
+            for name, one in self.measures.items()
+        ]
         return pandas.DataFrame(rows).drop(columns="seeds")
 
     def __str__(self) -> str:
-        ends = {name: score_label(one.mean, one.low, one.high) for name, one in self.measures.items()}
+        ends = {
+            name: score_label(one.mean, one.low, one.high) for name, one in self.measures.items()
+        }
         return " ".join(
-            [f"On {self.examples} examples:", *(_SENTENCES[name].format(one) for name, one in ends.items())]
+            [
+                f"On {self.examples} examples:",
+                *(_SENTENCES[name].format(one) for name, one in ends.items()),
+            ]
         )
 
 
@@ -70,18 +86,21 @@ def fidelity(
     score: OwnScore | None = None,
     seed: int = 0,
 ) -> Fidelity:
-    """How alike the answers of the user's model are with heads replaced, in its own use; no labels are needed.
+    """How alike the answers of the user's model are with heads replaced, in its own use; no labels
+    are needed.
 
-    What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings the cosine to their
-    own, Spearman's correlation of similarities, and nearest neighbours kept. Logits of a classifier, one answer a text
-    or a token: agreement and divergence. Logits of a language model: agreement of the top token, divergence, and the
-    loss: of the next token, or of a masked one where ``labels`` say which tokens count.
+    What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings
+    the cosine to their own, Spearman's correlation of similarities, and nearest neighbours kept.
+    Logits of a classifier, one answer a text or a token: agreement and divergence. Logits of a
+    language model: agreement of the top token, divergence, and the loss: of the next token, or of a
+    masked one where ``labels`` say which tokens count.
 
     Examples:
         >>> import papa, torch
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> found = papa.fidelity(model, [(0, 1)], data=[{"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}])
+        >>> inputs = {"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}
+        >>> found = papa.fidelity(model, [(0, 1)], data=[inputs])
         >>> sorted(found.measures)
         ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
 
@@ -90,10 +109,10 @@ def fidelity(
         heads: that are replaced.
         by: what by.
         data: what the model is called with: an iterable of keyword arguments, one batch each.
-        made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the fairer test. None
-            takes ``data``.
-        score: a task of your own instead: called with what the model puts out and the batch, it gives a number for each
-            text, the larger the better.
+        made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the
+            fairer test. None takes ``data``.
+        score: a task of your own instead: called with what the model puts out and the batch, it
+            gives a number for each text, the larger the better.
         seed: of the draw of "resample".
 
     Raises:
@@ -102,7 +121,9 @@ def fidelity(
         SpecError, ArtifactError: as ``papa.ablated``.
     """
     batches = batches_of(model, data)
-    substitute = substitute_for(model, by, data=batches if made_from is None else made_from, seed=seed)
+    substitute = substitute_for(
+        model, by, data=batches if made_from is None else made_from, seed=seed
+    )
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     for inputs in batches:
         own = _of_inputs(model, inputs, score)
@@ -115,10 +136,15 @@ def fidelity(
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
-            raise DataError(f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more texts")
+            raise DataError(
+                f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more "
+                "texts"
+            )
         return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
     values = compared(before, after)
-    return Fidelity({name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths))
+    return Fidelity(
+        {name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths)
+    )
 
 
 def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -129,20 +155,27 @@ def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapp
         DataError: there are none.
     """
     if model.training:
-        raise EncoderError("the model is in train mode, where dropout changes its answers: call model.eval() first")
+        raise EncoderError(
+            "the model is in train mode, where dropout changes its answers: call model.eval() first"
+        )
     if not (batches := list(data)):
         raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
     return batches
 
 
-def compared(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What two rounds of ``answers`` without embeddings differ in, by measure: a number for each answer.
+def compared(
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What two rounds of ``answers`` without embeddings differ in, by measure: a number for each
+    answer.
 
     Raises:
         DataError: no answer counts.
     """
     if not before["lengths"].sum():
-        raise DataError("data holds no token that counts: give longer texts, or labels that are not all -100")
+        raise DataError(
+            "data holds no token that counts: give longer texts, or labels that are not all -100"
+        )
     values: dict[str, np.ndarray] = {}
     if "logits" in before:
         values["agreement"] = same_answer(before["logits"], after["logits"])
@@ -161,8 +194,8 @@ def compared(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) 
 def answers(
     model: nn.Module, batches: Sequence[Mapping[str, Any]], score: OwnScore | None = None
 ) -> dict[str, np.ndarray]:
-    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, ``top`` and ``loss``, or
-    ``score``.
+    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, ``top``
+    and ``loss``, or ``score``.
     """
     found = []
     for inputs in batches:
@@ -172,17 +205,22 @@ def answers(
 
 
 @torch.inference_mode()
-def _of_inputs(model: nn.Module, inputs: Mapping[str, Any], score: OwnScore | None) -> dict[str, Tensor]:
+def _of_inputs(
+    model: nn.Module, inputs: Mapping[str, Any], score: OwnScore | None
+) -> dict[str, Tensor]:
     outputs = model(**inputs)
     return _scored(score, inputs, outputs) if score else of_batch(model, inputs, outputs)
 
 
 def _together(found: Sequence[Mapping[str, Tensor]]) -> dict[str, np.ndarray]:
     if any(one.keys() != found[0].keys() for one in found):
-        raise DataError("some batches of data have labels and others have none: give labels with every batch")
-    return {name: np.concatenate([one[name].float().cpu().numpy() for one in found]) for name in found[0]} | {
-        "lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])
-    }
+        raise DataError(
+            "some batches of data have labels and others have none: give labels with every batch"
+        )
+    return {
+        name: np.concatenate([one[name].float().cpu().numpy() for one in found])
+        for name in found[0]
+    } | {"lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])}
 
 
 def kl_divergence(
@@ -196,22 +234,26 @@ def kl_divergence(
 def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
     found = torch.as_tensor(score(outputs, inputs))
     if found.dim() != 1 or not len(found) or not found.isfinite().all():
+        vector = found.dim() == 1 and len(found)
         raise DataError(
-            f"score gave {'NaN or infinity' if found.dim() == 1 and len(found) else f'shape {tuple(found.shape)}'}, "
+            f"score gave {'NaN or infinity' if vector else f'shape {tuple(found.shape)}'}, "
             "expected a finite number for each text of the batch: a tensor [texts]"
         )
     return {"score": found, "lengths": torch.ones(len(found), dtype=torch.int64)}
 
 
 def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
-    """Of one batch: ``lengths`` and ``embeddings``, ``logits`` of classes, or of a language model ``words``, the logits
-    at each token that counts, their ``top``, and ``loss`` where the true token is known.
+    """Of one batch: ``lengths`` and ``embeddings``, ``logits`` of classes, or of a language model
+    ``words``, the logits at each token that counts, their ``top``, and ``loss`` where the true
+    token is known.
     """
     logits = getattr(outputs, "logits", None)
     if logits is None:
         return _embedded(inputs, outputs)
     if logits.shape[-1] < 2:
-        raise DataError("the model gives one number and no classes, so there are no answers to compare")
+        raise DataError(
+            "the model gives one number and no classes, so there are no answers to compare"
+        )
     if logits.dim() == 2:
         return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
     real = _real(inputs, logits)
@@ -235,13 +277,21 @@ def _embedded(inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
     states = getattr(outputs, "last_hidden_state", None)
     if states is None:
         raise DataError(
-            f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: give one that has them"
+            f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: "
+            "give one that has them"
         )
     real = _real(inputs, states)[:, :, None]
-    return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": torch.ones(len(states), dtype=torch.int64)}
+    return {
+        "embeddings": (states * real).sum(1) / real.sum(1),
+        "lengths": torch.ones(len(states), dtype=torch.int64),
+    }
 
 
 def _real(inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
     """Which tokens are no padding: bool [texts, tokens]."""
     mask = inputs.get("attention_mask")
-    return outputs.new_ones(outputs.shape[:2], dtype=torch.bool) if mask is None else mask.bool().to(outputs.device)
+    return (
+        outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+        if mask is None
+        else mask.bool().to(outputs.device)
+    )

@@ -1,4 +1,6 @@
-"""What the library takes as text: strings, pairs of them, data sets and data frames, always as one Arrow table."""
+"""What the library takes as text: strings, pairs of them, data sets and data frames, always as one
+Arrow table.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from papa.errors import DataError, nearest_first
 from papa.library.encoder import TextEncoder
 
 Table: TypeAlias = Any
-"""A ``datasets.Dataset``, a pandas or polars data frame, a ``pyarrow.Table``, or a mapping of columns."""
+"""A ``datasets.Dataset``, a pandas or polars data frame, a ``pyarrow.Table``, or a mapping of
+columns.
+"""
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 """Strings, pairs of strings, or a table with a column of strings."""
 TOKENISED = "input_ids"
@@ -42,12 +46,15 @@ class LaidOut:
 
     def batches(self) -> Iterator[MicroBatch]:
         """Micro-batches of texts of like length; their rows are numbers of texts."""
-        for rows in rows_of_like_length(self.tokens.first_lengths, self.tokens.lengths, self.batch_tokens):
+        for rows in rows_of_like_length(
+            self.tokens.first_lengths, self.tokens.lengths, self.batch_tokens
+        ):
             yield MicroBatch.of(rows, self.tokens.take(rows))
 
 
 def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
-    """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is cut.
+    """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is
+    cut.
 
     Args:
         encoder: whose tokenizer and slots.
@@ -70,10 +77,14 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
 
 
 def _tokens(encoder: TextEncoder, table: SourceTable, column: str) -> Ragged:
-    return tokens_of_texts(encoder.tokenizer, encoder.special_tokens, text_column(table, column).to_pylist())
+    return tokens_of_texts(
+        encoder.tokenizer, encoder.special_tokens, text_column(table, column).to_pylist()
+    )
 
 
-def _table_of_texts(texts: Texts, text: str, text_pair: str | None) -> tuple[SourceTable, str | None]:
+def _table_of_texts(
+    texts: Texts, text: str, text_pair: str | None
+) -> tuple[SourceTable, str | None]:
     """The texts as a table, and its column of second texts, if any."""
     if isinstance(texts, str | bytes):
         raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
@@ -82,24 +93,32 @@ def _table_of_texts(texts: Texts, text: str, text_pair: str | None) -> tuple[Sou
         require_columns(table, {"text": text, "text_pair": text_pair})
         return table, text_pair
     if not isinstance(texts, Iterable):
-        raise DataError(f"texts is a {type(texts).__name__}: give a list of strings, a data set or a data frame")
+        raise DataError(
+            f"texts is a {type(texts).__name__}: give a list of strings, a data set or a data frame"
+        )
     items = list(texts)
     if not items:
         raise DataError("there is no text: give at least one")
     pairs = isinstance(items[0], tuple)
     for number, item in enumerate(items):
-        fits = isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
+        fits = (
+            isinstance(item, tuple)
+            and len(item) == 2
+            and all(isinstance(text, str) for text in item)
+        )
         if not (fits if pairs else isinstance(item, str)):
             expected = "a pair of strings, as the first is" if pairs else "a string"
             raise DataError(
-                f"text {number} is a {type(item).__name__}, expected {expected}: give texts as they are written, not "
-                "tokens"
+                f"text {number} is a {type(item).__name__}, expected {expected}: give texts as "
+                "they are written, not tokens"
             )
     if not pairs:
         return SourceTable(pa.table({text: pa.array(items, pa.large_string())}), "the texts"), None
     columns = [pa.array(list(side), pa.large_string()) for side in zip(*items, strict=True)]
     second = text_pair or f"{text} (second)"
-    return SourceTable(pa.table(dict(zip((text, second), columns, strict=True))), "the texts"), second
+    return SourceTable(
+        pa.table(dict(zip((text, second), columns, strict=True))), "the texts"
+    ), second
 
 
 def is_tabular(data: object) -> bool:
@@ -119,11 +138,15 @@ def table_of(data: Table, origin: str) -> SourceTable:
     """
     if isinstance(data, Mapping) and TOKENISED in data:
         raise DataError(
-            f"{origin}: tokenised inputs ({', '.join(data)}) were given: give the texts, PAPA lays them out itself"
+            f"{origin}: tokenised inputs ({', '.join(data)}) were given: give the texts, PAPA lays "
+            "them out itself"
         )
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
         splits = ", ".join(map(str, data))
-        raise DataError(f"{origin}: several splits were given ({splits}): give one of them, such as data['train']")
+        raise DataError(
+            f"{origin}: several splits were given ({splits}): give one of them, such as "
+            "data['train']"
+        )
     names: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):
@@ -136,8 +159,8 @@ def table_of(data: Table, origin: str) -> SourceTable:
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         reason = " ".join(str(error).split())
         raise DataError(
-            f"{origin} cannot be read as a table ({reason}): give a datasets.Dataset, a data frame or a mapping of "
-            "columns of equal length, with one type in each column"
+            f"{origin} cannot be read as a table ({reason}): give a datasets.Dataset, a data frame "
+            "or a mapping of columns of equal length, with one type in each column"
         ) from None
     if rows.num_rows == 0:
         raise DataError(f"{origin} has no row: give at least one")
@@ -160,10 +183,10 @@ def require_columns(table: SourceTable, columns: Mapping[str, str | None]) -> No
             continue
         if TOKENISED in found:
             raise DataError(
-                f"{table.origin} holds tokenised inputs and no column '{column}' (found: {', '.join(found)}): give "
-                "the texts, PAPA lays them out itself"
+                f"{table.origin} holds tokenised inputs and no column '{column}' (found: "
+                f"{', '.join(found)}): give the texts, PAPA lays them out itself"
             )
         raise DataError(
-            f"{table.origin} has no column '{column}' (found: {nearest_first(column, found)}): name the right one, "
-            f"such as {parameter}='{found[0]}'"
+            f"{table.origin} has no column '{column}' (found: {nearest_first(column, found)}): "
+            f"name the right one, such as {parameter}='{found[0]}'"
         )

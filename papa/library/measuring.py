@@ -45,7 +45,8 @@ class Measurement:
 
     Attributes:
         results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        lambdas: λ of every head by seed, and what of it can be told from chance; None where no order needs it.
+        lambdas: λ of every head by seed, and what of it can be told from chance; None where no
+            order needs it.
         constants: the constant matrices by kind.
     """
 
@@ -55,7 +56,9 @@ class Measurement:
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """A row for every cell: score and relative drop with their intervals, and baselines (docs/results.md)."""
+        """A row for every cell: score and relative drop with their intervals, and baselines
+        (docs/results.md).
+        """
         return summarise(self.results)
 
     @property
@@ -64,17 +67,23 @@ class Measurement:
         written = score_tables(self.summary)
         parts = [markdown_table(table.headings, table.rows) for table in written]
         if len(written) > 1:
-            parts = [f"{table.heading}\n\n{part}" for table, part in zip(written, parts, strict=True)]
+            parts = [
+                f"{table.heading}\n\n{part}" for table, part in zip(written, parts, strict=True)
+            ]
         return "\n".join(parts)
 
     @property
     def answers(self) -> list[str]:
         """What was found, in sentences."""
         fractions = list(self.summary["fraction"].unique())
-        return answers(self.summary) + ([certainty(self.lambdas, fractions)] if self.lambdas else [])
+        return answers(self.summary) + (
+            [certainty(self.lambdas, fractions)] if self.lambdas else []
+        )
 
     def plot(self) -> Chart:
-        """Score against the share of heads that stay input-dependent, with 95 % intervals (paper, Figure 2)."""
+        """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
+        Figure 2).
+        """
         from papa.reporting.figures.scores import scores_figure
 
         return scores_figure(self.summary)
@@ -105,37 +114,45 @@ def measure(
     store: str | Path | None = None,
     progress: bool = True,
 ) -> Measurement:
-    """How far an encoder's score falls as its heads become constant: a study in one call, in this process.
+    """How far an encoder's score falls as its heads become constant: a study in one call, in this
+    process.
 
-    The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds, to the bit: like each
-    of its workers, this computes with one thread.
+    The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds, to
+    the bit: like each of its workers, this computes with one thread.
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> found = papa.measure(
-        ...     encoder, {"train": data, "validation": data}, fractions=[1, 0], orders=["first_to_last"], progress=False
+        ...     encoder,
+        ...     {"train": data, "validation": data},
+        ...     fractions=[1, 0],
+        ...     orders=["first_to_last"],
+        ...     seeds=[0, 1],
+        ...     progress=False,
         ... )
         >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
-        [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [1.0, 0.0, 2.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0], [0.0, 72.0, 2.0]]
+        [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
     Args:
         encoder: frozen.
-        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and ``validation``.
+        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
+            ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        constants: kinds of constant matrices: ``average``, ``identity``, ``toeplitz``, ``zeros``, ``trained``.
-        orders: in which heads become constant: names, or orders of one's own, which tables call ``scores:own``,
-            ``scores:own 2``, …: a list of heads, or a score for every head, the smallest first, as an array
-            [layers, heads] or a function of (layer, head).
+        constants: kinds of constant matrices: ``average``, ``identity``, ``toeplitz``, ``zeros``,
+            ``trained``.
+        orders: in which heads become constant: names, or orders of one's own, which tables call
+            ``scores:own``, ``scores:own 2``, …: a list of heads, or a score for every head, the
+            smallest first, as an array [layers, heads] or a function of (layer, head).
         fractions: shares of heads that stay input-dependent.
         seeds: a probe for each.
         train_rows: a sample of that many training rows; None takes all.
         validation_rows: likewise of validation rows.
         ranking_rows: λ is trained on a sample of this many training rows; None takes all.
         ranking_seeds: λ is trained once with each; heads become constant by its mean.
-        store: a folder or address where what is computed is kept and found again, by ``papa run`` too; None keeps
-            nothing.
+        store: a folder or address where what is computed is kept and found again, by ``papa run``
+            too; None keeps nothing.
         progress: whether to show bars.
 
     Raises:
@@ -146,8 +163,9 @@ def measure(
     encoder.check_whole()
     if store is not None and not encoder.reference.folder:
         raise SpecError(
-            f"the encoder {encoder.reference.name} is held in memory, and results in a store are known by the files "
-            "they were computed from: save it and load it by its folder, or leave store out"
+            f"the encoder {encoder.reference.name} is held in memory, and results in a store are "
+            "known by the files they were computed from: save it and load it by its folder, or "
+            "leave store out"
         )
     parts = {
         "constants": list(constants),

@@ -15,12 +15,15 @@ from papa.ranking.seeds import TrainedLambda
 from papa.spec.orders import SCORES
 
 OwnOrder: TypeAlias = Any
-"""Heads as (layer, head), the first to become constant first, of which others follow; or a score for every head, in an
-array, a tensor, lists or a data frame [layers, heads], or as a function of (layer, head): the smallest first."""
+"""Heads as (layer, head), the first to become constant first, of which others follow; or a score
+for every head, in an array, a tensor, lists or a data frame [layers, heads], or as a function of
+(layer, head): the smallest first.
+"""
 
 
 def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> dict[str, Any]:
-    """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:own``, ``scores:own 2``, …
+    """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:own``,
+    ``scores:own 2``, …
 
     Args:
         orders: names, and orders of one's own.
@@ -34,7 +37,10 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     for order in orders:
         if not isinstance(order, str):
             scores.append(
-                {"name": f"own {len(scores) + 1}" if scores else "own", "values": _scores(order, layers, heads)}
+                {
+                    "name": f"own {len(scores) + 1}" if scores else "own",
+                    "values": _scores(order, layers, heads),
+                }
             )
             order = f"{SCORES}:{scores[-1]['name']}"
         names.append(order)
@@ -47,11 +53,13 @@ def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
     if isinstance(order, TrainedLambda):
         found = order.mean
     elif isinstance(order, Sequence) and all(isinstance(one, tuple) for one in order):
-        odd = next((one for at, one in enumerate(order) if one not in every or one in order[:at]), None)
+        odd = next(
+            (one for at, one in enumerate(order) if one not in every or one in order[:at]), None
+        )
         if odd is not None:
             raise SpecError(
-                f"orders: the list of heads holds {odd!r}, which is no head or named twice: name each once, from "
-                f"(0, 0) to ({layers - 1}, {heads - 1})"
+                f"orders: the list of heads holds {odd!r}, which is no head or named twice: name "
+                f"each once, from (0, 0) to ({layers - 1}, {heads - 1})"
             )
         found = np.full((layers, heads), float(len(order)))
         for place, head in enumerate(order):
@@ -60,11 +68,16 @@ def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         if callable(order):
             order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
         with suppress(TypeError, ValueError):
-            found = np.array(order.detach().cpu().numpy() if isinstance(order, Tensor) else order, dtype=np.float64)
+            found = np.array(
+                order.detach().cpu().numpy() if isinstance(order, Tensor) else order,
+                dtype=np.float64,
+            )
     if found is None or found.shape != (layers, heads) or not np.isfinite(found).all():
-        what = f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"
+        what = (
+            f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"
+        )
         raise SpecError(
-            f"orders: found {what}, expected a name, a list of (layer, head), or a finite score for every head: "
-            f"[{layers}, {heads}] numbers or a function of (layer, head)"
+            f"orders: found {what}, expected a name, a list of (layer, head), or a finite score "
+            f"for every head: [{layers}, {heads}] numbers or a function of (layer, head)"
         )
     return found.tolist()

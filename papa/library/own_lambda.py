@@ -30,11 +30,13 @@ def train_own_lambda(
     seeds: Sequence[int] = (0, 1, 2),
     progress: bool = True,
 ) -> TrainedLambda:
-    """λ of every head of λA + (1-λ)C, trained on what the model itself is for; its weights stay as they are.
+    """λ of every head of λA + (1-λ)C, trained on what the model itself is for; its weights stay as
+    they are.
 
-    What is minimised follows from what the model puts out. A language model: its loss, of the next token or where
-    ``labels`` say. Other logits: the Kullback-Leibler divergence from the model's own answers. Hidden states: one less
-    the cosine of mean-pooled embeddings to their own. ``papa.constant_heads`` makes an order of what it gives.
+    What is minimised follows from what the model puts out. A language model: its loss, of the next
+    token or where ``labels`` say. Other logits: the Kullback-Leibler divergence from the model's
+    own answers. Hidden states: one less the cosine of mean-pooled embeddings to their own.
+    ``papa.constant_heads`` makes an order of what it gives.
 
     Examples:
         >>> import papa, torch
@@ -47,11 +49,13 @@ def train_own_lambda(
 
     Args:
         model: as for ``papa.ablated``, in eval mode.
-        data: what the model is called with: an iterable of keyword arguments; a step is taken on each.
+        data: what the model is called with: an iterable of keyword arguments; a step is taken on
+            each.
         by: C, as for ``papa.ablated``.
         made_from: the same as ``data``, for a ``by`` that is made from text; None takes ``data``.
         epochs: passes over ``data``.
-        learning_rate: of AdamW, for θ; λ = sigmoid(θ), and θ starts at 0 (Hassid et al., 2022, Section 3.2).
+        learning_rate: of AdamW, for θ; λ = sigmoid(θ), and θ starts at 0 (Hassid et al., 2022,
+            Section 3.2).
         seeds: λ is trained once with each, which is of the order of the batches.
         progress: whether to show a bar.
 
@@ -62,8 +66,8 @@ def train_own_lambda(
     """
     if epochs < 1 or not learning_rate > 0 or not seeds:
         raise SpecError(
-            f"epochs is {epochs}, learning_rate is {learning_rate} and seeds are {list(seeds)}, expected 1 or more, "
-            "above 0, and at least one"
+            f"epochs is {epochs}, learning_rate is {learning_rate} and seeds are {list(seeds)}, "
+            "expected 1 or more, above 0, and at least one"
         )
     batches = batches_of(model, data)
     sizes = [head_count(module) for module in attention_modules(model)]
@@ -77,14 +81,21 @@ def train_own_lambda(
             draw, found = torch.Generator().manual_seed(seed), []
             with bar(f"λ, seed {seed}", progress) as report:
                 for epoch in range(epochs):
-                    for step, index in enumerate(torch.randperm(len(batches), generator=draw).tolist(), 1):
+                    for step, index in enumerate(
+                        torch.randperm(len(batches), generator=draw).tolist(), 1
+                    ):
                         own = _answers(model, batches[index])
-                        with torch.enable_grad(), ablated(model, every, Mixed(substitute, theta.sigmoid())):
-                            loss = _loss(own, of_batch(model, batches[index], model(**batches[index])))
+                        with (
+                            torch.enable_grad(),
+                            ablated(model, every, Mixed(substitute, theta.sigmoid())),
+                        ):
+                            loss = _loss(
+                                own, of_batch(model, batches[index], model(**batches[index]))
+                            )
                         if not loss.isfinite():
                             raise SpecError(
-                                f"training λ diverged: the loss is {loss.item()}; lower learning_rate, or look at the "
-                                "model's answers to the data"
+                                f"training λ diverged: the loss is {loss.item()}; lower "
+                                "learning_rate, or look at the model's answers to the data"
                             )
                         optimizer.zero_grad()
                         loss.backward()
@@ -100,7 +111,8 @@ def _answers(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     found = of_batch(model, inputs, model(**inputs))
     if not found["lengths"].sum():
         raise DataError(
-            "a batch of data holds no token that counts: give longer texts, or labels that are not all -100"
+            "a batch of data holds no token that counts: give longer texts, or labels that are "
+            "not all -100"
         )
     return found
 

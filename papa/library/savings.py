@@ -36,25 +36,31 @@ class CacheSavings:
 
     def __str__(self) -> str:
         found = (
-            f"{len(self.constant)} of {self.groups} groups of heads are constant as a whole and need no keys: "
-            f"{self.share(1):.0%} of the cache is saved"
+            f"{len(self.constant)} of {self.groups} groups of heads are constant as a whole and "
+            f"need no keys: {self.share(1):.0%} of the cache is saved"
         )
         if self.window is not None:
-            found += f", {self.share(4096):.0%} in a text of 4,096 tokens with values of the last {self.window} alone"
+            found += (
+                f", {self.share(4096):.0%} in a text of 4,096 tokens with values of the last "
+                f"{self.window} alone"
+            )
         return f"{found}. {len(self.partly)} groups are constant in part, which saves nothing."
 
 
 def cache_savings(model: nn.Module, heads: Heads, *, window: int | None = None) -> CacheSavings:
-    """What a decoder need not keep where heads are constant: keys always, with a window values beyond it.
+    """What a decoder need not keep where heads are constant: keys always, with a window values
+    beyond it.
 
-    Heads that share keys and values save only together: a group of which one head keeps its attention keeps its cache.
-    ``papa.ablated`` itself saves nothing; this says what an implementation could.
+    Heads that share keys and values save only together: a group of which one head keeps its
+    attention keeps its cache. ``papa.ablated`` itself saves nothing; this says what an
+    implementation could.
 
     Examples:
         >>> import papa
         >>> from transformers import LlamaConfig, LlamaForCausalLM
-        >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
-        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+        >>> sizes = {"hidden_size": 32, "intermediate_size": 32, "vocab_size": 50}
+        >>> heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, **heads))
         >>> papa.cache_savings(model, {0: [0, 1], 1: [1, 2]})
         CacheSavings(groups=4, constant=((0, 0),), partly=((1, 0), (1, 1)), window=None)
 
@@ -69,7 +75,9 @@ def cache_savings(model: nn.Module, heads: Heads, *, window: int | None = None) 
     """
     modules = attention_modules(model)
     if not all(getattr(module, "is_causal", False) for module in modules):
-        raise EncoderError(f"{type(model).__name__} is no decoder: it keeps no keys and values from token to token")
+        raise EncoderError(
+            f"{type(model).__name__} is no decoder: it keeps no keys and values from token to token"
+        )
     if window is not None and window < 1:
         raise SpecError(f"window is {window}, expected 1 token or more")
     sizes = [head_count(module) for module in modules]

@@ -30,14 +30,22 @@ from papa.spec.cells import constant_heads as first_heads
 from papa.spec.orders import Head, head_order
 
 Lambdas: TypeAlias = Any
-"""What ``train_lambda`` gives; or λ of every head as a tensor, an array, lists or a data frame [layers, heads]."""
+"""What ``train_lambda`` gives; or λ of every head as a tensor, an array, lists or a data frame
+[layers, heads].
+"""
 
 
 @torch.no_grad()
 def average(
-    encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
+    encoder: TextEncoder,
+    texts: Texts,
+    *,
+    text: str = "text",
+    text_pair: str | None = None,
+    progress: bool = True,
 ) -> ConstantMatrices:
-    """The average of the encoder's attention over unlabelled texts, head by head (paper, Section 3.1).
+    """The average of the encoder's attention over unlabelled texts, head by head (paper, Section
+    3.1).
 
     Examples:
         >>> import papa
@@ -58,7 +66,10 @@ def average(
     """
     encoder.check_whole()
     inputs, done = laid_out(encoder, texts, text, text_pair), 0
-    with bar("averaging", progress) as report, averaging(encoder.encoder, encoder.slots) as averager:
+    with (
+        bar("averaging", progress) as report,
+        averaging(encoder.encoder, encoder.slots) as averager,
+    ):
         for batch in inputs.batches():
             encoder.encoder.observe(batch)
             done += len(batch.rows)
@@ -68,8 +79,11 @@ def average(
 
 
 @contextmanager
-def replaced(encoder: TextEncoder, constants: Constants, heads: Sequence[Head]) -> Iterator[EntryCounts]:
-    """Inside the block these heads use constant matrices; the encoder is as before after it (paper, Section 3.1).
+def replaced(
+    encoder: TextEncoder, constants: Constants, heads: Sequence[Head]
+) -> Iterator[EntryCounts]:
+    """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
+    Section 3.1).
 
     A block inside a block replaces further heads, and heads that both name for as long as it lasts.
 
@@ -84,15 +98,16 @@ def replaced(encoder: TextEncoder, constants: Constants, heads: Sequence[Head]) 
 
     Args:
         encoder: changed inside the block.
-        constants: what ``average`` gave for this encoder, the name of a control (``constants``), or a tensor or array
-            [layers, heads, slots, slots].
+        constants: what ``average`` gave for this encoder, the name of a control (``constants``), or
+            a tensor or array [layers, heads, slots, slots].
         heads: (layer, head) of the constant heads, both from 0.
 
     Yields:
         What inputs read of the constants, and how much of it the average had never seen.
 
     Raises:
-        ArtifactError: the matrices are those of another encoder, of another shape, or hold NaN or infinity.
+        ArtifactError: the matrices are those of another encoder, of another shape, or hold NaN or
+            infinity.
         SpecError: there is no such head or control.
     """
     matrices = constants_for(encoder, constants)
@@ -113,15 +128,21 @@ def _head(encoder: TextEncoder, head: Head) -> Head:
 
 @torch.no_grad()
 def features(
-    encoder: TextEncoder, texts: Texts, *, text: str = "text", text_pair: str | None = None, progress: bool = True
+    encoder: TextEncoder,
+    texts: Texts,
+    *,
+    text: str = "text",
+    text_pair: str | None = None,
+    progress: bool = True,
 ) -> list[Float[Tensor, "tokens layers width"]]:
     """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> states = papa.features(encoder, ["A first text.", "Another, longer one."], progress=False)
-        >>> [tuple(one.shape) for one in states]  # tokens, with [CLS] and [SEP]; layers, embeddings first; width
+        >>> texts = ["A first text.", "Another, longer one."]
+        >>> states = papa.features(encoder, texts, progress=False)
+        >>> [tuple(one.shape) for one in states]  # tokens; embeddings and layers; width
         [(6, 7, 384), (7, 7, 384)]
 
     Args:
@@ -132,7 +153,8 @@ def features(
         progress: whether to show a bar.
 
     Returns:
-        A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states, width d.
+        A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states,
+        width d.
 
     Raises:
         DataError: there is no text, or what was given is something else.
@@ -144,7 +166,11 @@ def features(
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
             lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
             # Clones: a text that is kept would keep the whole batch in memory.
-            found |= dict(zip(batch.rows.tolist(), [own.clone() for own in states.split(lengths)], strict=True))
+            found |= dict(
+                zip(
+                    batch.rows.tolist(), [own.clone() for own in states.split(lengths)], strict=True
+                )
+            )
             done += len(batch.rows)
             report(done, len(inputs))
     return [found[number] for number in range(len(inputs))]
@@ -161,7 +187,8 @@ def train_lambda(
     seeds: Sequence[int] = (0, 1, 2),
     progress: bool = True,
 ) -> TrainedLambda:
-    """λ of every head: how much of its input-dependent attention it keeps, next to a probe (paper, Section 3.2).
+    """λ of every head: how much of its input-dependent attention it keeps, next to a probe (paper,
+    Section 3.2).
 
     Printed, what it gives says whether the order of the heads can be told from chance.
 
@@ -170,14 +197,16 @@ def train_lambda(
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> constants = papa.average(encoder, data["text"], progress=False)
-        >>> lambdas = papa.train_lambda(encoder, constants, {"train": data, "validation": data}, progress=False)
+        >>> splits = {"train": data, "validation": data}
+        >>> lambdas = papa.train_lambda(encoder, constants, splits, progress=False)
         >>> lambdas.mean.shape  # layers, heads
         (6, 12)
 
     Args:
         encoder: frozen.
         constants: what attention is mixed with; see ``replaced``.
-        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and ``validation``.
+        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
+            ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
         rows: λ is trained on a sample of this many training rows; None takes all.
         epochs: None takes the task's.
@@ -209,7 +238,8 @@ def train_lambda(
 
 
 def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
-    """The heads that are constant where this fraction stays input-dependent, λ ascending (paper, Section 3.2).
+    """The heads that are constant where this fraction stays input-dependent, λ ascending (paper,
+    Section 3.2).
 
     Examples:
         >>> import papa, torch
@@ -217,23 +247,36 @@ def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
         ((0, 1), (1, 0))
 
     Args:
-        lambdas: as ``train_lambda`` gives them, of which the mean over seeds counts; a number for every head does, in
-            an array, a list of lists or a data frame without other columns.
+        lambdas: as ``train_lambda`` gives them, of which the mean over seeds counts; a number for
+            every head does, in an array, a list of lists or a data frame without other columns.
         fraction: the share of heads that keep their own attention, 0..1.
 
     Raises:
         SpecError: the fraction is not between 0 and 1, or the λ are no numbers [layers, heads].
     """
     if not 0 <= fraction <= 1:
-        raise SpecError(f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1")
+        raise SpecError(
+            f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1"
+        )
     lambdas = lambdas.mean if isinstance(lambdas, TrainedLambda) else lambdas
     found = f"a {type(lambdas).__name__}"
     with suppress(TypeError, ValueError):
-        numbers = lambdas.detach().cpu() if isinstance(lambdas, Tensor) else torch.tensor(np.array(lambdas, float))
+        numbers = (
+            lambdas.detach().cpu()
+            if isinstance(lambdas, Tensor)
+            else torch.tensor(np.array(lambdas, float))
+        )
         if numbers.ndim == 2 and numbers.numel() and not numbers.isnan().any():
             return first_heads(head_order("lambda", numbers, *numbers.shape), fraction)
-        found = "nan among them" if numbers.ndim == 2 and numbers.numel() else f"numbers of shape {list(numbers.shape)}"
-    raise SpecError(f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, heads]")
+        found = (
+            "nan among them"
+            if numbers.ndim == 2 and numbers.numel()
+            else f"numbers of shape {list(numbers.shape)}"
+        )
+    raise SpecError(
+        f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, "
+        "heads]"
+    )
 
 
 def fit_probe(
@@ -246,13 +289,15 @@ def fit_probe(
     validation_rows: int | None = None,
     progress: bool = True,
 ) -> list[SeedScore]:
-    """Train the task's probe on frozen features and score it on the validation split (paper, Section 3.3).
+    """Train the task's probe on frozen features and score it on the validation split (paper,
+    Section 3.3).
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> scores = papa.fit_probe(encoder, {"train": data, "validation": data}, seeds=[0, 1], progress=False)
+        >>> splits = {"train": data, "validation": data}
+        >>> scores = papa.fit_probe(encoder, splits, seeds=[0, 1], progress=False)
         >>> [one.seed for one in scores], all(0 <= one.score <= 1 for one in scores)
         ([0, 1], True)
 

@@ -1,4 +1,6 @@
-"""Labelled data as a task of a study: resolved by the same rules, tokenised into a corpus of its own."""
+"""Labelled data as a task of a study: resolved by the same rules, tokenised into a corpus of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +27,34 @@ from papa.spec.study import UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
 
 LabelledData: TypeAlias = str | Mapping[str, Table]
-"""A task's name (``papa tasks``), or tables under ``train`` and ``validation``, such as a ``datasets.DatasetDict``."""
+"""A task's name (``papa tasks``), or tables under ``train`` and ``validation``, such as a
+``datasets.DatasetDict``.
+"""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted from which columns of one's own data, and how the probe is trained (paper, Section 3.3).
+    """What is predicted from which columns of one's own data, and how the probe is trained (paper,
+    Section 3.3).
 
     Attributes:
         text: the column with the texts.
         text_pair: the column with second texts, where inputs are pairs.
-        words: the column with lists of words, where each word has a label; ``text`` is not read then.
-        label: the column with labels: classes as numbers or names, or numbers for metric ``spearman``; for ``words`` a
-            list of labels in each row. None restores masked words of the text: metric ``negative_log_perplexity``.
-        metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words`` ``entity_f1``,
-            ``token_f1`` or ``accuracy``.
+        words: the column with lists of words, where each word has a label; ``text`` is not read
+            then.
+        label: the column with labels: classes as numbers or names, or numbers for metric
+            ``spearman``; for ``words`` a list of labels in each row. None restores masked words of
+            the text: metric ``negative_log_perplexity``.
+        metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words``
+            ``entity_f1``, ``token_f1`` or ``accuracy``.
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks).
         name: in tables and figures.
-        head: what gives answers: a probe, or the model's own head, as it is in its files. An own head may be measured
-            against itself, without labels: ``label`` None and metric ``agreement``, or of a sentence encoder
-            ``nearest_10``, ``nearest_1``, ``similarities`` or ``cosine``.
+        head: what gives answers: a probe, or the model's own head, as it is in its files. An own
+            head may be measured against itself, without labels: ``label`` None and metric
+            ``agreement``, or of a sentence encoder ``nearest_10``, ``nearest_1``, ``similarities``
+            or ``cosine``.
     """
 
     text: str = "text"
@@ -79,14 +87,21 @@ class Task:
 
 @contextmanager
 def study_inputs(
-    encoder: TextEncoder, dataset: LabelledData, task: Task | None, *, sampled: Mapping[str, int | None], **parts: Any
+    encoder: TextEncoder,
+    dataset: LabelledData,
+    task: Task | None,
+    *,
+    sampled: Mapping[str, int | None],
+    **parts: Any,
 ) -> Iterator[StudyInputs]:
-    """Inside the block, a study of this encoder on this data; one's own rows lie in temporary files meanwhile.
+    """Inside the block, a study of this encoder on this data; one's own rows lie in temporary files
+    meanwhile.
 
     Args:
         encoder: whose tokenizer and slots.
         dataset: see ``LabelledData``.
-        task: how to read one's own data; None takes ``Task()``, and the registry's task where ``dataset`` is a name.
+        task: how to read one's own data; None takes ``Task()``, and the registry's task where
+            ``dataset`` is a name.
         sampled: ``train_rows`` and ``validation_rows``, None for all.
         parts: further keys of a study.
 
@@ -131,9 +146,16 @@ class PreparedStudy:
 
 @contextmanager
 def prepared(
-    encoder: TextEncoder, dataset: LabelledData, task: Task | None, *, sampled: Mapping[str, int | None], **parts: Any
+    encoder: TextEncoder,
+    dataset: LabelledData,
+    task: Task | None,
+    *,
+    sampled: Mapping[str, int | None],
+    **parts: Any,
 ) -> Iterator[PreparedStudy]:
-    """Inside the block, such a study and its tokenised text; arguments and errors are those of ``study_inputs``."""
+    """Inside the block, such a study and its tokenised text; arguments and errors are those of
+    ``study_inputs``.
+    """
     with (
         TemporaryDirectory(prefix="papa-") as temporary,
         study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
@@ -154,27 +176,35 @@ def _named(name: str, task: Task | None) -> dict[str, Any]:
     known = registry()
     if name not in known:
         raise SpecError(
-            f"there is no task '{name}' (known: {nearest_first(name, known)}): give one of them, or your own data as "
-            "{'train': …, 'validation': …}"
+            f"there is no task '{name}' (known: {nearest_first(name, known)}): give one of them, "
+            "or your own data as {'train': …, 'validation': …}"
         )
     if task is not None:
-        raise SpecError(f"the task '{name}' is described already: leave the description out, or give data of your own")
+        raise SpecError(
+            f"the task '{name}' is described already: leave the description out, or give data of "
+            "your own"
+        )
     return {"name": name}
 
 
 def _tables(dataset: Mapping[str, Table], task: Task) -> dict[str, SourceTable]:
     if not isinstance(dataset, Mapping) or any(split not in dataset for split in SPLITS):
-        found = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else f"a {type(dataset).__name__}"
+        found = (
+            ", ".join(map(str, dataset))
+            if isinstance(dataset, Mapping)
+            else f"a {type(dataset).__name__}"
+        )
         raise DataError(
-            f"expected data for training and for validation, found {found or 'nothing'}: give {{'train': …, "
-            "'validation': …}, each a data set, a data frame or a mapping of columns"
+            f"expected data for training and for validation, found {found or 'nothing'}: give "
+            f"{{'train': …, 'validation': "
+            "…}, each a data set, a data frame or a mapping of columns"
         )
     tables: dict[str, SourceTable] = {}
     for split in SPLITS:
         if not is_tabular(dataset[split]):
             raise DataError(
-                f"the {split} split is a {type(dataset[split]).__name__}: give a data set, a data frame or a mapping "
-                "of columns, with texts and their labels"
+                f"the {split} split is a {type(dataset[split]).__name__}: give a data set, a data "
+                "frame or a mapping of columns, with texts and their labels"
             )
         tables[split] = table_of(dataset[split], f"the {split} split")
         require_columns(tables[split], task.columns())
@@ -185,10 +215,23 @@ def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> d
     """The task as a study's file has it; its rows lie in Parquet files, as a source's would."""
     paths: dict[str, Path] = {split: folder / f"{split}.parquet" for split in SPLITS}
     for split, table in tables.items():
-        pa.parquet.write_table(table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split])
+        pa.parquet.write_table(
+            table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split]
+        )
     values = asdict(task)
     probe = {name: values[name] for name in ("learning_rate", "batch_size", "epochs")}
-    kept = {name: values[name] for name in ("name", "metric", "labels", "positive", "head") if values[name] is not None}
+    kept = {
+        name: values[name]
+        for name in ("name", "metric", "labels", "positive", "head")
+        if values[name] is not None
+    }
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     # Nothing of a task in the registry that happens to have the same name.
-    return {**kept, "base": None, "kind": task.kind, "columns": task.columns(), "probe": probe, "source": source}
+    return {
+        **kept,
+        "base": None,
+        "kind": task.kind,
+        "columns": task.columns(),
+        "probe": probe,
+        "source": source,
+    }

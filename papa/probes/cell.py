@@ -1,4 +1,6 @@
-"""A cell of a study, scored: whatever of its heads is constant, frozen or trained (paper, Sections 3.3 and 5.2)."""
+"""A cell of a study, scored: whatever of its heads is constant, frozen or trained (paper, Sections
+3.3 and 5.2).
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class CellScores:
     Attributes:
         scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
-        unseen_share: of the entries of C that validation rows read, the share that the average never saw; None
-            without replacement, and where C was trained.
+        unseen_share: of the entries of C that validation rows read, the share that the average
+            never saw; None without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
         heads: the encoder's number of heads.
     """
@@ -68,7 +70,8 @@ def score_cell(
         task: its metric and probe.
         seeds: a probe each.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
-        features, execution, scratch, progress, on_epoch: see ``papa.probes.evaluate.evaluate_cell``.
+        features, execution, scratch, progress, on_epoch: see
+            ``papa.probes.evaluate.evaluate_cell``.
     """
     heads, unseen_share = sorted(heads), None
 
@@ -89,7 +92,15 @@ def score_cell(
         scores = evaluated()
     elif trained:
         scores = evaluate_trained_cell(
-            encoder, constants, heads, corpus, task, seeds, execution=execution, progress=progress, on_epoch=on_epoch
+            encoder,
+            constants,
+            heads,
+            corpus,
+            task,
+            seeds,
+            execution=execution,
+            progress=progress,
+            on_epoch=on_epoch,
         )
     else:
         with replaced(encoder, constants, heads):

@@ -1,5 +1,5 @@
-"""The score of a cell: one encoder on one task, with the replacement that is active on it, or with constant matrices
-that are trained together with the probe (paper, Section 5.2).
+"""The score of a cell: one encoder on one task, with the replacement that is active on it, or with
+constant matrices that are trained together with the probe (paper, Section 5.2).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
-"""Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others have none."""
+"""Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others
+have none.
+"""
 
 
 def evaluate_cell(
@@ -53,9 +55,10 @@ def evaluate_cell(
     """Train the task's probe on the encoder's features and score it, once for each seed.
 
     The caller holds ``with replaced(encoder, …)``. Where the features of both splits fit
-    ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one pass of
-    the encoder serves every epoch and seed. Beyond the budget, or with ``probe.encoder_dropout``, one pass
-    per epoch serves every seed. Scores agree within float tolerance.
+    ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one
+    pass of the encoder serves every epoch and seed. Beyond the budget, or with
+    ``probe.encoder_dropout``, one pass per epoch serves every seed. Scores agree within float
+    tolerance.
 
     Args:
         encoder: frozen, or its word embeddings alone; it is as before after the call.
@@ -78,7 +81,10 @@ def evaluate_cell(
         SpecError: training diverged.
     """
     if not seeds:
-        raise DataError(f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, 1, 2]")
+        raise DataError(
+            f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, "
+            "1, 2]"
+        )
     positive = positive_class(task, corpus.label_names)
     train, validation = corpus.split("train"), corpus.split("validation")
     probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
@@ -97,7 +103,8 @@ def evaluate_cell(
 
         def source(split: TokenisedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
             if not keep:
-                # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
+                # What is dropped depends on how rows fall into batches: no setting of speed may
+                # decide on that.
                 tokens = encoder.tokens_per_batch(None) if dropout else batch_tokens
                 return StreamedFeatures(split, encoder, tokens, features.dtype, dropout)
             return stack.enter_context(
@@ -128,17 +135,27 @@ def evaluate_cell(
         )
 
 
-def build_probe(encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]) -> Probe:
+def build_probe(
+    encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]
+) -> Probe:
     """Return the untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":
-        return MaskedProbe(seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings)
-    dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0) if task.probe.encoder_dropout else 0.0
-    sequence = partial(SequenceProbe, seeds, layers=layers, width=width, slots=corpus.slots, dropout=dropout)
+        return MaskedProbe(
+            seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings
+        )
+    dropout = (
+        AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0) if task.probe.encoder_dropout else 0.0
+    )
+    sequence = partial(
+        SequenceProbe, seeds, layers=layers, width=width, slots=corpus.slots, dropout=dropout
+    )
     if task.regression:
         return sequence(labels=1, regression=True)
     if not corpus.label_names:
-        raise DataError(f"task '{task.name}': expected label names in the corpus, found none: tokenise it again")
+        raise DataError(
+            f"task '{task.name}': expected label names in the corpus, found none: tokenise it again"
+        )
     labels = len(corpus.label_names)
     if corpus.kind == "words":
         dtype = getattr(torch, encoder.precision)
@@ -160,8 +177,9 @@ def evaluate_trained_cell(
 ) -> list[SeedScore]:
     """Train constant matrices and probe together, once for each seed, and score them.
 
-    Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the encoder. In use,
-    rows are masked and divided by their absolute sum, since training may make entries negative.
+    Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
+    encoder. In use, rows are masked and divided by their absolute sum, since training may make
+    entries negative.
 
     Args:
         encoder: frozen; as before after the call.
@@ -185,7 +203,9 @@ def evaluate_trained_cell(
         matrices = nn.Parameter(start.matrices.to(encoder.device, copy=True))
         probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
         with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), heads):
-            gradients = JointGradients(encoder, matrices, probe, corpus, dropout=task.probe.encoder_dropout)
+            gradients = JointGradients(
+                encoder, matrices, probe, corpus, dropout=task.probe.encoder_dropout
+            )
             train_jointly(
                 gradients.of_parts,
                 gradients.trained,
@@ -200,9 +220,13 @@ def evaluate_trained_cell(
                 progress=partial(_shifted, progress, index * rows, len(seeds) * rows),
                 on_epoch=on_epoch,
             )
-            result = _score(encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens))
+            result = _score(
+                encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens)
+            )
         seconds = time.perf_counter() - started
-        scores.append(SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds))
+        scores.append(
+            SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
+        )
     return scores
 
 
@@ -211,16 +235,22 @@ def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> 
 
 
 @torch.inference_mode()
-def _score(encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSpec, batch_tokens: int) -> Scored:
+def _score(
+    encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSpec, batch_tokens: int
+) -> Scored:
     split = corpus.split("validation")
     predictions, labels, lengths, rows = [], [], [], []
     for number, batch in enumerate(micro_batches(split, None, batch_tokens), 1):
         with numbers_of(f"batch {number} of the {split.name} split"):
             token_states = encoder.token_states(batch)
         features = live_features(token_states, split, batch)
-        predictions.append(probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy())
+        predictions.append(
+            probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy()
+        )
         labels.append(features.labels.cpu().numpy())
-        lengths.append(features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64))
+        lengths.append(
+            features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64)
+        )
         rows.append(batch.rows.numpy())
     result = scored(
         task.metric,

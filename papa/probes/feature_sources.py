@@ -1,4 +1,6 @@
-"""Where the features of a split come from: stored once for all epochs, or streamed window by window."""
+"""Where the features of a split come from: stored once for all epochs, or streamed window by
+window.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class StoredFeatures:
     device: torch.device
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """Return the whole split where it already lies on the device, else a copy of the window there."""
+        """Return the whole split where it already lies on the device, else a copy of the window
+        there.
+        """
         if self.features.device.type == self.device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.features, rows
@@ -57,7 +61,8 @@ class StoredFeatures:
 
 @dataclass(frozen=True)
 class StreamedFeatures:
-    """Features that the encoder computes anew for every window: one pass per epoch serves all seeds.
+    """Features that the encoder computes anew for every window: one pass per epoch serves all
+    seeds.
 
     Attributes:
         dropout: keep the encoder's dropout active, as the authors' code runs it.
@@ -84,12 +89,15 @@ class StreamedFeatures:
 
 @contextmanager
 def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
-    """Switch the encoder's dropout on inside the block; its modes and the random state come back after it.
+    """Switch the encoder's dropout on inside the block; its modes and the random state come back
+    after it.
 
     What is dropped depends on ``seed`` and on how rows fall into batches.
     """
     # Module by module, as nothing says that all are in the same mode.
-    modes: list[tuple[nn.Module, bool]] = [(module, module.training) for module in encoder.model.modules()]
+    modes: list[tuple[nn.Module, bool]] = [
+        (module, module.training) for module in encoder.model.modules()
+    ]
     devices = [encoder.device] if encoder.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -104,7 +112,9 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
 
 def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
     """Return how many bytes a split's features take on disk."""
-    return count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
+    return (
+        count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
+    )
 
 
 @contextmanager
@@ -117,7 +127,9 @@ def stored(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> Iterator[StoredFeatures]:
-    """Keep features of a split in a file under ``scratch`` that is gone after the block, whatever ended it."""
+    """Keep features of a split in a file under ``scratch`` that is gone after the block, whatever
+    ended it.
+    """
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
         features = extract_features(
             encoder,

@@ -1,4 +1,6 @@
-"""Features of a frozen encoder, or of its word embeddings alone, computed once into a file that is memory-mapped."""
+"""Features of a frozen encoder, or of its word embeddings alone, computed once into a file that is
+memory-mapped.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from papa.spec import Precision
 
 
 class WordEmbeddings:
-    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is one hidden state.
+    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
+    one hidden state.
 
     Args:
         encoder: whose; it stays as it is.
@@ -77,10 +80,10 @@ def extract_features(
 ) -> PackedFeatures:
     """Run the encoder once over a split and keep what the probe needs, on disk.
 
-    Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled ones. The file
-    holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a full disk is known before
-    the encoder runs, and each batch is written where it belongs: memory holds one batch, and a few bytes per
-    token of slots and labels.
+    Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled
+    ones. The file holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a
+    full disk is known before the encoder runs, and each batch is written where it belongs: memory
+    holds one batch, and a few bytes per token of slots and labels.
 
     Args:
         encoder: whatever replacement is active on it is in the features.
@@ -104,7 +107,9 @@ def extract_features(
             # One write per row: writing through a mapped file costs a page fault every 4 KiB.
             content, written = values.cpu().view(torch.uint8).numpy().data.cast("B"), 0
             index = split.index_of(rows)
-            for start, end in zip(offsets[index].tolist(), offsets[index + 1].tolist(), strict=True):
+            for start, end in zip(
+                offsets[index].tolist(), offsets[index + 1].tolist(), strict=True
+            ):
                 size = (end - start) * token_bytes
                 file.seek(start * token_bytes)
                 file.write(content[written : written + size])
@@ -131,7 +136,9 @@ def compute_features(
     offsets = offsets_of(lengths)
     shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
     features = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    for batch_rows, values in _batches(encoder, split, rows, features.dtype, batch_tokens, progress):
+    for batch_rows, values in _batches(
+        encoder, split, rows, features.dtype, batch_tokens, progress
+    ):
         index = np.searchsorted(rows, batch_rows)
         tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
         features.index_copy_(0, tokens.to(encoder.device), values)
@@ -139,19 +146,23 @@ def compute_features(
 
 
 def count_tokens(split: TokenisedSplit) -> int:
-    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have the labels.
+    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
+    the labels.
 
     Raises:
         DataError: there are none.
     """
     tokens = int(split.probed_lengths.sum())
     if tokens == 0:
-        raise DataError(f"the {split.name} split has no labelled token: check the task's text and label columns")
+        raise DataError(
+            f"the {split.name} split has no labelled token: check the task's text and label columns"
+        )
     return tokens
 
 
 def reserved(path: Path, size: int) -> BinaryIO:
-    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file system can.
+    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file
+    system can.
 
     Raises:
         DiskSpaceError: the disk has no room for it.
@@ -176,8 +187,8 @@ def check_disk(folder: Path, needed: int) -> None:
 
 def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
     return DiskSpaceError(
-        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, or set "
-        "execution.features_budget_gb below that to run the encoder once an epoch"
+        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, "
+        "or set execution.features_budget_gb below that to run the encoder once an epoch"
     )
 
 
@@ -202,7 +213,9 @@ def _batches(
     batch_tokens: int,
     progress: Progress,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
-    """Run the encoder over the rows; yields the rows of every batch with the features that a probe sees of them."""
+    """Run the encoder over the rows; yields the rows of every batch with the features that a probe
+    sees of them.
+    """
     done = 0
     for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
         batch_rows = batch.rows.numpy()

@@ -1,8 +1,9 @@
-"""Training a probe together with a parameter of the encoder's attention; the encoder itself stays frozen.
+"""Training a probe together with a parameter of the encoder's attention; the encoder itself stays
+frozen.
 
-Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` computes the gradient of a part
-for given values; the parts' gradients are added in their order, and one optimizer takes the step. So the result is
-the same, bit for bit, on any number of workers.
+Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` computes the
+gradient of a part for given values; the parts' gradients are added in their order, and one
+optimizer takes the step. So the result is the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from papa.spec import ProbeSpec
 class Tensors:
     """Values on their way to a part's gradient, or a gradient on its way back.
 
-    Another process gets them as NumPy arrays, which Ray hands over through shared memory; tensors it would copy
-    several times.
+    Another process gets them as NumPy arrays, which Ray hands over through shared memory; tensors
+    it would copy several times.
     """
 
     all: Sequence[Tensor]
@@ -89,20 +90,27 @@ class JointGradients:
         self._dropout, self._block = dropout, block
 
     def gradient(self, values: Tensors, part: Part) -> PartGradient:
-        """Return the part's share of the minibatch's loss, and of the loss's gradient, at ``values``."""
+        """Return the part's share of the minibatch's loss, and of the loss's gradient, at
+        ``values``.
+        """
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
                 # In the process that trains, the values are the parameters themselves.
                 if own is not given:
                     own.copy_(given)
         batch = micro_batch(self._split, part.rows)
-        dropped = active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
+        dropped = (
+            active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
+        )
         with self._block(), dropped:
             token_states = self._encoder.token_states(batch)
         features = live_features(token_states, self._split, batch)
         # Not the seed of the encoder's dropout: both would draw the same numbers.
         dropout_seeds = [seed_of(part.dropout_seed, 1)] if self._dropout else None
-        loss = part.share * self._probe.losses(features, torch.arange(len(part.rows))[None], dropout_seeds).sum()
+        loss = (
+            part.share
+            * self._probe.losses(features, torch.arange(len(part.rows))[None], dropout_seeds).sum()
+        )
         gradient = torch.autograd.grad(loss, self.trained)
         return loss.item(), Tensors([tensor.contiguous() for tensor in gradient])
 
@@ -141,7 +149,8 @@ def train_jointly(
         rate: learning rate.
         seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
-        on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts there.
+        on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts
+            there.
         progress: called with rows done and in all, over all epochs.
         on_epoch: called with each epoch's loss, the mean over its minibatches.
         stop: asked after every epoch whether to leave out the others.
@@ -156,15 +165,19 @@ def train_jointly(
     tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
     for epoch in range(epochs):
         losses = list[float]()
-        for step, positions in enumerate(minibatches(len(rows), epoch, seed, window, spec.batch_size)):
+        for step, positions in enumerate(
+            minibatches(len(rows), epoch, seed, window, spec.batch_size)
+        ):
             parts = parts_of(split, rows[positions], tokens, (seed, epoch, step))
             place = f"minibatch {step + 1} of epoch {epoch + 1}"
             with numbers_of(place):
-                loss, norm = joint_step(of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm)
+                loss, norm = joint_step(
+                    of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm
+                )
             if not np.isfinite(loss + norm):
                 raise SpecError(
-                    f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in {place}: lower the "
-                    f"rate, now {rate:g}"
+                    f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in "
+                    f"{place}: lower the rate, now {rate:g}"
                 )
             losses.append(loss)
             done += len(positions)
@@ -202,6 +215,8 @@ def joint_step(
         gradients = [gradient.all[index].to(parameter.device) for _, gradient in of_minibatch]
         # A minibatch without any label has a gradient of 0, as in ``train_step``.
         parameter.grad = reduce(torch.add, gradients) if gradients else torch.zeros_like(parameter)
-    norm = clip_gradients([parameter.grad[None] for parameter in trained if parameter.grad is not None], max_grad_norm)
+    norm = clip_gradients(
+        [parameter.grad[None] for parameter in trained if parameter.grad is not None], max_grad_norm
+    )
     optimizer.step()
     return sum(loss for loss, _ in of_minibatch), norm.item()

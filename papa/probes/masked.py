@@ -21,9 +21,9 @@ _CHUNK_LOGITS = 2**24
 class MaskedProbe(Probe):
     """The word under each masked token (paper, Section 5.5 and App. B).
 
-    Concat of the layers → Linear d → GELU → decoder on the encoder's own word embeddings, frozen, + a
-    learned bias. Encoders whose word embeddings have another width e than d (ALBERT, small ELECTRA) have
-    one more Linear, d → e, before the decoder.
+    Concat of the layers → Linear d → GELU → decoder on the encoder's own word embeddings, frozen, +
+    a learned bias. Encoders whose word embeddings have another width e than d (ALBERT, small
+    ELECTRA) have one more Linear, d → e, before the decoder.
 
     Args:
         seeds: one probe for each.
@@ -46,21 +46,36 @@ class MaskedProbe(Probe):
         generators = generators_of(seeds)
         vocabulary, embedding_width = word_embeddings.shape
         self.dense = SeedLinear(generators, layers * width, width)
-        self.narrow = SeedLinear(generators, width, embedding_width) if embedding_width != width else nn.Identity()
+        self.narrow = (
+            SeedLinear(generators, width, embedding_width)
+            if embedding_width != width
+            else nn.Identity()
+        )
         self.bias = nn.Parameter(torch.zeros(len(seeds), vocabulary))
-        self.register_buffer("word_embeddings", word_embeddings.detach().to(torch.float32), persistent=False)
+        self.register_buffer(
+            "word_embeddings", word_embeddings.detach().to(torch.float32), persistent=False
+        )
 
-    def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n width_e"]:
-        """Return what the decoder reads; the logits are its product with the word embeddings, plus the bias."""
+    def forward(
+        self, tokens: Float[Tensor, "seeds n layers_width"]
+    ) -> Float[Tensor, "seeds n width_e"]:
+        """Return what the decoder reads; the logits are its product with the word embeddings, plus
+        the bias.
+        """
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def losses(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         tokens, labels = tokens_by_seed(features, rows)
         return decoder_losses(self(tokens), self.word_embeddings, self.bias, labels)
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds predictions"]:
         """Return the natural log-probability that each masked token's true word receives."""
         tokens, _ = features.tokens_of(rows)
         on_device = tokens.to(features.device)
@@ -80,9 +95,11 @@ def decoder_losses(
     bias: Float[Tensor, "seeds vocabulary"],
     labels: Int[Tensor, "seeds n"],
 ) -> Float[Tensor, " seeds"]:
-    """Return the mean cross-entropy of each seed over its tokens with labels (not -100), chunk by chunk.
+    """Return the mean cross-entropy of each seed over its tokens with labels (not -100), chunk by
+    chunk.
 
-    Gradients are computed in the same pass as the losses, so no more than 64 MiB of logits exist at any time.
+    Gradients are computed in the same pass as the losses, so no more than 64 MiB of logits exist at
+    any time.
     """
     return _DecoderLosses.apply(hidden, embeddings, bias, labels)
 
@@ -91,7 +108,9 @@ class _DecoderLosses(torch.autograd.Function):
     """Cross-entropy of a decoder; backward only scales the gradients of the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, embeddings: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, embeddings: Tensor, bias: Tensor, labels: Tensor
+    ) -> Tensor:
         losses = hidden.new_zeros(len(hidden))
         hidden_gradient, bias_gradient = torch.zeros_like(hidden), torch.zeros_like(bias)
         counts = (labels != IGNORED).sum(1).clamp(min=1)
@@ -114,7 +133,12 @@ class _DecoderLosses(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, None]:
         hidden_gradient, bias_gradient = ctx.saved_tensors
         (of_losses,) = gradients
-        return hidden_gradient * of_losses[:, None, None], None, bias_gradient * of_losses[:, None], None
+        return (
+            hidden_gradient * of_losses[:, None, None],
+            None,
+            bias_gradient * of_losses[:, None],
+            None,
+        )
 
 
 def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:

@@ -1,8 +1,10 @@
-"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts for several workers.
+"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts for
+several workers.
 
-All are pure functions of (rows, epoch, seed). Rows are shuffled in windows. A permutation that all seeds share cuts an
-epoch into windows; inside a window each seed has its own order. So features can be computed a window at a time and
-serve every seed, and training sees the same batches whether features are stored or streamed.
+All are pure functions of (rows, epoch, seed). Rows are shuffled in windows. A permutation that all
+seeds share cuts an epoch into windows; inside a window each seed has its own order. So features can
+be computed a window at a time and serve every seed, and training sees the same batches whether
+features are stored or streamed.
 
 Parts do not depend on how many workers there are.
 """
@@ -41,14 +43,17 @@ def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.n
 
 
 def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Return every row once, in the order in which ``seed`` sees them in ``epoch``: int64 [rows]."""
+    """Return every row once, in the order in which ``seed`` sees them in ``epoch``:
+    int64 [rows].
+    """
     windows = epoch_windows(rows, epoch, window)
     ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
 
 
 def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) -> list[np.ndarray]:
-    """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which needs no windows.
+    """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which
+    needs no windows.
 
     Args:
         rows: rows in the split.
@@ -66,10 +71,11 @@ def seed_of(*entropy: int) -> int:
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """Return how many rows a window has: 4,096, fewer where their features would exceed 4 GiB in float32.
+    """Return how many rows a window has: 4,096, fewer where their features would exceed 4 GiB in
+    float32.
 
-    A function of the corpus and the encoder alone, so that what only affects speed leaves the order as it
-    is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
+    A function of the corpus and the encoder alone, so that what only affects speed leaves the order
+    as it is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
 
     Args:
         rows: rows in the split.
@@ -83,16 +89,16 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
 
 
 def _generator(*entropy: int) -> np.random.Generator:
-    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first number
-    # distinguishes the two uses.
+    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first
+    # number distinguishes the two uses.
     return np.random.default_rng(np.random.SeedSequence(entropy))
 
 
 def part_tokens(on_gpu: bool) -> int:
     """Return about how many real tokens a part has at most.
 
-    Small enough that several workers get something to do, large enough that one alone loses little: on a CPU 5 % of
-    the time for CoLA's minibatches of 32 rows (two parts each).
+    Small enough that several workers get something to do, large enough that one alone loses little:
+    on a CPU 5 % of the time for CoLA's minibatches of 32 rows (two parts each).
     """
     return 4_096 if on_gpu else 256
 
@@ -104,7 +110,8 @@ class Part:
     Attributes:
         rows: their numbers, shortest first.
         tokens: real tokens of the rows: how much work they are.
-        share: of the terms of the minibatch's mean loss, those of these rows; with it the parts' losses add up.
+        share: of the terms of the minibatch's mean loss, those of these rows; with it the parts'
+            losses add up.
         dropout_seed: of the encoder's dropout, where it is on.
     """
 
@@ -114,7 +121,9 @@ class Part:
     dropout_seed: int
 
 
-def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]) -> list[Part]:
+def parts_of(
+    split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
+) -> list[Part]:
     """Cut a minibatch into parts of like length and about equal tokens.
 
     Args:
@@ -124,8 +133,9 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
         seed: of the minibatch; with a part's place it gives the seed of its dropout.
 
     Returns:
-        The parts that have a label, shortest rows first; none where the minibatch has no label at all.
-        An even number, unless one is enough or rows are few: two workers then have the same to do.
+        The parts that have a label, shortest rows first; none where the minibatch has no label at
+        all. An even number, unless one is enough or rows are few: two workers then have the same to
+        do.
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
@@ -137,7 +147,9 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
-    labelled = [(piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))]
+    labelled = [
+        (piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))
+    ]
     total = sum(terms for _, terms in labelled)
     return [
         Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
@@ -147,4 +159,8 @@ def parts_of(split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tu
 
 def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
     """Return what a mean loss is taken over: rows, or their labelled tokens."""
-    return int(split.probed_lengths[split.index_of(rows)].sum()) if split.label_per_token else len(rows)
+    return (
+        int(split.probed_lengths[split.index_of(rows)].sum())
+        if split.label_per_token
+        else len(rows)
+    )

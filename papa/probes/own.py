@@ -1,7 +1,8 @@
 """A model's own head: its answers on a split, as it is or with heads constant, and what they score.
 
-The model runs on its ordinary, padded inputs, as its users call it; constant matrices are read at the slots that the
-layout gives the same tokens (paper, App. A), so averages and head orders are those of probes.
+The model runs on its ordinary, padded inputs, as its users call it; constant matrices are read at
+the slots that the layout gives the same tokens (paper, App. A), so averages and head orders are
+those of probes.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 _CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassification"
 Answers = dict[str, np.ndarray]
 """``lengths`` [rows], the answers of each row, and ``embeddings`` [rows, width]; or ``logits``
-[answers, classes]; or of words ``top`` and ``log_probabilities`` [answers], the likeliest and that of
-the true one."""
+[answers, classes]; or of words ``top`` and ``log_probabilities`` [answers], the likeliest and that
+of the true one."""
 
 
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
@@ -59,12 +60,15 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
     if task.kind == "words":
         return _TAGS
     what = f"encoder '{reference.name}'"
-    named = read_configuration_file(Path(reference.folder), what).get("architectures") or ["nothing"]
+    named = read_configuration_file(Path(reference.folder), what).get("architectures") or [
+        "nothing"
+    ]
     if task.columns.label is None and str(named[0]).endswith("ForTokenClassification"):
         return _TAGS
     if task.columns.label is None and not str(named[0]).endswith("ForSequenceClassification"):
         raise EncoderError(
-            f"{what} has no head that gives classes ({named[0]}): measure it by nearest_10, or with kind: mlm"
+            f"{what} has no head that gives classes ({named[0]}): measure it by nearest_10, or "
+            "with kind: mlm"
         )
     return _CLASSES
 
@@ -91,7 +95,9 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
     return cast("PreTrainedModel", model.eval().to(device))
 
 
-def check_own(task: TaskSpec, reference: EncoderReference, names: Sequence[str] | None, rows: int | None) -> None:
+def check_own(
+    task: TaskSpec, reference: EncoderReference, names: Sequence[str] | None, rows: int | None
+) -> None:
     """Refuse a task that a model's own head cannot serve.
 
     Args:
@@ -105,25 +111,36 @@ def check_own(task: TaskSpec, reference: EncoderReference, names: Sequence[str] 
     """
     if not reference.folder:
         raise EncoderError(
-            f"the encoder {reference.name} is held in memory, and its own head is read from its files: save it and "
-            "load it by its folder"
+            f"the encoder {reference.name} is held in memory, and its own head is read from its "
+            "files: save it and load it by its folder"
         )
     model = load_own(reference, own_class(task, reference))
     if names is not None and task.columns.label is not None:
         class_ids(names, class_names(model), task)
     if rows is not None and task.of_embeddings:
-        count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
+        count = (
+            int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
+        )
         least = max(LEAST_SENTENCES, 2 * count + 1)
         if not least <= rows <= MOST_SENTENCES:
             raise DataError(
-                f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} to "
-                f"{MOST_SENTENCES:,} sentences: give more, or set validation_rows"
+                f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} "
+                f"to {MOST_SENTENCES:,} sentences: give more, or set validation_rows"
             )
     classes = getattr(model.config, "num_labels", 2)
-    if task.kind in ("text", "pair") and not task.of_embeddings and (classes == 1) != task.regression:
-        gives, fits = ("one number", "spearman") if classes == 1 else (f"{classes} classes", "accuracy or agreement")
+    if (
+        task.kind in ("text", "pair")
+        and not task.of_embeddings
+        and (classes == 1) != task.regression
+    ):
+        gives, fits = (
+            ("one number", "spearman")
+            if classes == 1
+            else (f"{classes} classes", "accuracy or agreement")
+        )
         raise EncoderError(
-            f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set metric: {fits}"
+            f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
+            f"metric: {fits}"
         )
 
 
@@ -132,8 +149,11 @@ def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
-def class_ids(names: Sequence[str], own: Sequence[str], task: TaskSpec) -> Int[np.ndarray, " classes"]:
-    """The number that a model's head has for each class of a task: by name, or as it is where it has no names.
+def class_ids(
+    names: Sequence[str], own: Sequence[str], task: TaskSpec
+) -> Int[np.ndarray, " classes"]:
+    """The number that a model's head has for each class of a task: by name, or as it is where it
+    has no names.
 
     Args:
         names: of the task's classes.
@@ -148,8 +168,9 @@ def class_ids(names: Sequence[str], own: Sequence[str], task: TaskSpec) -> Int[n
     unknown = [name for name in names if name not in own]
     if unknown:
         raise DataError(
-            f"task '{task.name}' has labels that the model's head does not know ({joined(unknown)}): expected "
-            f"{joined(own)}, its id2label: rename them in the data, or name the task's labels so"
+            f"task '{task.name}' has labels that the model's head does not know "
+            f"({joined(unknown)}): expected {joined(own)}, its id2label: rename them in the data, "
+            "or name the task's labels so"
         )
     return np.array([own.index(name) for name in names])
 
@@ -161,7 +182,9 @@ class _AtSlots:
     constants: ByPosition
     slots: Int[Tensor, "batch tokens"]
 
-    def output(self, attention: LayerAttention, layer: int, heads: Int[Tensor, " chosen"]) -> Tensor:
+    def output(
+        self, attention: LayerAttention, layer: int, heads: Int[Tensor, " chosen"]
+    ) -> Tensor:
         placed = replace(attention, query_slots=self.slots, key_slots=self.slots)
         return self.constants.output(placed, layer, heads)
 
@@ -205,7 +228,9 @@ def own_answers(
     found: list[Answers] = []
     rows_found: list[np.ndarray] = []
     with inside:
-        for rows in rows_of_like_length(split.first_lengths, split.lengths, _BATCH_TOKENS[model.device.type]):
+        for rows in rows_of_like_length(
+            split.first_lengths, split.lengths, _BATCH_TOKENS[model.device.type]
+        ):
             batch = _Padded.of(split, split.rows[rows], special_tokens, model.device)
             if at is not None:
                 at.slots = batch.slots
@@ -234,10 +259,17 @@ class _Padded:
 
     @classmethod
     def of(
-        cls, split: TokenisedSplit, rows: np.ndarray, special_tokens: SpecialTokens, device: torch.device
+        cls,
+        split: TokenisedSplit,
+        rows: np.ndarray,
+        special_tokens: SpecialTokens,
+        device: torch.device,
     ) -> _Padded:
         tokens = split.tokens(rows)
-        mask = torch.arange(int(tokens.lengths.max()))[None] < torch.from_numpy(tokens.lengths)[:, None]
+        mask = (
+            torch.arange(int(tokens.lengths.max()))[None]
+            < torch.from_numpy(tokens.lengths)[:, None]
+        )
 
         def padded(values: np.ndarray, fill: int) -> Tensor:
             full = torch.full(mask.shape, fill, dtype=torch.int64)
@@ -276,7 +308,9 @@ def _in_order(found: Sequence[Answers], rows: Int[np.ndarray, " rows"]) -> Answe
     """Answers of batches in the order of the split's rows."""
     lengths = np.concatenate([one["lengths"] for one in found])
     order = np.argsort(rows)
-    together = {name: np.concatenate([one[name] for one in found]) for name in found[0] if name != "lengths"}
+    together = {
+        name: np.concatenate([one[name] for one in found]) for name in found[0] if name != "lengths"
+    }
     ends = np.cumsum(lengths)
     place = np.concatenate([np.arange(ends[row] - lengths[row], ends[row]) for row in order])
     return {**{name: values[place] for name, values in together.items()}, "lengths": lengths[order]}

@@ -23,8 +23,8 @@ from papa.corpora.tokens import IGNORED
 class PackedFeatures:
     """A frozen encoder's hidden states of the tokens that a probe sees.
 
-    The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens where a row has one
-    label, its labelled tokens where tokens have labels.
+    The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens where a row
+    has one label, its labelled tokens where tokens have labels.
 
     Attributes:
         values: hidden states of the L+1 layers, embeddings first, in any floating dtype; may be
@@ -69,7 +69,9 @@ class PackedFeatures:
             labels=self.labels[tokens if self.token_labels else rows],
         )
 
-    def tokens_of(self, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
+    def tokens_of(
+        self, rows: Int[Tensor, " n"]
+    ) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
         """Return the tokens of the given rows, one after another.
 
         Args:
@@ -98,8 +100,12 @@ def pack_states(
     return torch.stack([layer if mask is None else layer[mask] for layer in token_states], dim=1)
 
 
-def probed_tokens(split: TokenisedSplit, rows: Int[np.ndarray, " rows"]) -> Bool[np.ndarray, " tokens"] | None:
-    """Which of the rows' real tokens a probe sees: the labelled ones; None for all, where rows have the labels."""
+def probed_tokens(
+    split: TokenisedSplit, rows: Int[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " tokens"] | None:
+    """Which of the rows' real tokens a probe sees: the labelled ones; None for all, where rows have
+    the labels.
+    """
     return split.labels_of(rows) != IGNORED if split.label_per_token else None
 
 

@@ -1,7 +1,7 @@
 """The probes for sequence and token tasks (paper, Section 3.3 and App. B), many seeds side by side.
 
-Every parameter has a leading axis of seeds. Seeds never mix: losses are summed, so the gradient of a seed
-is that of its own loss, and each seed draws its start from a generator of its own.
+Every parameter has a leading axis of seeds. Seeds never mix: losses are summed, so the gradient of
+a seed is that of its own loss, and each seed draws its start from a generator of its own.
 """
 
 from __future__ import annotations
@@ -26,36 +26,52 @@ class Probe(nn.Module, ABC):
 
     @abstractmethod
     def losses(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         """Return the mean loss of each seed on its own rows.
 
         Args:
             features: of the rows.
             rows: row numbers on the CPU.
-            dropout_seeds: what each seed draws its dropout from, where the probe has any; None drops nothing.
+            dropout_seeds: what each seed draws its dropout from, where the probe has any; None
+                drops nothing.
         """
 
     @abstractmethod
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
-        """Return what every seed predicts for the same rows: one value per row, or one per token, in order."""
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds predictions"]:
+        """Return what every seed predicts for the same rows: one value per row, or one per token,
+        in order.
+        """
 
 
 class SeedLinear(nn.Module):
-    """One linear map for each seed: weights N(0, 0.02), biases 0, both float32 and trained in float32.
+    """One linear map for each seed: weights N(0, 0.02), biases 0, both float32 and trained in
+    float32.
 
     Args:
         generators: one per seed, on the CPU; the weights are drawn from them.
-        dtype: what inputs and weights are rounded to before they are multiplied, and gradients likewise; the products
-            of half precision are summed in float32 and rounded once.
+        dtype: what inputs and weights are rounded to before they are multiplied, and gradients
+            likewise; the products of half precision are summed in float32 and rounded once.
     """
 
     def __init__(
-        self, generators: Sequence[torch.Generator], inputs: int, outputs: int, dtype: torch.dtype = torch.float32
+        self,
+        generators: Sequence[torch.Generator],
+        inputs: int,
+        outputs: int,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.dtype = dtype
-        drawn = [torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own) for own in generators]
+        drawn = [
+            torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own)
+            for own in generators
+        ]
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
 
@@ -73,16 +89,21 @@ def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
 def dropped(
     values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
 ) -> Float[Tensor, "seeds n width"]:
-    """A share of the values set to 0, the others divided by 1 - share; each seed draws from its own generator."""
-    drawn = torch.stack([torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)])
+    """A share of the values set to 0, the others divided by 1 - share; each seed draws from its own
+    generator.
+    """
+    drawn = torch.stack(
+        [torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)]
+    )
     return values * (drawn >= share).to(values) / (1 - share)
 
 
 class SequenceProbe(Probe):
     """A label for a whole input (paper, Section 3.3 and App. B).
 
-    For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots only
-    → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a number.
+    For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots
+    only → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a
+    number.
 
     Args:
         seeds: one probe for each.
@@ -113,7 +134,10 @@ class SequenceProbe(Probe):
         self.classifier = SeedLinear(generators, width, labels)
 
     def forward(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, "seeds batch labels"]:
         """Return the logits (or the number) of every row; rows are numbers on the CPU."""
         hidden = torch.tanh(self.dense(self.pooled(features, rows)))
@@ -128,7 +152,8 @@ class SequenceProbe(Probe):
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
         values, device = features.values, features.device
-        # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers, width].
+        # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers,
+        # width].
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
         tokens, bags = tokens.to(device), bags.to(device)
         layer = bags % layers
@@ -139,7 +164,10 @@ class SequenceProbe(Probe):
             table, entries = values.flatten(0, 1), tokens * layers + layer
         else:
             # Half-precision storage: sums are taken in float32.
-            table, entries = values[tokens, layer].to(weights.dtype), torch.arange(len(tokens), device=device)
+            table, entries = (
+                values[tokens, layer].to(weights.dtype),
+                torch.arange(len(tokens), device=device),
+            )
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.
@@ -147,15 +175,24 @@ class SequenceProbe(Probe):
         return sums.view(seeds, batch, layers * width)
 
     def losses(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         outputs = self(features, rows, dropout_seeds)
         labels = features.labels[rows.to(features.device)]
         if self.regression:
             return (outputs.squeeze(-1) - labels).square().mean(1)
-        return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels).mean(1)
+        return (
+            F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
+            .view_as(labels)
+            .mean(1)
+        )
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds n"]:
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds n"]:
         outputs = self(features, rows.expand(len(self.slot_weights), -1))
         return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
 
@@ -172,25 +209,40 @@ class TokenProbe(Probe):
     """
 
     def __init__(
-        self, seeds: Sequence[int], *, layers: int, width: int, labels: int, dtype: torch.dtype = torch.float32
+        self,
+        seeds: Sequence[int],
+        *,
+        layers: int,
+        width: int,
+        labels: int,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         generators = generators_of(seeds)
         self.dense = SeedLinear(generators, layers * width, width, dtype)
         self.classifier = SeedLinear(generators, width, labels)
 
-    def forward(self, tokens: Float[Tensor, "seeds n layers_width"]) -> Float[Tensor, "seeds n labels"]:
+    def forward(
+        self, tokens: Float[Tensor, "seeds n layers_width"]
+    ) -> Float[Tensor, "seeds n labels"]:
         """Return the logits of every token."""
         return self.classifier(torch.tanh(self.dense(tokens)))
 
     def losses(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         tokens, labels = tokens_by_seed(features, rows, self.dense.dtype)
-        losses = F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        losses = F.cross_entropy(
+            self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
         return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
-    def predictions(self, features: PackedFeatures, rows: Int[Tensor, " n"]) -> Shaped[Tensor, "seeds predictions"]:
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds predictions"]:
         tokens, _ = features.tokens_of(rows)
         values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.dtype)
         return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)

@@ -38,7 +38,8 @@ class SeedScore:
     Attributes:
         seed: the probe's start and order of rows.
         score: on the validation split, after the last epoch.
-        examples: what each validation row adds to the score (``papa.scores.examples``), in the order of the split.
+        examples: what each validation row adds to the score (``papa.scores.examples``), in the
+            order of the split.
         seconds: the seed's share of the time that training and scoring took.
     """
 
@@ -62,10 +63,11 @@ def train_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last epoch.
+    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last
+    epoch.
 
-    Seeds share features and steps, never gradients: the losses are summed, and each seed has parameters of
-    its own.
+    Seeds share features and steps, never gradients: the losses are summed, and each seed has
+    parameters of its own.
 
     Args:
         probe: built for ``seeds``, on the device of the features; changed in place.
@@ -94,7 +96,9 @@ def train_probes(
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
             # One seed for all probes' dropout: they share the pass.
             features, row_numbers = train.window(members, dropout_seed=epoch * 2**20 + index)
-            orders = np.stack([window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds])
+            orders = np.stack(
+                [window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds]
+            )
             losses = _train_window(
                 probe,
                 optimizer,
@@ -107,9 +111,9 @@ def train_probes(
                 step, number = (~losses.isfinite()).nonzero()[0].tolist()
                 minibatch = index * (window // spec.batch_size) + step + 1
                 raise SpecError(
-                    f"probe.learning_rate: the loss of seed {seeds[number]} is {losses[step, number].item()}, or the "
-                    f"norm of its gradient, in minibatch {minibatch} of epoch {epoch + 1}: lower the rate, now "
-                    f"{spec.learning_rate:g}"
+                    f"probe.learning_rate: the loss of seed {seeds[number]} is "
+                    f"{losses[step, number].item()}, or the norm of its gradient, in minibatch "
+                    f"{minibatch} of epoch {epoch + 1}: lower the rate, now {spec.learning_rate:g}"
                 )
             summed += losses.sum(0).tolist()
             steps += len(losses)
@@ -117,9 +121,14 @@ def train_probes(
             progress(done, total)
             del features
         on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
-    window = window_rows(validation_rows, count_tokens(validation.split), token_values, batch_size=1)
+    window = window_rows(
+        validation_rows, count_tokens(validation.split), token_values, batch_size=1
+    )
     predictions, labels, lengths = _predict(probe, validation, window)
-    scores = [scored(metric, predicted, labels, label_names, lengths, positive) for predicted in predictions]
+    scores = [
+        scored(metric, predicted, labels, label_names, lengths, positive)
+        for predicted in predictions
+    ]
     progress(total, total)
     seconds = (time.perf_counter() - started) / len(seeds)
     return [
@@ -136,12 +145,19 @@ def _train_window(
     spec: ProbeSpec,
     window_seeds: Sequence[int],
 ) -> Float[Tensor, "steps seeds"]:
-    """Take one step per batch of rows; return every step's losses, not finite where a gradient was not."""
+    """Take one step per batch of rows; return every step's losses, not finite where a gradient was
+    not.
+    """
     found = []
     for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
         dropout_seeds = [seed_of(own, step) for own in window_seeds]
         losses, norms = train_step(
-            probe, optimizer, features, rows, max_grad_norm=spec.max_grad_norm, dropout_seeds=dropout_seeds
+            probe,
+            optimizer,
+            features,
+            rows,
+            max_grad_norm=spec.max_grad_norm,
+            dropout_seeds=dropout_seeds,
         )
         found.append(torch.where(norms.isfinite(), losses, norms))
     return torch.stack(found)
@@ -178,12 +194,15 @@ def train_step(
     return losses.detach(), norms
 
 
-def _predict(probe: Probe, source: FeatureSource, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _predict(
+    probe: Probe, source: FeatureSource, window: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return predictions [seeds, n], labels [n], and the labels each row has [rows]."""
     rows = np.arange(len(source.split))
     with torch.inference_mode():
         windows = [
-            _predict_window(probe, source, rows[start : start + window]) for start in range(0, len(rows), window)
+            _predict_window(probe, source, rows[start : start + window])
+            for start in range(0, len(rows), window)
         ]
     predictions, labels, lengths = zip(*windows, strict=True)
     return np.concatenate(predictions, axis=1), np.concatenate(labels), np.concatenate(lengths)
@@ -195,10 +214,16 @@ def _predict_window(
     # A function of its own: the window's features are gone before the next one's are made.
     features, row_numbers = source.window(members)
     rows = torch.from_numpy(row_numbers)
-    predictions = torch.cat([probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1)
+    predictions = torch.cat(
+        [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1
+    )
     labelled = features.tokens_of(rows)[0] if features.token_labels else rows
     labels = features.labels[labelled.to(features.device)]
-    counts = features.lengths[rows] if features.token_labels else torch.ones(len(rows), dtype=torch.int64)
+    counts = (
+        features.lengths[rows]
+        if features.token_labels
+        else torch.ones(len(rows), dtype=torch.int64)
+    )
     return predictions.cpu().numpy(), labels.cpu().numpy(), counts.numpy()
 
 
@@ -210,15 +235,17 @@ _NORM_EPSILON = 1e-6
 def adamw(parameters: Iterable[nn.Parameter], spec: ProbeSpec, rate: float) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
-    PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with an ε that shrinks
-    from step to step.
+    PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
+    an ε that shrinks from step to step.
 
     Args:
         parameters: what is trained.
         spec: weight decay and ε.
         rate: learning rate.
     """
-    optimizer = torch.optim.AdamW(parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True
+    )
     steps = count(1)
 
     def set_epsilon(*_: Any) -> None:
@@ -230,11 +257,14 @@ def adamw(parameters: Iterable[nn.Parameter], spec: ProbeSpec, rate: float) -> t
     return optimizer
 
 
-def clip_gradients(gradients: Sequence[Float[Tensor, "seeds ..."]], limit: float) -> Float[Tensor, " seeds"]:
+def clip_gradients(
+    gradients: Sequence[Float[Tensor, "seeds ..."]], limit: float
+) -> Float[Tensor, " seeds"]:
     """Scale the gradients of each seed, in place, so that their common norm is at most ``limit``.
 
     Args:
-        gradients: of all that is trained; the first axis counts seeds, which are clipped one by one.
+        gradients: of all that is trained; the first axis counts seeds, which are clipped one by
+            one.
         limit: 0 scales nothing.
 
     Returns:

@@ -23,7 +23,12 @@ from papa.spec import Order, RankingSpec, TaskSpec
 
 
 def lambda_gradients(
-    *, encoder: Encoder, constants: ConstantMatrices, corpus: TokenisedCorpus, task: TaskSpec, seed: int
+    *,
+    encoder: Encoder,
+    constants: ConstantMatrices,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seed: int,
 ) -> JointGradients:
     """What finds gradients for θ (0 at the start) and the task's probe, on this encoder.
 
@@ -59,7 +64,8 @@ def train_lambda(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
-    """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the encoder is frozen.
+    """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the
+    encoder is frozen.
 
     Args:
         encoder: frozen; as before after the call.
@@ -68,17 +74,20 @@ def train_lambda(
         task: its probe.
         ranking: epochs, until_stable, rate, rows.
         seed: of the probe's start, the sample of rows and their order.
-        sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they were to be the last:
-            an order by λ and how many of its first heads are constant.
-        of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes, each with
-            ``lambda_gradients`` of the same arguments: λ is the same to the bit; None finds them here.
+        sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they
+            were to be the last: an order by λ and how many of its first heads are constant.
+        of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes,
+            each with ``lambda_gradients`` of the same arguments: λ is the same to the bit; None
+            finds them here.
         progress: called with (rows done, rows) over all epochs.
         on_epoch: called with each epoch's loss, under ``seed``.
 
     Raises:
         SpecError: the loss is no longer a number.
     """
-    here = lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed)
+    here = lambda_gradients(
+        encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed
+    )
     theta, lambdas = here.trained[0], list[Tensor]()
 
     def after_epoch() -> bool:

@@ -1,4 +1,6 @@
-"""λ from several seeds: what of it, and of the head order that it gives, can be told from chance."""
+"""λ from several seeds: what of it, and of the head order that it gives, can be told
+from chance.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from papa.spec.cells import partial_counts
 
 _CONFIDENCE = 0.95
 _DRAWS = 1999
-"""Studies of random orders that an agreement is compared with: the level of 5 % is met within half a percent."""
+"""Studies of random orders that an agreement is compared with: the level of 5 % is met within half
+a percent.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,20 @@ class TrainedLambda:
         return self.by_seed.mean(axis=0)
 
     @cached_property
-    def interval(self) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
+    def interval(
+        self,
+    ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
         """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
         seeds = len(self.by_seed)
         if seeds == 1:
             return np.full_like(self.mean, math.nan), np.full_like(self.mean, math.nan)
         from scipy.stats import t
 
-        half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1) * self.by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
+        half = (
+            t.ppf((1 + _CONFIDENCE) / 2, seeds - 1)
+            * self.by_seed.std(axis=0, ddof=1)
+            / math.sqrt(seeds)
+        )
         return self.mean - half, self.mean + half
 
     @property
@@ -89,8 +99,8 @@ class TrainedLambda:
     def agreement(self, fractions: Sequence[float] = ()) -> Agreement | None:
         """How alike the orders of the seeds are; None for one seed.
 
-        The whole order is tested first, then each fraction's constant heads by themselves, each at 5 %: where all
-        orders are random, at most 5 % of studies say that anything can be told.
+        The whole order is tested first, then each fraction's constant heads by themselves, each at
+        5 %: where all orders are random, at most 5 % of studies say that anything can be told.
 
         Args:
             fractions: the input-dependent fractions whose constant heads are compared.
@@ -119,15 +129,18 @@ class TrainedLambda:
             return "λ is from one seed: nothing is known of its certainty."
         told = "is alike beyond chance" if agreement.told else "cannot be told from chance"
         return (
-            f"Over {len(self.by_seed)} seeds the head order by λ {told}: Kendall's τ is {agreement.kendall_tau:.2f} "
-            f"between two of them (by chance at most {agreement.by_chance:.2f}), and λ of {self.told.sum()} of "
-            f"{self.told.size} heads can be told from .5 (by chance {(1 - _CONFIDENCE) * self.told.size:.0f})."
+            f"Over {len(self.by_seed)} seeds the head order by λ {told}: Kendall's τ is "
+            f"{agreement.kendall_tau:.2f} between two of them (by chance at most "
+            f"{agreement.by_chance:.2f}), and λ of {self.told.sum()} of {self.told.size} heads can "
+            f"be told from .5 (by chance {(1 - _CONFIDENCE) * self.told.size:.0f})."
         )
 
 
-def _alike(values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]) -> Float[np.ndarray, "_"]:
-    """Kendall's τ (equal values are on neither side), then the share of the first heads in common for each count; all
-    are means over pairs of seeds.
+def _alike(
+    values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]
+) -> Float[np.ndarray, "_"]:
+    """Kendall's τ (equal values are on neither side), then the share of the first heads in common
+    for each count; all are means over pairs of seeds.
     """
     seeds, heads = values.shape
     positions = values.argsort(axis=1, kind="stable").argsort(axis=1)

@@ -20,8 +20,9 @@ class Stability:
     Attributes:
         epochs: how many λ was trained for.
         kendall_tau: between the orders after the last two epochs, -1..1; None after one epoch.
-        kept: input-dependent fraction → share of its constant heads that were constant an epoch before; empty after
-            one epoch, and without the fractions that have no constant head or no other.
+        kept: input-dependent fraction → share of its constant heads that were constant an epoch
+            before; empty after one epoch, and without the fractions that have no constant head or
+            no other.
     """
 
     epochs: int
@@ -44,16 +45,23 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
     before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
     position_before = {head: position for position, head in enumerate(before)}
     counts = partial_counts(fractions, len(after))
-    kept = {fraction: len({*after[:count]} & {*before[:count]}) / count for fraction, count in counts.items()}
+    kept = {
+        fraction: len({*after[:count]} & {*before[:count]}) / count
+        for fraction, count in counts.items()
+    }
     tau = kendalltau([position_before[head] for head in after], range(len(after))).statistic
     return Stability(epochs, float(tau), kept)
 
 
 MOVED = 0.01
-"""The standard deviation over heads that λ must have before its order counts: below, every λ is still about .5."""
+"""The standard deviation over heads that λ must have before its order counts: below, every λ is
+still about .5.
+"""
 
 
-def is_stable(lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]) -> bool:
+def is_stable(
+    lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]
+) -> bool:
     """Whether λ has moved, and the last epoch left every set of constant heads as it was.
 
     Args:

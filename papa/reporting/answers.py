@@ -20,17 +20,22 @@ from papa.reporting.wording import (
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
-    """How much of its score each encoder keeps on each task where the fewest heads stay input-dependent.
+    """How much of its score each encoder keeps on each task where the fewest heads stay
+    input-dependent.
 
-    One sentence for each encoder and task, over all constants kinds, and over head orders where they matter;
-    with several encoders or tasks another one for the relative drop on average. Where the original score does not beat
-    its baselines the sentence says so and makes no claim.
+    One sentence for each encoder and task, over all constants kinds, and over head orders where
+    they matter; with several encoders or tasks another one for the relative drop on average. Where
+    the original score does not beat its baselines the sentence says so and makes no claim.
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
-    originals = summary[summary["fraction"] == 1].drop_duplicates(["encoder", "task"]).set_index(["encoder", "task"])
+    originals = (
+        summary[summary["fraction"] == 1]
+        .drop_duplicates(["encoder", "task"])
+        .set_index(["encoder", "task"])
+    )
     sentences = []
     for key, members in cells.groupby(["encoder", "task"], sort=False):
         original = originals.loc[key] if key in originals.index else None
@@ -50,8 +55,8 @@ def _inconclusive(cell: Any, original: Any) -> str:
     full = score_label(original["mean"], original["low"], original["high"])
     facts = [f"{metric_label(cell)} {full} with every head input-dependent", baselines_label(cell)]
     return (
-        f"On {cell['task']} the study cannot tell what constant heads cost {cell['encoder']}: {reason_sentence(cell)} "
-        f"({'; '.join(filter(None, facts))})."
+        f"On {cell['task']} the study cannot tell what constant heads cost {cell['encoder']}: "
+        f"{reason_sentence(cell)} ({'; '.join(filter(None, facts))})."
     )
 
 
@@ -67,7 +72,10 @@ def _average_drop(cells: pandas.DataFrame) -> list[str]:
         percent_label(members["relative_drop"].mean()) + _names_suffix(members.iloc[0], shares)
         for _, members in shares.groupby(["constants", "order"], sort=False)
     ]
-    over = f"{_counted(shares['encoder'].nunique(), 'encoder')} and {_counted(shares['task'].nunique(), 'task')}"
+    over = (
+        f"{_counted(shares['encoder'].nunique(), 'encoder')} and "
+        f"{_counted(shares['task'].nunique(), 'task')}"
+    )
     if left_out:
         over = f"{len(shares.drop_duplicates(['encoder', 'task']))} pairs of encoder and task"
     return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
@@ -78,24 +86,38 @@ def _condition(cell: Any) -> str:
         return "With every head constant"
     if cell["fraction"] == 1:
         return "With every head input-dependent"
-    return f"With {heads_label(cell['fraction'], cell['share_of_heads'])} of the heads input-dependent"
+    return (
+        f"With {heads_label(cell['fraction'], cell['share_of_heads'])} of the heads input-dependent"
+    )
 
 
 def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     first = cells.iloc[0]
-    encoder, task, metric, baselines = first["encoder"], first["task"], metric_label(first), baselines_label(first)
+    encoder, task, metric, baselines = (
+        first["encoder"],
+        first["task"],
+        metric_label(first),
+        baselines_label(first),
+    )
     records = cells.to_dict("records")
     if original is None or first["fraction"] == 1:
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
-        return f"{encoder} scores {joined(scores)} on {task} ({'; '.join(filter(None, [metric, baselines]))})"
+        return (
+            f"{encoder} scores {joined(scores)} on {task} "
+            f"({'; '.join(filter(None, [metric, baselines]))})"
+        )
     drops = [lost_label(cell) for cell in records]
     full = original["mean"]
-    # A share of a score means something only between positive scores, and of one that is not near 0.
+    # A share of a score means something only between positive scores, and of one that is not near
+    # 0.
     no_share = cells["relative_drop"].isna().any()
     if no_share or full <= 0 or (cells["mean"] < 0).any():
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
         facts = [metric, f"{'drop' if no_share else 'relative drop'} {joined(drops)}", baselines]
-        return f"{encoder} goes from {full:.3f} to {joined(scores)} on {task} ({'; '.join(filter(None, facts))})"
+        return (
+            f"{encoder} goes from {full:.3f} to {joined(scores)} on {task} "
+            f"({'; '.join(filter(None, facts))})"
+        )
     if len(records) == 1:
         kept = [f"{_share(first['mean'] / full)} %"]
         facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", baselines]
@@ -105,7 +127,9 @@ def _outcome(cells: pandas.DataFrame, original: Any) -> str:
             for cell, drop in zip(records, drops, strict=True)
         ]
         facts = [f"{metric} {full:.3f} before", baselines]
-    return f"{encoder} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
+    return (
+        f"{encoder} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
+    )
 
 
 def _share(share: float) -> str:

@@ -14,23 +14,34 @@ Rows = tuple[list[str], list[list[str]]]
 
 
 def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
-    """In sentences, whether the order and the constant heads at each fraction can be told from chance."""
+    """In sentences, whether the order and the constant heads at each fraction can be told from
+    chance.
+    """
     found = lambdas.agreement(fractions)
     if found is None or not found.told or not found.shared:
         return str(lambdas)
     shares = (
-        f"{100 * shared.share:.0f} % at {fraction_label(fraction)} (by chance {100 * shared.by_chance:.0f} %"
-        f"{'' if shared.told else ', from which it cannot be told'})"
+        f"{100 * shared.share:.0f} % at {fraction_label(fraction)} (by chance "
+        f"{100 * shared.by_chance:.0f} %{'' if shared.told else ', from which it cannot be told'})"
         for fraction, shared in found.shared.items()
     )
     return f"{lambdas} Of the constant heads two seeds share {', '.join(shares)}."
 
 
-def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
+def agreement_rows(
+    lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
+) -> Rows:
     """How alike the orders of the seeds are, for each encoder and task."""
     agreements = {pair: trained.agreement(fractions) for pair, trained in lambdas.items()}
     compared = _compared(lambdas, fractions)
-    headings = ["Encoder", "Task", "Seeds", "λ told from .5", "Kendall's τ", *_at("Shared", compared)]
+    headings = [
+        "Encoder",
+        "Task",
+        "Seeds",
+        "λ told from .5",
+        "Kendall's τ",
+        *_at("Shared", compared),
+    ]
     rows = []
     for (encoder, task), found in agreements.items():
         trained = lambdas[encoder, task]
@@ -45,7 +56,8 @@ def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
                 f"{trained.told.sum()} of {trained.told.size}",
                 f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}",
                 *(
-                    f"{100 * each.share:.0f} % ({100 * each.by_chance:.0f} %){'' if each.told else ' ?'}"
+                    f"{100 * each.share:.0f} % ({100 * each.by_chance:.0f} "
+                    f"%){'' if each.told else ' ?'}"
                     if each
                     else NOTHING
                     for each in shared
@@ -55,8 +67,12 @@ def agreement_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
     return headings, rows
 
 
-def stability_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> Rows:
-    """How long λ was trained for each encoder, task and seed, and what the last epoch still changed in the order."""
+def stability_rows(
+    lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
+) -> Rows:
+    """How long λ was trained for each encoder, task and seed, and what the last epoch still changed
+    in the order.
+    """
     compared = _compared(lambdas, fractions)
     headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
     rows = []
@@ -64,7 +80,10 @@ def stability_rows(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: 
         counts = partial_counts(fractions, trained.mean.size)
         for seed, epochs in trained.by_epoch.items():
             found = stability(epochs, fractions)
-            kept = [_kept(found, fraction, counts.get(fraction, 0) / trained.mean.size) for fraction in compared]
+            kept = [
+                _kept(found, fraction, counts.get(fraction, 0) / trained.mean.size)
+                for fraction in compared
+            ]
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
             rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
     return headings, rows
@@ -75,7 +94,9 @@ def _kept(found: Stability, fraction: float, by_chance: float) -> str:
     return NOTHING if kept is None else f"{100 * kept:.0f} % ({100 * by_chance:.0f} %)"
 
 
-def _compared(lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]) -> list[float]:
+def _compared(
+    lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
+) -> list[float]:
     """The fractions at which some head of some encoder is constant and another is not."""
     counts = [partial_counts(fractions, trained.mean.size) for trained in lambdas.values()]
     return [fraction for fraction in fractions if any(fraction in partial for partial in counts)]

@@ -1,4 +1,6 @@
-"""What every column of ``results.parquet`` and ``summary.csv`` is; docs/results.md explains intervals and baselines."""
+"""What every column of ``results.parquet`` and ``summary.csv`` is; docs/results.md explains
+intervals and baselines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ from typing import Any
 _CELL = {
     "encoder": "the encoder's label",
     "task": "the task's name",
-    "constants": "the kind of constant matrices; after a colon the corpus averaged over, or what training started from",
+    "constants": (
+        "the kind of constant matrices; after a colon the corpus averaged over, or what training "
+        "started from"
+    ),
     "order": "the head order",
     "fraction": "share of heads that stay input-dependent, as the study gives it",
 }
@@ -21,7 +26,7 @@ _ONE_ANSWER = {
 }
 
 INFLUENCE_COLUMNS = {
-    "influence": "what the score loses without each validation example, in the order of the split; a list",
+    "influence": "what the score loses without each validation row, in the split's order; a list",
     "one_answer_influence": "the same of always one answer",
     "word_embeddings_influence": "the same of word embeddings alone",
 }
@@ -32,14 +37,16 @@ RESULT_COLUMNS = {
     "metric": _METRIC["metric"],
     "score": "on the validation split, after the last epoch",
     "seconds": "the seed's share of training and scoring",
-    "unseen_share": "of the matrix entries that validation rows read, the share that the average never saw",
+    "unseen_share": "of the matrix entries that validation rows read, the share never seen before",
     "heads": "how many heads the encoder has, L·H",
     "positive": _METRIC["positive"],
     **_ONE_ANSWER,
     "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
     **INFLUENCE_COLUMNS,
 }
-"""Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of their own."""
+"""Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of
+their own.
+"""
 
 SUMMARY_COLUMNS = {
     **_CELL,
@@ -54,7 +61,10 @@ SUMMARY_COLUMNS = {
     "difference": "s₁ - s_f, the mean over seeds that both have",
     "difference_low": "lower end of its interval over seeds and examples, both paired",
     "difference_high": "its upper end",
-    "relative_drop": "(s₁ - s_f) / |s₁|: that difference by the mean original's size; empty where it comes near 0",
+    "relative_drop": (
+        "(s₁ - s_f) / |s₁|: that difference by the mean original's size; empty where it comes "
+        "near 0"
+    ),
     "drop_low": "lower end of its interval over seeds and examples, both paired",
     "drop_high": "its upper end",
     "contrast_with": "the first kind of constants; in a comparison, the first study",
@@ -65,7 +75,7 @@ SUMMARY_COLUMNS = {
     "word_embeddings": "what the probe scores on word embeddings alone, mean over seeds",
     "word_embeddings_low": "lower end of its interval over seeds and examples",
     "word_embeddings_high": "its upper end",
-    "beats_baseline": "whether the intervals of the original's differences from both baselines lie above 0",
+    "beats_baseline": "whether the original's differences from both baselines are above 0 by interval",  # noqa: E501
     "reason": "if not, why, or why nobody can tell",
 }
 """Of ``summary.csv``: a row for every cell, over seeds."""
@@ -75,5 +85,9 @@ _EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
 
 
 def renamed(table: Any) -> Any:
-    """A pandas table that an earlier version wrote, its columns called as this version calls them."""
-    return table.rename(columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table})
+    """A pandas table that an earlier version wrote, its columns called as this version
+    calls them.
+    """
+    return table.rename(
+        columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table}
+    )

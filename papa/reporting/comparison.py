@@ -23,14 +23,16 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
         results: each study's ``results.parquet``, by the study's name.
 
     Returns:
-        The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are adjacent. Each study's
-        drops are relative to its own original score; contrasts are with the first study.
+        The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are
+        adjacent. Each study's drops are relative to its own original score; contrasts are with the
+        first study.
     """
     results = {study: renamed(table) for study, table in results.items()}
     name, first = next(iter(results.items()))
     cells = _cells(first)
     parts = [
-        _beside(name, {} if frame is first else cells, frame).assign(study=study) for study, frame in results.items()
+        _beside(name, {} if frame is first else cells, frame).assign(study=study)
+        for study, frame in results.items()
     ]
     whole = pandas.concat(parts, ignore_index=True)[["study", *SUMMARY_COLUMNS]]
     lines = whole.groupby(LINE, sort=False).ngroup()
@@ -43,11 +45,16 @@ def _cells(results: pandas.DataFrame) -> dict[Any, Measured]:
     return {key: measured(group.assign(seed=range(len(group)))) for key, group in groups}
 
 
-def _beside(name: str, first: Mapping[Any, Measured], results: pandas.DataFrame) -> pandas.DataFrame:
+def _beside(
+    name: str, first: Mapping[Any, Measured], results: pandas.DataFrame
+) -> pandas.DataFrame:
     """A study's summary with its contrasts to the same cells of the study ``name``."""
     summary, own = summarise(results), _cells(results)
     keys = list(summary[[*LINE, "fraction", "metric"]].itertuples(index=False, name=None))
-    contrasts = [{"contrast_with": name if key in first else "", **contrast(first.get(key), own[key])} for key in keys]
+    contrasts = [
+        {"contrast_with": name if key in first else "", **contrast(first.get(key), own[key])}
+        for key in keys
+    ]
     return summary.assign(**pandas.DataFrame(contrasts, index=summary.index))
 
 

@@ -1,4 +1,6 @@
-"""How a report's numbers were computed: plan, tasks, unseen share, truncation, training of λ, versions."""
+"""How a report's numbers were computed: plan, tasks, unseen share, truncation, training of λ,
+versions.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,31 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.wording import NOTHING, fraction_label, joined, metric_label, order_label, orders_matter
+from papa.reporting.wording import (
+    NOTHING,
+    fraction_label,
+    joined,
+    metric_label,
+    order_label,
+    orders_matter,
+)
 from papa.spec import StudySpec, TaskSpec
 
-_PACKAGES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
-_CORPUS_COUNTS = {"rows": "Rows", "tokens": "Tokens", "texts_cut": "Texts cut", "words_cut": "Words cut"}
+_PACKAGES = (
+    "papa-attention",
+    "torch",
+    "transformers",
+    "datasets",
+    "numpy",
+    "scikit-learn",
+    "seqeval",
+)
+_CORPUS_COUNTS = {
+    "rows": "Rows",
+    "tokens": "Tokens",
+    "texts_cut": "Texts cut",
+    "words_cut": "Words cut",
+}
 
 
 def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
@@ -20,14 +42,17 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     encoders = joined(summary["encoder"].unique())
     tasks = joined(task.name for task in study.tasks)
     constants = joined(entry.label for entry in study.constants)
-    fractions = joined(fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True))
+    fractions = joined(
+        fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True)
+    )
     orders = joined(order_label(order) for order in study.orders)
-    order = f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
+    order = (
+        f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
+    )
     return (
-        f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending on the "
-        "input? "
-        f"A share of {fractions} of the heads stays input-dependent; the others use constant matrices "
-        f"({constants}){order}."
+        f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending "
+        f"on the input? A share of {fractions} of the heads stays input-dependent; the others use "
+        f"constant matrices ({constants}){order}."
     )
 
 
@@ -70,19 +95,33 @@ def _source(task: TaskSpec) -> str:
 
 
 def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """The share of entries that validation rows read and the average never saw, of each replacement."""
-    replaced = results.dropna(subset="unseen_share").groupby(["encoder", "task", "constants"], sort=False)
+    """The share of entries that validation rows read and the average never saw, of each
+    replacement.
+    """
+    replaced = results.dropna(subset="unseen_share").groupby(
+        ["encoder", "task", "constants"], sort=False
+    )
     shares = replaced["unseen_share"].first().items()
     rows = [[*key, f"{100 * share:.3f} %"] for key, share in shares]
     return ["Encoder", "Task", "Constants", "Entries never seen"], rows
 
 
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Rows and tokens of each tokenised corpus and what its layout cut off, training / validation."""
+    """Rows and tokens of each tokenised corpus and what its layout cut off, training
+    / validation.
+    """
     rows = []
     for name, metadata in corpora.items():
         counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]
-        rows.append([name, *(" / ".join(f"{count:,}" for count in split.values()) or NOTHING for split in counts)])
+        rows.append(
+            [
+                name,
+                *(
+                    " / ".join(f"{count:,}" for count in split.values()) or NOTHING
+                    for split in counts
+                ),
+            ]
+        )
     return ["Corpus", *_CORPUS_COUNTS.values()], rows
 
 

@@ -1,4 +1,6 @@
-"""``report.html``: one file that needs no network, with figures a reader can change and every head's matrix."""
+"""``report.html``: one file that needs no network, with figures a reader can change and every
+head's matrix.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Section:
         return self.heading.lower().replace(" ", "-")
 
 
-def page_context(study: StudySpec, summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]) -> dict[str, Any]:
+def page_context(
+    study: StudySpec, summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]
+) -> dict[str, Any]:
     """What the page's template needs beyond what both reports show.
 
     Args:
@@ -83,9 +87,14 @@ def page_context(study: StudySpec, summary: pandas.DataFrame, heads: Sequence[He
         heads: of each encoder and task whose average the study has.
     """
     sections = [*_score_sections(study, summary), *_drop_sections(summary)]
-    maps = [_Browsed(encoder_heads, own, study) for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)]
+    maps = [
+        _Browsed(encoder_heads, own, study)
+        for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)
+    ]
     shown = {
-        "charts": {chart.name: chart.specification for section in sections for chart in section.charts},
+        "charts": {
+            chart.name: chart.specification for section in sections for chart in section.charts
+        },
         "config": {"page": config(OF_THE_PAGE), "light": config(LIGHT), "dark": config(DARK)},
         "matrix": matrix_specification(),
         "matrices": [heat_map.document() for heat_map in maps],
@@ -114,8 +123,8 @@ def _template(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert; to bundle them takes it over
-    a second, so the script is remembered.
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert; to
+    bundle them takes it over a second, so the script is remembered.
     """
     key = {"script": _library_version(), "bundled by": version("vl-convert-python")}
     script = recall(key)
@@ -138,7 +147,9 @@ def _hash(script: str) -> str:
 def _main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
     """One line for each encoder and task: the study's first constants and head order."""
     first = summary.iloc[0]
-    return summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
+    return summary[
+        (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
+    ]
 
 
 def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
@@ -147,7 +158,9 @@ def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
-    """One encoder on one task where the fewest heads are input-dependent, by the study's first constants and order."""
+    """One encoder on one task where the fewest heads are input-dependent, by the study's first
+    constants and order.
+    """
     drawn = f" ({cell['constants']})" if summary["constants"].nunique() > 1 else ""
     known = cell["beats_baseline"] and pandas.notna(cell["difference"])
     lost = "difference" if pandas.isna(cell["relative_drop"]) else "relative drop"
@@ -158,7 +171,10 @@ def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
         "number": lost_label(cell) if known else "inconclusive",
         "verdict": "known" if known else "unknown",
         "what": f"{lost} {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
-        "score": f"{metric_label(cell)} {score_label(cell['mean'], cell['low'], cell['high'])}, before {original}",
+        "score": (
+            f"{metric_label(cell)} {score_label(cell['mean'], cell['low'], cell['high'])}, before "
+            f"{original}"
+        ),
         "baselines": baselines_label(cell),
     }
 
@@ -168,7 +184,9 @@ def _unknown(cell: dict[str, Any]) -> str:
 
 
 def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section]:
-    spacing = Choice(SPACING, "Fractions", {"even": "evenly spaced", "true": "at their true distances"})
+    spacing = Choice(
+        SPACING, "Fractions", {"even": "evenly spaced", "true": "at their true distances"}
+    )
     first = summary.iloc[0]
     drawn = f"Constants: {first['constants']}. "
     if orders_matter(study.fractions):
@@ -177,7 +195,9 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
     own = ", word embeddings alone in each encoder's colour" if several else ""
     note = f"{drawn}Bars: 95 % intervals over seeds and examples. Dashed: the baselines{own}."
     note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
-    sections = [Section("Score", note, score_charts("score", _main_lines(summary), "encoder"), spacing)]
+    sections = [
+        Section("Score", note, score_charts("score", _main_lines(summary), "encoder"), spacing)
+    ]
     for axis, heading, fixed in (
         ("constants", "Constants compared", "order"),
         ("order", "Head orders compared", "constants"),
@@ -191,7 +211,9 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
         with_fixed = axis_label(fixed, first[fixed])
         what = "Head order" if axis == "constants" else "Constants"
         note = f"{what}: {with_fixed}. Every other choice is in the tables."
-        sections.append(Section(heading, note, score_charts(axis, lines, axis, name if several else ""), choice))
+        sections.append(
+            Section(heading, note, score_charts(axis, lines, axis, name if several else ""), choice)
+        )
     return sections
 
 
@@ -201,8 +223,8 @@ def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
     sections = []
     if lost["relative_drop"].notna().any():
         note = (
-            "Against every head input-dependent: (original − score) / |original|, with the 95 % interval of "
-            "differences paired by seed and example."
+            "Against every head input-dependent: (original − score) / |original|, with the 95 % "
+            "interval of differences paired by seed and example."
         )
         options = {text: text for text in reversed(fraction_headings(lost).values())}
         choice = Choice("drop_fraction", "Input-dependent", options)
@@ -268,7 +290,11 @@ class _Browsed:
             "λ": _written(weight),
             "95 % over seeds": f"{_written(row['lambda from'])} to {_written(row['lambda to'])}",
             "Pattern": row["pattern"],
-            **{_heading(name): str(value) for name, value in row.items() if name.startswith(("place", "constant"))},
+            **{
+                _heading(name): str(value)
+                for name, value in row.items()
+                if name.startswith(("place", "constant"))
+            },
         }
         return {
             "layer": layer,
@@ -281,7 +307,9 @@ class _Browsed:
         }
 
     def document(self) -> dict[str, Any]:
-        """What the script needs to show a head's matrix in large: all but the images, which are in the page."""
+        """What the script needs to show a head's matrix in large: all but the images, which are in
+        the page.
+        """
         facts = [head["facts"] for layer in self.layers() for head in layer]
         return {
             "title": self.title,
@@ -309,4 +337,8 @@ def _written(weight: float) -> str:
 
 
 def _heading(column: str) -> str:
-    return column.replace("lambda", "λ") if column.startswith("lambda") else column[0].upper() + column[1:]
+    return (
+        column.replace("lambda", "λ")
+        if column.startswith("lambda")
+        else column[0].upper() + column[1:]
+    )

@@ -14,7 +14,14 @@ from papa.errors import DataError
 from papa.reporting.columns import renamed
 from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.tables import HEADINGS
-from papa.reporting.wording import NOTHING, axis_label, fraction_label, percent_label, score_label, varying
+from papa.reporting.wording import (
+    NOTHING,
+    axis_label,
+    fraction_label,
+    percent_label,
+    score_label,
+    varying,
+)
 from papa.scores.intervals import relative_drop
 from papa.spec.cells import Cell, Result
 
@@ -38,8 +45,9 @@ def read_reference(path: Path) -> PaperReference:
     """The paper's numbers for one study.
 
     Args:
-        path: CSV with the columns ``encoder, task, constants, order, fraction, score, source``; ``source``
-            says where the paper gives the number. Lines that begin with ``#`` are the notes.
+        path: CSV with the columns ``encoder, task, constants, order, fraction, score, source``;
+            ``source`` says where the paper gives the number. Lines that begin with ``#`` are the
+            notes.
 
     Raises:
         DataError: the file is missing, lacks a column, or a fraction or score is not a number.
@@ -47,13 +55,21 @@ def read_reference(path: Path) -> PaperReference:
     try:
         texts = dict.fromkeys(("encoder", "model", "source"), str)
         reference = renamed(pandas.read_csv(path, comment="#", dtype=texts))
-    except (OSError, UnicodeDecodeError, pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        pandas.errors.ParserError,
+        pandas.errors.EmptyDataError,
+    ) as error:
         raise DataError(
-            f"{path} cannot be read as CSV ({error}): give a file with columns {', '.join(REFERENCE_COLUMNS)}"
+            f"{path} cannot be read as CSV ({error}): give a file with columns "
+            f"{', '.join(REFERENCE_COLUMNS)}"
         ) from None
     missing = [column for column in REFERENCE_COLUMNS if column not in reference]
     if missing:
-        raise DataError(f"{path} has no column '{missing[0]}': add it (columns {', '.join(REFERENCE_COLUMNS)})")
+        raise DataError(
+            f"{path} has no column '{missing[0]}': add it (columns {', '.join(REFERENCE_COLUMNS)})"
+        )
     for column in ("fraction", "score"):
         numbers = pandas.to_numeric(reference[column], errors="coerce")
         if numbers.isna().any():
@@ -69,10 +85,11 @@ def read_reference(path: Path) -> PaperReference:
 
 
 def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pandas.DataFrame:
-    """The summary with the paper's score and relative drop in the same cell; NaN where the paper gives none.
+    """The summary with the paper's score and relative drop in the same cell; NaN where the paper
+    gives none.
 
-    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Models match by the last part
-    of their names. Cells that the study does not have are passed over.
+    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Models
+    match by the last part of their names. Cells that the study does not have are passed over.
 
     Returns:
         The summary's columns with ``paper_score``, ``paper_drop``, and ours less the paper's:
@@ -82,7 +99,10 @@ def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pand
     ours = summary.to_dict("records")
     paper_scores = [scores.get(_matched_by(row), math.nan) for row in ours]
     originals = [scores.get(_matched_by(row, fraction=1.0), math.nan) for row in ours]
-    drops = [relative_drop(original, score) for original, score in zip(originals, paper_scores, strict=True)]
+    drops = [
+        relative_drop(original, score)
+        for original, score in zip(originals, paper_scores, strict=True)
+    ]
     compared = summary.assign(paper_score=paper_scores, paper_drop=drops)
     return compared.assign(
         score_difference=compared["mean"] - compared["paper_score"],
@@ -90,14 +110,19 @@ def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pand
     )
 
 
-def comparison_rows(summary: pandas.DataFrame, reference: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table that sets the study's numbers beside the paper's, where it gives one.
+def comparison_rows(
+    summary: pandas.DataFrame, reference: pandas.DataFrame
+) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of the table that sets the study's numbers beside the paper's, where it
+    gives one.
 
     A result that cells share has one row, as ``comparison_note`` counts it.
     """
     axes = varying(summary)
     rows = []
-    for row in distinct_results(beside_paper(summary, reference).dropna(subset="paper_score")).to_dict("records"):
+    for row in distinct_results(
+        beside_paper(summary, reference).dropna(subset="paper_score")
+    ).to_dict("records"):
         result = Cell.of(row).result()
         names = {**row, "constants": result.constants, "order": result.order}
         rows.append(
@@ -113,7 +138,15 @@ def comparison_rows(summary: pandas.DataFrame, reference: pandas.DataFrame) -> t
             ]
         )
     headings = [HEADINGS[axis] for axis in axes]
-    numbers = ["Input-dependent", "Score", "Paper's score", "Difference", "Drop", "Paper's drop", "Difference (points)"]
+    numbers = [
+        "Input-dependent",
+        "Score",
+        "Paper's score",
+        "Difference",
+        "Drop",
+        "Paper's drop",
+        "Difference (points)",
+    ]
     return [*headings, *numbers], rows
 
 
@@ -123,13 +156,21 @@ def comparison_note(summary: pandas.DataFrame, reference: pandas.DataFrame) -> s
     known = len(distinct_results(compared.dropna(subset="paper_score")))
     total = len(distinct_results(compared))
     if known == 0:
-        return f"None of the study's {total} results can be compared: the paper's numbers are of other cells."
+        return (
+            f"None of the study's {total} results can be compared: the paper's numbers are of "
+            "other cells."
+        )
     rest = " The paper gives no number for the others." if known < total else ""
-    return f"{known} of the study's {total} results can be compared.{rest} Differences: ours less the paper's."
+    return (
+        f"{known} of the study's {total} results can be compared.{rest} Differences: ours less the "
+        "paper's."
+    )
 
 
 def _matched_by(row: Mapping[str, Any], **changes: Any) -> Result:
-    """What the paper's rows and ours are matched by: the result, with the last part of the encoder's name."""
+    """What the paper's rows and ours are matched by: the result, with the last part of the
+    encoder's name.
+    """
     result = replace(Cell.of(row), **changes).result()
     return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
 

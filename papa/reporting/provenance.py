@@ -1,4 +1,6 @@
-"""Where a report's numbers come from: when, by which command, on what machine, from which code, weights and texts."""
+"""Where a report's numbers come from: when, by which command, on what machine, from which code,
+weights and texts.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,10 @@ from dataclasses import dataclass, field
 from papa.reporting.wording import NOTHING
 
 REPEATED = (
-    "Run again with these versions on a machine of the same kind, the study gives the same scores to the last bit, "
-    "whatever the number of workers, each of which computes in one thread; other processors, GPUs and versions add up "
-    "in other orders, and scores may differ by their rounding."
+    "Run again with these versions on a machine of the same kind, the study gives the same scores "
+    "to the last bit, whatever the number of workers, each of which computes in one thread; other "
+    "processors, GPUs and versions add up in other orders, and scores may differ by their "
+    "rounding."
 )
 
 

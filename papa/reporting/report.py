@@ -30,7 +30,13 @@ from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
-from papa.reporting.tables import TEXT_COLUMNS, contrast_table, markdown_table, markdown_text, score_tables
+from papa.reporting.tables import (
+    TEXT_COLUMNS,
+    contrast_table,
+    markdown_table,
+    markdown_text,
+    score_tables,
+)
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
 from papa.spec import StudySpec
@@ -40,22 +46,24 @@ from papa.storage.atomic import write_atomically
 
 _SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."
 _BASELINES = (
-    "Always one answer: the best that a single answer for every validation example scores. Word embeddings alone: the "
-    "same probe without positions and layers. An original beats both if the intervals of its differences from them, "
-    "paired by seed and example, are above 0."
+    "Always one answer: the best that a single answer for every validation example scores. Word "
+    "embeddings alone: the same probe without positions and layers. An original beats both if the "
+    "intervals of its differences from them, paired by seed and example, are above 0."
 )
 _CONTRASTS = (
-    "The score with the first kind of constants less that with another, with as many heads constant: mean ± 95 % "
-    "interval, paired by seed and example."
+    "The score with the first kind of constants less that with another, with as many heads "
+    "constant: mean ± 95 % interval, paired by seed and example."
 )
 
 _BETWEEN_SEEDS = (
-    "λ told from .5: of how many heads the 95 % interval over seeds (Student t) leaves .5 out. Kendall's τ of the "
-    "orders and the share of constant heads in common are means over pairs of seeds; brackets hold what random orders "
-    "share. ?: it cannot be told from chance at 5 %. Of one seed nothing is known."
+    "λ told from .5: of how many heads the 95 % interval over seeds (Student t) leaves .5 out. "
+    "Kendall's τ of the orders and the share of constant heads in common are means over pairs of "
+    "seeds; brackets hold what random orders share. ?: it cannot be told from chance at 5 %. Of "
+    "one seed nothing is known."
 )
 _LAST_EPOCH = (
-    "How alike the orders are, and the share of constant heads that stayed; brackets hold what random orders share."
+    "How alike the orders are, and the share of constant heads that stayed; brackets hold what "
+    "random orders share."
 )
 
 
@@ -64,11 +72,14 @@ class Extras:
     """What the report may show beyond the scores; everything is optional.
 
     Attributes:
-        corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was cut off.
-        patterns: one row per encoder and task, from ``papa.attention.patterns`` (paper, Section 5.1).
+        corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was
+            cut off.
+        patterns: one row per encoder and task, from ``papa.attention.patterns`` (paper, Section
+            5.1).
         lambdas: λ of every head by seed, by (encoder, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
-        heads: of each encoder and task whose average the study has, for matrices and the table of heads.
+        heads: of each encoder and task whose average the study has, for matrices and the table of
+            heads.
         provenance: the run that writes the report.
     """
 
@@ -100,11 +111,13 @@ def write_report(
     *,
     extras: Extras | None = None,
 ) -> None:
-    """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and ``report.html``.
+    """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and
+    ``report.html``.
 
-    The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3); ``matrices`` of the
-    first encoder and task where extras hold heads (Figure 4). Every file appears whole or not at all; the HTML page
-    holds all it shows (``papa.reporting.page``) and needs no network.
+    The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3);
+    ``matrices`` of the first encoder and task where extras hold heads (Figure 4). Every file
+    appears whole or not at all; the HTML page holds all it shows (``papa.reporting.page``) and
+    needs no network.
 
     Args:
         folder: made if it does not exist.
@@ -121,7 +134,10 @@ def write_report(
     for figure in figures:
         figure.write(folder)
     context = _context(study, results, summary, figures, extras)
-    pages = {"report.md": context, "report.html": context | page_context(study, summary, extras.heads)}
+    pages = {
+        "report.md": context,
+        "report.html": context | page_context(study, summary, extras.heads),
+    }
     for name, shown in pages.items():
         write_atomically(folder / name, _templates().get_template(f"{name}.j2").render(shown))
 
@@ -179,7 +195,9 @@ def _context(
         known = summary, extras.paper.scores
         tables.append(_Table("Beside the paper", comparison_note(*known), *comparison_rows(*known)))
     if extras.patterns is not None:
-        cells = extras.patterns.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+        cells = extras.patterns.map(
+            lambda value: f"{value:.3f}" if isinstance(value, float) else str(value)
+        )
         tables.append(
             _Table(
                 "Patterns of the constant matrices",
@@ -190,14 +208,24 @@ def _context(
         )
     if extras.lambdas:
         known = extras.lambdas, study.fractions
-        tables.append(_Table("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known)))
-        tables.append(_Table("Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)))
+        tables.append(
+            _Table("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known))
+        )
+        tables.append(
+            _Table(
+                "Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)
+            )
+        )
     specification = write_yaml(study.model_dump(mode="json"))
     return {
         "study": study,
         "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
         "plan": plan_sentence(study, summary),
-        "answers": [*answers(summary), *_certainties(extras, study), *corpus_warnings(extras.corpora)],
+        "answers": [
+            *answers(summary),
+            *_certainties(extras, study),
+            *corpus_warnings(extras.corpora),
+        ],
         "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),

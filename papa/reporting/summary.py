@@ -1,4 +1,6 @@
-"""The summary of a study: every cell's score and relative drop with their intervals, and its baselines."""
+"""The summary of a study: every cell's score and relative drop with their intervals, and its
+baselines.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ LINE = ["encoder", "task", "constants", "order"]
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """Every cell of the study: its score, drop and contrast with their intervals, and its baselines.
+    """Every cell of the study: its score, drop and contrast with their intervals, and its
+    baselines.
 
     Args:
         results: a row for every cell and seed, with ``RESULT_COLUMNS``.
 
     Returns:
-        A row for every cell with the columns ``SUMMARY_COLUMNS``; the study's own order, fractions from 1 down to 0.
+        A row for every cell with the columns ``SUMMARY_COLUMNS``; the study's own order, fractions
+        from 1 down to 0.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
     found = {key: measured(group) for key, group in groups.items()}
@@ -57,10 +61,15 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
             }
         )
     summary = pandas.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    positions = {axis: {value: position for position, value in enumerate(results[axis].unique())} for axis in LINE}
+    positions = {
+        axis: {value: position for position, value in enumerate(results[axis].unique())}
+        for axis in LINE
+    }
     summary = summary.sort_values(
         [*LINE, "fraction"],
-        key=lambda column: column.map(positions[column.name]) if column.name in positions else -column,
+        key=lambda column: (
+            column.map(positions[column.name]) if column.name in positions else -column
+        ),
         kind="stable",
     )
     return summary.reset_index(drop=True)
@@ -69,7 +78,9 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
     scores, influence = (what, f"{what}_influence") if what else ("score", "influence")
-    return Measured(*(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence)))
+    return Measured(
+        *(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence))
+    )
 
 
 def contrast(first: Measured | None, other: Measured) -> dict[str, float]:
@@ -104,7 +115,9 @@ def _written(found: Interval, *columns: str) -> dict[str, float]:
 def read_summary(path: Path) -> pandas.DataFrame:
     """``summary.csv`` as ``summarise`` made it: a class may be called "None"."""
     texts = dict.fromkeys([*LINE, "model", "metric", *_NAMES, "reason"], str)
-    return renamed(pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=_numbers_missing()))
+    return renamed(
+        pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=_numbers_missing())
+    )
 
 
 def _numbers_missing() -> dict[str, list[str]]:

@@ -1,4 +1,6 @@
-"""The study's numbers as tables, for the report and for the terminal: scores, drops, intervals and baselines."""
+"""The study's numbers as tables, for the report and for the terminal: scores, drops, intervals and
+baselines.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ from papa.reporting.wording import (
     varying,
 )
 
-HEADINGS = {"encoder": "Encoder", "task": "Task", "constants": "Constants", "order": "Head order", "study": "Study"}
+HEADINGS = {
+    "encoder": "Encoder",
+    "task": "Task",
+    "constants": "Constants",
+    "order": "Head order",
+    "study": "Study",
+}
 TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Metric", "Source", "Corpus", "Beats both"})
 
 
@@ -50,13 +58,16 @@ class WrittenTable:
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     """The summary, written out.
 
-    One line of a study (one encoder, task, constants kind and order) is one table with a row per fraction, then its
-    baselines. Several lines are three tables, scores, relative drops and baselines, the first two with a row per line
-    and a column per fraction. An axis with one value has no column (see ``fixed_caption``).
+    One line of a study (one encoder, task, constants kind and order) is one table with a row per
+    fraction, then its baselines. Several lines are three tables, scores, relative drops and
+    baselines, the first two with a row per line and a column per fraction. An axis with one value
+    has no column (see ``fixed_caption``).
     """
     if not varying(summary):
         rows = [*_fraction_rows(summary), *_baseline_rows(summary.iloc[0])]
-        return [WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)]
+        return [
+            WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)
+        ]
     return [
         WrittenTable("Scores", *_line_rows(summary, _score)),
         WrittenTable("Relative drop", *_line_rows(summary, _drop)),
@@ -65,7 +76,9 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
-    """Scores of the first kind of constants, or study, less the others'; None where there is one."""
+    """Scores of the first kind of constants, or study, less the others'; None where there
+    is one.
+    """
     axis = "study" if "study" in summary else "constants"
     others = summary[summary["contrast"].notna()]
     if others.empty:
@@ -88,7 +101,9 @@ def _fraction_rows(summary: pandas.DataFrame) -> list[list[str]]:
 
 
 def _baseline_rows(cell: Any) -> list[list[str]]:
-    words = score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"])
+    words = score_label(
+        cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]
+    )
     scores = {one_answer_label(cell): score_label(cell["always_one_answer"]), WORDS: words}
     return [[name, "", score, ""] for name, score in scores.items()]
 
@@ -108,7 +123,10 @@ def _line_rows(
         cells = {cell["fraction"]: cell for cell in line.to_dict("records")}
         row = [axis_label(axis, values[axis]) for axis in axes]
         row += [metric_label(line.iloc[0])] if several_metrics else []
-        rows.append(row + [written(cells[fraction]) if fraction in cells else NOTHING for fraction in fractions])
+        rows.append(
+            row
+            + [written(cells[fraction]) if fraction in cells else NOTHING for fraction in fractions]
+        )
     return [*headings, *fractions.values()], rows
 
 
@@ -141,7 +159,9 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns of even width; numbers, which are all but text columns, are right-aligned."""
+    """A Markdown table with columns of even width; numbers, which are all but text columns, are
+    right-aligned.
+    """
     escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
     right = [heading not in TEXT_COLUMNS for heading in headings]
@@ -153,7 +173,9 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
         )
         return f"| {' | '.join(padded)} |"
 
-    rule = "|".join(f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True))
+    rule = "|".join(
+        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
+    )
     return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
 
 
@@ -162,7 +184,8 @@ _BASELINES = 2
 
 
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
-    """The summary: a row per fraction and per baseline, or where there are several lines a row per line.
+    """The summary: a row per fraction and per baseline, or where there are several lines a row per
+    line.
 
     Args:
         summary: as ``papa.reporting.tables.summarise`` returns it.
@@ -185,8 +208,8 @@ def caption(summary: pandas.DataFrame) -> str:
     columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
     last = f" at {fraction_label(summary['fraction'].min())}" if varying(summary) else ""
     return (
-        f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop{last}: against every head "
-        "input-dependent, paired by seed and example."
+        f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop{last}: "
+        "against every head input-dependent, paired by seed and example."
     )
 
 
@@ -220,7 +243,9 @@ def _named_rows(written: WrittenTable) -> Table:
 
 def _named_table(written: WrittenTable) -> tuple[int, Table]:
     """A table whose first column holds all names, and how many of the written columns those are."""
-    words = next(index for index, heading in enumerate(written.headings) if heading not in TEXT_COLUMNS)
+    words = next(
+        index for index, heading in enumerate(written.headings) if heading not in TEXT_COLUMNS
+    )
     table = Table(show_lines=True)
     table.add_column(", ".join(written.headings[:words]), overflow="fold")
     return words, table

@@ -1,4 +1,6 @@
-"""Original scores against their baselines: which beat them, which drops are marked, which are averaged."""
+"""Original scores against their baselines: which beat them, which drops are marked, which are
+averaged.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,23 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.wording import METRICS, NOTHING, axis_label, metric_label, present, score_label, varying
+from papa.reporting.wording import (
+    METRICS,
+    NOTHING,
+    axis_label,
+    metric_label,
+    present,
+    score_label,
+    varying,
+)
 from papa.scores.intervals import Measured, difference
 
 MARK = "†"
 """Marks every drop of an encoder and task whose original score does not beat its baselines."""
-INCONCLUSIVE = "The original does not beat its baselines by more than its interval: its drops are inconclusive."
+INCONCLUSIVE = (
+    "The original does not beat its baselines by more than its interval: its drops are "
+    "inconclusive."
+)
 """What the mark says in a figure; ``marks`` gives the reason of each."""
 NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
@@ -25,16 +38,22 @@ _ONE_SEED, _ONE_EXAMPLE, _NO_ORIGINAL = (
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
-    """Why an original score does not beat its baselines; "" where both differences' intervals are above 0.
+    """Why an original score does not beat its baselines; "" where both differences' intervals are
+    above 0.
 
     Args:
         original: s₁; None where the study lacks fraction 1.
-        one_answer, word_embeddings: the baselines, on the same examples; nan where there is none, which is no reason.
+        one_answer, word_embeddings: the baselines, on the same examples; nan where there is none,
+            which is no reason.
     """
     if original is None:
         return _NO_ORIGINAL
     baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
-    known = {name: one for name, one in baselines.items() if not any(map(math.isnan, one.scores.values()))}
+    known = {
+        name: one
+        for name, one in baselines.items()
+        if not any(map(math.isnan, one.scores.values()))
+    }
     lows = {name: difference(original, one).low for name, one in known.items()}
     if any(map(math.isnan, lows.values())):
         return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
@@ -43,10 +62,14 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
 
 
 def baselines_label(cell: Any) -> str:
-    """Both baselines in words: ``always 'negative' scores 0.655, word embeddings alone 0.640``; "" without them."""
+    """Both baselines in words: ``always 'negative' scores 0.655, word embeddings alone 0.640``; ""
+    without them.
+    """
     if pandas.isna(cell["word_embeddings"]):
         return ""
-    words = score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"])
+    words = score_label(
+        cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]
+    )
     return f"{one_answer_label(cell)} scores {cell['always_one_answer']:.3f}, {WORDS} {words}"
 
 
@@ -56,7 +79,9 @@ def one_answer_label(cell: Any) -> str:
 
 
 def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: each encoder's original score on each task, its baselines, and whether it beats both."""
+    """Headings and cells: each encoder's original score on each task, its baselines, and whether it
+    beats both.
+    """
     groups = present(summary, ("encoder", "task", "study"))
     axes = varying(summary, groups) or groups[:1]
     several_metrics = summary["metric"].nunique() > 1
@@ -72,7 +97,11 @@ def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]
                 *([metric_label(cell)] if several_metrics else []),
                 original,
                 score_label(cell["always_one_answer"]) + answer,
-                score_label(cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]),
+                score_label(
+                    cell["word_embeddings"],
+                    cell["word_embeddings_low"],
+                    cell["word_embeddings_high"],
+                ),
                 verdict(cell),
             ]
         )
@@ -103,14 +132,20 @@ def marks(summary: pandas.DataFrame) -> list[str]:
 def reason_sentence(cell: Any) -> str:
     """The reason as a clause of its own."""
     reason = cell["reason"]
-    return f"the original {reason} by more than its interval" if reason.startswith("does not beat") else reason
+    return (
+        f"the original {reason} by more than its interval"
+        if reason.startswith("does not beat")
+        else reason
+    )
 
 
 def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """The cells whose relative drops may be averaged over encoders and tasks, and what is left out and why.
+    """The cells whose relative drops may be averaged over encoders and tasks, and what is left out
+    and why.
 
-    Left out is what does not beat its baselines, what has no drop, negative log-perplexity, of which a share is no
-    share of a score, and an original score below 0.1, relative to which any drop is large.
+    Left out is what does not beat its baselines, what has no drop, negative log-perplexity, of
+    which a share is no share of a score, and an original score below 0.1, relative to which any
+    drop is large.
 
     Args:
         cells: rows of a summary at one fraction.

@@ -29,7 +29,9 @@ METRICS = {
     "cosine": "cosine to itself",
 }
 AXES = ("encoder", "task", "constants", "order", "study")
-"""What distinguishes lines of a table or figure; only a comparison of studies has a column ``study``."""
+"""What distinguishes lines of a table or figure; only a comparison of studies has a column
+``study``.
+"""
 NOTHING = "–"
 
 
@@ -38,7 +40,11 @@ def fraction_label(fraction: float) -> str:
     nearest = Fraction(fraction).limit_denominator(1024)
     power_of_two = nearest.denominator & (nearest.denominator - 1) == 0
     simple = power_of_two or nearest.denominator <= 12
-    return str(nearest) if simple and math.isclose(nearest, fraction, abs_tol=1e-9) else f"{fraction:g}"
+    return (
+        str(nearest)
+        if simple and math.isclose(nearest, fraction, abs_tol=1e-9)
+        else f"{fraction:g}"
+    )
 
 
 def condition(fraction: float) -> str:
@@ -47,7 +53,9 @@ def condition(fraction: float) -> str:
 
 
 def heads_label(fraction: float, share: float) -> str:
-    """A fraction and, where rounding to whole heads changes it, the actual share: ``1/16 (5.6 %)``."""
+    """A fraction and, where rounding to whole heads changes it, the actual share: ``1/16
+    (5.6 %)``.
+    """
     label = fraction_label(fraction)
     # Less is not visible in percent with one decimal.
     rounded = abs(share - fraction) >= 0.0005
@@ -66,11 +74,15 @@ def shares_note(summary: pandas.DataFrame) -> str:
 
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
-    """How the study's fractions are written, from 1 down to 0; with the real share where it is the same for all."""
+    """How the study's fractions are written, from 1 down to 0; with the real share where it is the
+    same for all.
+    """
     headings = {}
     for fraction in sorted(summary["fraction"].unique(), reverse=True):
         shares = summary.loc[summary["fraction"] == fraction, "share_of_heads"].unique()
-        headings[fraction] = heads_label(fraction, shares[0]) if len(shares) == 1 else fraction_label(fraction)
+        headings[fraction] = (
+            heads_label(fraction, shares[0]) if len(shares) == 1 else fraction_label(fraction)
+        )
     return headings
 
 
@@ -108,9 +120,14 @@ def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> st
 
 
 def lost_label(cell: Any) -> str:
-    """The relative drop of a row of the summary; where the original comes near 0, the difference of scores."""
+    """The relative drop of a row of the summary; where the original comes near 0, the difference of
+    scores.
+    """
     if math.isnan(cell["relative_drop"]) and not math.isnan(cell["difference"]):
-        return f"{score_label(cell['difference'], cell['difference_low'], cell['difference_high'])} absolute"
+        return (
+            f"{score_label(cell['difference'], cell['difference_low'], cell['difference_high'])} "
+            "absolute"
+        )
     return drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"])
 
 
@@ -146,9 +163,15 @@ def present(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
 
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
-    """What all rows of the study have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
-    varied = varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
-    return " · ".join(axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in varied)
+    """What all rows of the study have in common:
+    ``all-MiniLM-L6-v2 · reviews · average · λ ascending``.
+    """
+    varied = (
+        varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
+    )
+    return " · ".join(
+        axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in varied
+    )
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:

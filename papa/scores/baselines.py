@@ -1,14 +1,16 @@
 """The baseline of a score: the score of always giving one answer.
 
-Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points for always answering
-the positive class: 2p / (1 + p) where a share p of the examples is positive. So the baseline is the best that any
-single answer scores on the validation split, whichever class that is: for accuracy the majority class of the split;
-for F1 the positive class, which is the majority of MRPC and not of QQP; for entity F1 the tag that scores best, and 0
-where none does better than ``O``; for the correlations 0. It is chosen on the split that it is scored on, which can
+Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points
+for always answering the positive class: 2p / (1 + p) where a share p of the examples is positive.
+So the baseline is the best that any single answer scores on the validation split, whichever class
+that is: for accuracy the majority class of the split; for F1 the positive class, which is the
+majority of MRPC and not of QQP; for entity F1 the tag that scores best, and 0 where none does
+better than ``O``; for the correlations 0. It is chosen on the split that it is scored on, which can
 only make it harder to beat.
 
-A masked language model has no single answer that a probability of zero would not ruin: its baseline gives every token
-the share that its word has among the masked words of the training split, add-one smoothed.
+A masked language model has no single answer that a probability of zero would not ruin: its baseline
+gives every token the share that its word has among the masked words of the training split, add-one
+smoothed.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class ConstantAnswer:
     answer: str | None
 
 
-def best_constant_answer(corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int) -> ConstantAnswer:
+def best_constant_answer(
+    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int
+) -> ConstantAnswer:
     """The score of always giving one answer, on the validation split.
 
     Args:
@@ -74,7 +78,9 @@ def _answered(found: Scored, answer: str | None) -> ConstantAnswer:
     return ConstantAnswer(found.score, found.examples, answer)
 
 
-def labels_of(split: TokenisedSplit) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
+def labels_of(
+    split: TokenisedSplit,
+) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
     """The labels of a split without the ignored ones, and how many each row has."""
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)

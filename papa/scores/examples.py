@@ -1,7 +1,8 @@
 """Metrics as sums over validation examples: what each example adds, and the score of a sum.
 
-A metric that is a function of sums is computed again without any one example at the price of a subtraction. This holds
-for every metric except Spearman's correlation, which needs the examples themselves.
+A metric that is a function of sums is computed again without any one example at the price of a
+subtraction. This holds for every metric except Spearman's correlation, which needs the examples
+themselves.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Answers:
     """Predictions on a validation split and what they should have been.
 
     Attributes:
-        predictions: classes as int64; numbers for ``spearman``; for ``negative_log_perplexity`` the natural
-            log-probability that each masked token's true word received.
+        predictions: classes as int64; numbers for ``spearman``; for ``negative_log_perplexity`` the
+            natural log-probability that each masked token's true word received.
         labels: the true classes or numbers; unused by ``negative_log_perplexity``.
-        lengths: labels of each example, summing to n: 1 for a task with one label per row, the labelled words of each
-            sentence where words have labels.
+        lengths: labels of each example, summing to n: 1 for a task with one label per row, the
+            labelled words of each sentence where words have labels.
         label_names: the classes' names; tags for the metrics over entities.
         positive: the positive class of ``f1``.
     """
@@ -47,15 +48,17 @@ class Answers:
 def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows k"]:
     """What each example adds to the sums that the metric is a function of.
 
-    accuracy, token_f1: correct, labels. f1: true positives, predicted, true. entity_f1, bare_entity_f1: the same of
-    entities. matthews: correct, labels, then predicted and true of every class. negative_log_perplexity: the sum of
-    log-probabilities, tokens. agreement: the same answers, answers. spearman is no function of sums: prediction, label.
+    accuracy, token_f1: correct, labels. f1: true positives, predicted, true. entity_f1,
+    bare_entity_f1: the same of entities. matthews: correct, labels, then predicted and true of
+    every class. negative_log_perplexity: the sum of log-probabilities, tokens. agreement: the same
+    answers, answers. spearman is no function of sums: prediction, label.
     """
     return _COUNTS[metric](answers)
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
-    """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was counted.
+    """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was
+    counted.
 
     Raises:
         KeyError: the metric is ``spearman``.
@@ -75,7 +78,8 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 
     Args:
         metric: which.
-        examples: as ``example_counts`` returns them; of a measure of embeddings these values themselves.
+        examples: as ``example_counts`` returns them; of a measure of embeddings these values
+            themselves.
     """
     if metric in EMBEDDING_METRICS:
         return examples[:, 0]
@@ -94,12 +98,16 @@ def _hits(answers: Answers) -> np.ndarray:
 
 def _positives(answers: Answers) -> np.ndarray:
     predicted, true = answers.predictions == answers.positive, answers.labels == answers.positive
-    return _by_example(np.stack([predicted & true, predicted, true], axis=1).astype(np.float64), answers.lengths)
+    return _by_example(
+        np.stack([predicted & true, predicted, true], axis=1).astype(np.float64), answers.lengths
+    )
 
 
 def _margins(answers: Answers) -> np.ndarray:
     predicted, true = answers.predictions.astype(np.int64), answers.labels.astype(np.int64)
-    classes = np.arange(len(answers.label_names) if answers.label_names else max(predicted.max(), true.max()) + 1)
+    classes = np.arange(
+        len(answers.label_names) if answers.label_names else max(predicted.max(), true.max()) + 1
+    )
     columns = [
         (predicted == true)[:, None],
         np.ones((len(true), 1)),
@@ -121,17 +129,20 @@ def _numbers(answers: Answers) -> np.ndarray:
 def _entities(answers: Answers) -> np.ndarray:
     """Entities as seqeval reads them (its default mode, as conlleval does), sentence by sentence.
 
-    IOB2 tags need no comment. Bare tags (POS) have no B- or I- prefix: seqeval takes a tag's first letter
-    for its prefix and the rest for its type, so neighbours whose tags agree but for the first letter become
-    one "entity", and tags that begin with O, B, I, E or S are read as those marks. The authors' code scores
-    POS so, and the paper's POS numbers are that score. seqeval warns of every such tag; here this is intended.
+    IOB2 tags need no comment. Bare tags (POS) have no B- or I- prefix: seqeval takes a tag's first
+    letter for its prefix and the rest for its type, so neighbours whose tags agree but for the
+    first letter become one "entity", and tags that begin with O, B, I, E or S are read as those
+    marks. The authors' code scores POS so, and the paper's POS numbers are that score. seqeval
+    warns of every such tag; here this is intended.
     """
     from seqeval.metrics.sequence_labeling import get_entities
 
     assert answers.label_names is not None
     names = np.asarray(answers.label_names, dtype=object)
     ends = np.cumsum(answers.lengths)[:-1]
-    predicted, true = (np.split(names[classes], ends) for classes in (answers.predictions, answers.labels))
+    predicted, true = (
+        np.split(names[classes], ends) for classes in (answers.predictions, answers.labels)
+    )
     with _filters, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* seems not to be NE tag", category=UserWarning)
         counts = []
@@ -141,7 +152,9 @@ def _entities(answers: Answers) -> np.ndarray:
     return np.array(counts, dtype=np.float64)
 
 
-def _by_example(values: Float[np.ndarray, "n k"], lengths: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows k"]:
+def _by_example(
+    values: Float[np.ndarray, "n k"], lengths: Int[np.ndarray, " rows"]
+) -> Float[np.ndarray, "rows k"]:
     sums = np.zeros((len(lengths), values.shape[1]))
     filled = lengths > 0
     if filled.any():
@@ -159,7 +172,9 @@ def _f1(totals: np.ndarray) -> Values:
 
 
 def _matthews(totals: np.ndarray) -> Values:
-    """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are the same class."""
+    """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are
+    the same class.
+    """
     correct, labels = totals[..., 0], totals[..., 1]
     predicted, true = np.split(totals[..., 2:], 2, axis=-1)
     covariance = correct * labels - (predicted * true).sum(-1)
@@ -168,7 +183,9 @@ def _matthews(totals: np.ndarray) -> Values:
 
 
 def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> Values:
-    """Spearman's rank correlation along the last axis; 0 where one side is constant: nothing is ranked."""
+    """Spearman's rank correlation along the last axis; 0 where one side is constant: nothing is
+    ranked.
+    """
     from scipy.stats import rankdata
 
     first, second = (rankdata(values, axis=-1) for values in (predictions, labels))

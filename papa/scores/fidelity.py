@@ -1,8 +1,9 @@
 """What a changed model keeps of its own answers: embeddings, classes, losses. No labels are needed.
 
-Every measure has a 95 % interval over examples: the jackknife's, as a study's scores have it. For similarities and
-neighbours an example is a sentence, with all of its pairs. The bootstrap will not do there: a sentence drawn twice is
-its own nearest neighbour. The jackknife of neighbours is wider than it need be, never too narrow.
+Every measure has a 95 % interval over examples: the jackknife's, as a study's scores have it. For
+similarities and neighbours an example is a sentence, with all of its pairs. The bootstrap will not
+do there: a sentence drawn twice is its own nearest neighbour. The jackknife of neighbours is wider
+than it need be, never too narrow.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ def embedding_fidelity(
         after: of the changed model.
 
     Returns:
-        ``cosine``: the mean cosine of a sentence's embedding to its own; only where both have one width.
-        ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
-        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these sentences, that stay
-        among its nearest; left out unless there are more than twice as many sentences.
+        ``cosine``: the mean cosine of a sentence's embedding to its own; only where both have one
+        width. ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
+        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these
+        sentences, that stay among its nearest; left out unless there are more than twice as many
+        sentences.
     """
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
-    return {name: over_examples(*embedding_score(name, before, after)) for name in (*same, "similarities", *kept)}
+    return {
+        name: over_examples(*embedding_score(name, before, after))
+        for name in (*same, "similarities", *kept)
+    }
 
 
 def embedding_score(
@@ -67,7 +72,9 @@ def same_answer(
 def divergence(
     before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
 ) -> Float[np.ndarray, " answers"]:
-    """The Kullback-Leibler divergence of the answers after from those before, in nats, from logits."""
+    """The Kullback-Leibler divergence of the answers after from those before, in nats,
+    from logits.
+    """
     first, second = (log_softmax(logits.astype(np.float64), axis=1) for logits in (before, after))
     return (np.exp(first) * (first - second)).sum(1)
 
@@ -90,18 +97,27 @@ def mean_over_examples(
     return over_examples(total / count, total / count - without)
 
 
-def _normalised(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.ndarray, "sentences width"]:
+def _normalised(
+    embeddings: Float[np.ndarray, "sentences width"],
+) -> Float[np.ndarray, "sentences width"]:
     embeddings = embeddings.astype(np.float64)
     return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
 
-def _rank_agreement(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]) -> Influenced:
+def _rank_agreement(
+    before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]
+) -> Influenced:
     """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
     first, second = np.triu_indices(len(before), 1)
-    ranked = [np.unique(similarities[first, second], return_inverse=True)[1] for similarities in (before, after)]
+    ranked = [
+        np.unique(similarities[first, second], return_inverse=True)[1]
+        for similarities in (before, after)
+    ]
     every = _correlation(*ranked)
     kept = ((first != out) & (second != out) for out in range(len(before)))
-    return every, np.array([every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept])
+    return every, np.array(
+        [every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept]
+    )
 
 
 def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]) -> float:
@@ -114,14 +130,22 @@ def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pai
     return float(ranks[0] @ ranks[1] / spread) if spread else 0.0
 
 
-def _neighbours_kept(before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int) -> Influenced:
-    """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes its place."""
-    near, following = zip(*(_nearest(similarities, count) for similarities in (before, after)), strict=True)
+def _neighbours_kept(
+    before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int
+) -> Influenced:
+    """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes
+    its place.
+    """
+    near, following = zip(
+        *(_nearest(similarities, count) for similarities in (before, after)), strict=True
+    )
     rows = np.arange(len(before))
     kept = near[0] & near[1]
     enters = near[1][rows, following[0]], near[0][rows, following[1]]
     alone = kept.sum(1)[:, None] - kept * (1 - (following[0] == following[1]))[:, None]
-    without = alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]  # [sentence, the one left out]
+    without = (
+        alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]
+    )  # [sentence, the one left out]
     np.fill_diagonal(without, 0)
     share = float(kept.sum() / (len(rows) * count))
     return share, share - without.sum(0) / ((len(rows) - 1) * count)

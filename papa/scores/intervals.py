@@ -1,8 +1,9 @@
 """Intervals over seeds and validation examples together (paper, Sections 4.1 and 4.2).
 
-A score would be another one with other seeds of the probe, and with other validation examples. The interval over seeds
-is Student's t. Over examples it is the jackknife's, seeds held fixed, and no narrower than what the rule of three
-leaves. Their half-widths are added as variances are. Differences are paired by seed and by example.
+A score would be another one with other seeds of the probe, and with other validation examples. The
+interval over seeds is Student's t. Over examples it is the jackknife's, seeds held fixed, and no
+narrower than what the rule of three leaves. Their half-widths are added as variances are.
+Differences are paired by seed and by example.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from papa.scores.examples import influence
 from papa.spec import Metric
 
 _UNSEEN = 3.84
-"""Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule of three."""
+"""Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
+of three.
+"""
 
 _ZERO = 1e-12
 """A score of this size is one of nothing but rounding."""
@@ -68,7 +71,9 @@ class Measured:
         return cls(scores, dict(zip(scores, values, strict=True)))
 
     @classmethod
-    def same(cls, seeds: Iterable[int], score: float, influence: Float[np.ndarray, " rows"]) -> Measured:
+    def same(
+        cls, seeds: Iterable[int], score: float, influence: Float[np.ndarray, " rows"]
+    ) -> Measured:
         """Of what no seed changes: always one answer."""
         seeds = list(seeds)
         return cls(dict.fromkeys(seeds, score), dict.fromkeys(seeds, influence))
@@ -102,7 +107,9 @@ def over_examples(score: float, influences: Float[np.ndarray, " examples"]) -> I
 
 
 def joint(found: Measured) -> Interval:
-    """The mean score with its interval over seeds and examples; no ends for one seed or one example."""
+    """The mean score with its interval over seeds and examples; no ends for one seed or one
+    example.
+    """
     values = np.array(list(found.scores.values()))
     return _joint(values, np.mean(list(found.influence.values()), axis=0))
 
@@ -110,7 +117,8 @@ def joint(found: Measured) -> Interval:
 def difference(first: Measured, second: Measured) -> Interval:
     """The first's mean score less the second's, paired by seed and by example.
 
-    Where their examples differ in number they are not the same, and the variances over examples are added.
+    Where their examples differ in number they are not the same, and the variances over examples are
+    added.
 
     Returns:
         Its ends are nan for one seed or example, everything is nan where no seed is in both.
@@ -125,19 +133,21 @@ def difference(first: Measured, second: Measured) -> Interval:
 
 
 def paired_drop(original: Measured, other: Measured) -> Interval:
-    """The relative drop, (s₁ - s_f) / |s₁|: the mean difference by the size of the mean original, and its interval.
+    """The relative drop, (s₁ - s_f) / |s₁|: the mean difference by the size of the mean original,
+    and its interval.
 
-    Differences are paired by seed and example: a seed fixes the probe's start and the order of its rows, so its scores
-    go up and down together. The interval is that of a ratio of means, linearised: of what seeds and examples lose
-    beside the same share of their own originals.
+    Differences are paired by seed and example: a seed fixes the probe's start and the order of its
+    rows, so its scores go up and down together. The interval is that of a ratio of means,
+    linearised: of what seeds and examples lose beside the same share of their own originals.
 
     Args:
         original: with every head input-dependent, on the same examples.
         other: a cell; only seeds that both have are used.
 
     Returns:
-        The drop; its ends are nan for one seed or example, everything is nan where no seed is in both or the original
-        comes near 0: where half its interval's width is more than half its score.
+        The drop; its ends are nan for one seed or example, everything is nan where no seed is in
+        both or the original comes near 0: where half its interval's width is more than half its
+        score.
     """
     seeds, scores, values = _paired(original, other)
     if not seeds:
@@ -160,7 +170,11 @@ def _paired(
     seeds = [seed for seed in first.scores if seed in second.scores]
     both = (first, second) if seeds else ()
     scores = [np.array([measured.scores[seed] for seed in seeds]) for measured in both]
-    return seeds, scores, [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both]
+    return (
+        seeds,
+        scores,
+        [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both],
+    )
 
 
 def _joint(
@@ -184,7 +198,9 @@ def _joint(
     return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
 
 
-def _half_over_examples(influences: Float[np.ndarray, " examples"], rows: int, unit: float = 1.0) -> float:
+def _half_over_examples(
+    influences: Float[np.ndarray, " examples"], rows: int, unit: float = 1.0
+) -> float:
     """Half the width of the interval over examples; nan for one example."""
     from scipy.stats import t
 
@@ -202,9 +218,9 @@ def relative_drop(full: float, score: float) -> float:
         score: s_f, the score with a fraction f of the heads input-dependent.
 
     Returns:
-        The drop; negative where the score rose; nan where ``full`` is 0 or not a number. A negative s₁
-        (negative log-perplexity) is divided by its size, so that a positive drop always means a worse
-        score.
+        The drop; negative where the score rose; nan where ``full`` is 0 or not a number. A negative
+        s₁ (negative log-perplexity) is divided by its size, so that a positive drop always means a
+        worse score.
     """
     if full == 0 or math.isnan(full) or math.isnan(score):
         return math.nan

@@ -15,17 +15,25 @@ from papa.spec import Metric, TaskSpec
 
 MEANINGS: dict[Metric, str] = {
     "accuracy": "the share of labels that are right",
-    "matthews": "the Matthews correlation of predicted and true classes, -1 to 1; 0 where either are all the same",
+    "matthews": (
+        "the Matthews correlation of predicted and true classes, -1 to 1; 0 where either are all "
+        "the same"
+    ),
     "f1": "F1 of one class: the task's `positive`, else class 1",
-    "entity_f1": "micro-averaged F1 over the entities that IOB2 tags mark, as conlleval counts them",
+    "entity_f1": "micro-averaged F1 over the entities of IOB2 tags, as conlleval counts them",
     "token_f1": "micro-averaged F1 over words, which is their accuracy",
-    "bare_entity_f1": "F1 over tags without a prefix, read as entities: the paper's POS score (docs/fidelity.md)",
+    "bare_entity_f1": (
+        "F1 over tags without a prefix, read as entities: the paper's POS score (docs/fidelity.md)"
+    ),
     "spearman": "Spearman's rank correlation of predicted and true numbers; the label is a number",
     "negative_log_perplexity": "the mean natural log-probability of the masked tokens",
-    "agreement": "the share of answers of the model's own head that stay as the original gives them",
-    "nearest_10": "the share of a sentence's ten nearest neighbours, by its own embeddings, that stay among them",
+    "agreement": "the share of the own head's answers that stay as the original gives them",
+    "nearest_10": (
+        "the share of a sentence's ten nearest neighbours, by its own embeddings, that stay among "
+        "them"
+    ),
     "nearest_1": "the share of sentences whose nearest neighbour stays",
-    "similarities": "Spearman's correlation of the cosines of all pairs of sentences with the original's",
+    "similarities": "Spearman's correlation of the cosines of all pairs with the original's",
     "cosine": "the mean cosine of a sentence's embedding to the original's",
 }
 """What a score in each metric is."""
@@ -56,25 +64,37 @@ def scored(
 
     Args:
         metric: one of ``papa.spec.study.Metric``.
-        predictions: classes as int64 [n]; numbers [n] for ``spearman``; for ``negative_log_perplexity`` the
-            natural log-probability [n] that each masked token's true word received.
+        predictions: classes as int64 [n]; numbers [n] for ``spearman``; for
+            ``negative_log_perplexity`` the natural log-probability [n] that each masked token's
+            true word received.
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.
-        label_names: the classes' names; needed by ``entity_f1`` and ``bare_entity_f1``, whose tags they are.
+        label_names: the classes' names; needed by ``entity_f1`` and ``bare_entity_f1``, whose tags
+            they are.
         lengths: labels of each example, summing to n, where an example has several; None: one each.
         positive: the positive class of ``f1``.
 
     Raises:
-        DataError: there is nothing to score, arrays differ in length, or the metric does not fit the labels.
+        DataError: there is nothing to score, arrays differ in length, or the metric does not fit
+            the labels.
     """
     if len(predictions) == 0:
-        raise DataError(f"{metric}: there is nothing to score: the validation split holds no labels")
+        raise DataError(
+            f"{metric}: there is nothing to score: the validation split holds no labels"
+        )
     if metric != "negative_log_perplexity" and len(predictions) != len(labels):
-        raise DataError(f"{metric}: expected {len(labels)} predictions, one per label, found {len(predictions)}")
+        raise DataError(
+            f"{metric}: expected {len(labels)} predictions, one per label, found {len(predictions)}"
+        )
     if metric in ("entity_f1", "bare_entity_f1") and (label_names is None or lengths is None):
-        raise DataError(f"{metric}: label_names and lengths are needed to read tags by sentence: give both")
+        raise DataError(
+            f"{metric}: label_names and lengths are needed to read tags by sentence: give both"
+        )
     lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
     if (total := int(np.sum(lengths))) != len(predictions):
-        raise DataError(f"{metric}: expected lengths that sum to {len(predictions)}, one per example, found {total}")
+        raise DataError(
+            f"{metric}: expected lengths that sum to {len(predictions)}, one per example, found "
+            f"{total}"
+        )
     examples = example_counts(metric, Answers(predictions, labels, lengths, label_names, positive))
     return Scored(score_of_examples(metric, examples), examples)
 
@@ -99,14 +119,17 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
         if len(names) > 2:
             raise DataError(
                 f"task '{task.name}': f1 needs a positive class and there are {len(names)} classes "
-                f"({', '.join(names)}): name one of them as the task's 'positive', or score with metric accuracy"
+                f"({', '.join(names)}): name one of them as the task's 'positive', or score with "
+                "metric accuracy"
             )
         return 1
     if task.positive not in names:
-        nearest = sorted(names, key=lambda name: name not in get_close_matches(task.positive or "", names, 1))
+        nearest = sorted(
+            names, key=lambda name: name not in get_close_matches(task.positive or "", names, 1)
+        )
         raise DataError(
-            f"task '{task.name}': positive is '{task.positive}', and no class has that name: use one of "
-            f"{', '.join(nearest)}"
+            f"task '{task.name}': positive is '{task.positive}', and no class has that name: use "
+            f"one of {', '.join(nearest)}"
         )
     return names.index(task.positive)
 

@@ -19,7 +19,8 @@ class Cell:
         task: its name.
         constants: the label of the constant matrices.
         order: the head order.
-        fraction: input-dependent fraction, the share of heads that stay input-dependent (paper, Section 3.1).
+        fraction: input-dependent fraction, the share of heads that stay input-dependent (paper,
+            Section 3.1).
     """
 
     encoder: str
@@ -30,8 +31,16 @@ class Cell:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cell:
-        """The cell of a row of a table; its fraction, which a file may have rounded, to six decimals."""
-        return cls(str(row["encoder"]), row["task"], row["constants"], row["order"], round(float(row["fraction"]), 6))
+        """The cell of a row of a table; its fraction, which a file may have rounded, to six
+        decimals.
+        """
+        return cls(
+            str(row["encoder"]),
+            row["task"],
+            row["constants"],
+            row["order"],
+            round(float(row["fraction"]), 6),
+        )
 
     def columns(self) -> dict[str, Any]:
         """Its columns in tables (docs/results.md)."""
@@ -41,14 +50,20 @@ class Cell:
         """Its result, which other cells may share.
 
         Args:
-            heads_in_all: L·H: fractions that make equally many heads constant share a result; None takes fractions as
-                they are.
+            heads_in_all: L·H: fractions that make equally many heads constant share a result; None
+                takes fractions as they are.
         """
         fraction = self.fraction
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
         constants = self.constants if fraction < 1 else None
-        return Result(self.encoder, self.task, constants, self.order if order_matters(fraction) else None, fraction)
+        return Result(
+            self.encoder,
+            self.task,
+            constants,
+            self.order if order_matters(fraction) else None,
+            fraction,
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,8 @@ class Result:
     Attributes:
         encoder, task, fraction: as of a cell.
         constants: None with every head input-dependent, where they change nothing.
-        order: None with every head input-dependent or every head constant, where it changes nothing.
+        order: None with every head input-dependent or every head constant, where it changes
+            nothing.
     """
 
     encoder: str
@@ -94,6 +110,8 @@ def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
 
 
 def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:
-    """How many heads are constant at each fraction at which some are and others are not: only there orders differ."""
+    """How many heads are constant at each fraction at which some are and others are not: only there
+    orders differ.
+    """
     counts = {fraction: constant_count(fraction, heads_in_all) for fraction in fractions}
     return {fraction: count for fraction, count in counts.items() if 0 < count < heads_in_all}

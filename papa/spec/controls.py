@@ -1,4 +1,5 @@
-"""The controls: constant matrices that depend on no text (paper, Section 5.2). An entry of ``CONTROLS`` adds a kind.
+"""The controls: constant matrices that depend on no text (paper, Section 5.2). An entry of
+``CONTROLS`` adds a kind.
 
 Specifications read the names, so this module imports no torch.
 """
@@ -29,5 +30,11 @@ def zeros(slots: int) -> Matrix:
     return np.zeros((slots, slots))
 
 
-CONTROLS: dict[str, Callable[[int], Matrix]] = {"identity": identity, "toeplitz": toeplitz, "zeros": zeros}
-"""Kind → C[i, j], what slot i takes from slot j before rows are masked and normalised; one matrix for every head."""
+CONTROLS: dict[str, Callable[[int], Matrix]] = {
+    "identity": identity,
+    "toeplitz": toeplitz,
+    "zeros": zeros,
+}
+"""Kind → C[i, j], what slot i takes from slot j before rows are masked and normalised; one matrix
+for every head.
+"""

@@ -24,7 +24,9 @@ class FilesSource(Frozen):
     format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"] | None = None
     """How the files are written; None takes it from the suffix."""
     header: bool = True
-    """Whether csv and tsv files start with column names; without them columns are named "0", "1", …"""
+    """Whether csv and tsv files start with column names; without them columns are named "0",
+    "1", …
+    """
 
 
 class HubSource(Frozen):
@@ -57,7 +59,9 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 
 
 class Columns(Frozen):
-    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one per word."""
+    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one
+    per word.
+    """
 
     text: ColumnName | None = None
     """The column with the texts; of a pair, with the first ones."""

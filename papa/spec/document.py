@@ -1,4 +1,6 @@
-"""YAML of studies: written without aliases, and read within limits, with every fault in one sentence."""
+"""YAML of studies: written without aliases, and read within limits, with every fault in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def text_of(path: Path) -> str:
     # To open a pipe may take for ever; like this it waits for nobody.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as pipe:
         if not select.select([pipe], [], [], _PATIENCE_SECONDS)[0]:
-            raise OSError(f"it is a pipe that nobody wrote to within {_PATIENCE_SECONDS:.0f} seconds")
+            raise OSError(
+                f"it is a pipe that nobody wrote to within {_PATIENCE_SECONDS:.0f} seconds"
+            )
         os.set_blocking(pipe.fileno(), True)
         return pipe.read()
 
@@ -56,11 +60,13 @@ def read_yaml(text: str, origin: str) -> Any:
         origin: where it is from, for messages.
 
     Raises:
-        SpecError: it is not YAML, holds an alias, a key is no text or given twice, or it is too large or too deep.
+        SpecError: it is not YAML, holds an alias, a key is no text or given twice, or it is too
+            large or too deep.
     """
     if len(text) > _MOST_CHARACTERS:
         raise SpecError(
-            f"{origin} has {len(text):,} characters, at most {_MOST_CHARACTERS:,} are read: make it shorter"
+            f"{origin} has {len(text):,} characters, at most {_MOST_CHARACTERS:,} are read: make "
+            "it shorter"
         )
     try:
         loader = _Loader(text)
@@ -77,9 +83,19 @@ def read_yaml(text: str, origin: str) -> Any:
     except yaml.YAMLError as error:
         raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
     except RecursionError:
-        raise SpecError(f"{origin} is nested too deeply, at most {_MOST_DEPTH} levels are read: flatten it") from None
-    except (ValueError, TypeError, OverflowError, AttributeError, LookupError) as error:  # Of an odd tag's value.
-        raise SpecError(f"{origin} holds a value that cannot be read ({in_one_line(error)}): correct it") from None
+        raise SpecError(
+            f"{origin} is nested too deeply, at most {_MOST_DEPTH} levels are read: flatten it"
+        ) from None
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        AttributeError,
+        LookupError,
+    ) as error:  # Of an odd tag's value.
+        raise SpecError(
+            f"{origin} holds a value that cannot be read ({in_one_line(error)}): correct it"
+        ) from None
 
 
 class _AliasError(Exception):
@@ -91,7 +107,9 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             name = shortened(event.anchor, 60)
-            raise _AliasError(f"line {event.start_mark.line + 1} holds the alias *{name}, and no alias is read")
+            raise _AliasError(
+                f"line {event.start_mark.line + 1} holds the alias *{name}, and no alias is read"
+            )
         return super().compose_node(parent, index)
 
 
@@ -108,8 +126,12 @@ def _check(node: yaml.Node, origin: str, depth: int) -> None:
         for key, value in node.value:
             where = f"{origin}: line {key.start_mark.line + 1}"
             if key.tag != _TEXT:
-                raise SpecError(f"{where} has a key that is no text: write a name there, or put it in quotes")
+                raise SpecError(
+                    f"{where} has a key that is no text: write a name there, or put it in quotes"
+                )
             if key.value in keys:
-                raise SpecError(f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them")
+                raise SpecError(
+                    f"{where} gives '{shortened(key.value, 60)}' a second time: remove one of them"
+                )
             keys.add(key.value)
             _check(value, origin, depth + 1)

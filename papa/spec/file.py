@@ -1,5 +1,5 @@
-"""A study from its YAML file: task names become full tasks, paths absolute, overrides are applied, and every error
-is one sentence."""
+"""A study from its YAML file: task names become full tasks, paths absolute, overrides are applied,
+and every error is one sentence."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
             "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
     except (OSError, ValueError) as error:
-        raise SpecError(f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file") from None
+        raise SpecError(
+            f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file"
+        ) from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path} is not a study: expected a mapping with name, encoders and tasks, found {_kind(document)}; "
-            "'papa init' writes an example"
+            f"{path} is not a study: expected a mapping with name, encoders and tasks, found "
+            f"{_kind(document)}; 'papa init' writes an example"
         )
     for setting in overrides:
         override(document, setting)
@@ -79,11 +81,12 @@ def _studies_in(folder: Path) -> list[str]:
 def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> StudySpec:
     """A study from a mapping: names become full tasks, paths become absolute.
 
-    With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side; what the study says
-    itself still wins. The specification holds the switches, not the key.
+    With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
+    what the study says itself still wins. The specification holds the switches, not the key.
 
     Raises:
-        MalformedError: keys are unknown or values impossible; the message names ``origin`` and all of them.
+        MalformedError: keys are unknown or values impossible; the message names ``origin`` and all
+            of them.
     """
     refuse_credentials(document, origin)
     _refuse_half_characters(document, origin)
@@ -94,28 +97,51 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     faults: dict[tuple[str | int, ...], str] = {}
     if authors and isinstance(resolved.get("layout", {}), dict):
         resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
-    if authors and isinstance(ranking := resolved.get("ranking", {}), dict) and "seed" not in ranking:
+    if (
+        authors
+        and isinstance(ranking := resolved.get("ranking", {}), dict)
+        and "seed" not in ranking
+    ):
         resolved["ranking"] = {**_AUTHORS_RANKING, **ranking}
     if isinstance(resolved.get("reference"), str):
-        resolved["reference"] = str(_absolute(resolved["reference"], folder, f"{origin}: 'reference'"))
-    for key, resolve in (("encoders", _resolve_encoder), ("tasks", _resolve_task), ("constants", _resolve_constants)):
+        resolved["reference"] = str(
+            _absolute(resolved["reference"], folder, f"{origin}: 'reference'")
+        )
+    for key, resolve in (
+        ("encoders", _resolve_encoder),
+        ("tasks", _resolve_task),
+        ("constants", _resolve_constants),
+    ):
         if isinstance(resolved.get(key), list):
             resolved[key] = list(resolved[key])
         for index, entry in enumerate(resolved[key] if isinstance(resolved.get(key), list) else ()):
             try:
                 resolved[key][index] = resolve(entry, folder, origin, authors)
             except SpecError as error:
-                resolved[key][index], faults[key, index] = None, str(error).removeprefix(f"{origin}: ")
+                resolved[key][index], faults[key, index] = (
+                    None,
+                    str(error).removeprefix(f"{origin}: "),
+                )
     try:
-        resolved |= _resolve_scores(resolved.get("orders"), resolved.get("scores", []), folder, origin)
+        resolved |= _resolve_scores(
+            resolved.get("orders"), resolved.get("scores", []), folder, origin
+        )
     except PapaError as error:
         resolved["orders"], faults["orders",] = None, f"'orders': {error}"
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
         # A list all of whose entries are wrong counts as empty, too.
-        told = [problem for problem in error.errors() if problem["type"] != "too_short" or not problem["input"]]
-        faults |= {problem["loc"]: sentence(problem) for problem in told if problem["loc"][:2] not in faults}
+        told = [
+            problem
+            for problem in error.errors()
+            if problem["type"] != "too_short" or not problem["input"]
+        ]
+        faults |= {
+            problem["loc"]: sentence(problem)
+            for problem in told
+            if problem["loc"][:2] not in faults
+        }
     raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
 
@@ -134,17 +160,23 @@ def _refuse_half_characters(document: Mapping[Any, Any], origin: str) -> None:
     """Refuse what JSON and YAML can escape and no file can hold: one half of a surrogate pair."""
     for path, text in texts_in(document):
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise SpecError(f"{origin}: '{shortened(path)}' holds {shown(text)}, half a character: correct it")
+            raise SpecError(
+                f"{origin}: '{shortened(path)}' holds {shown(text)}, half a character: correct it"
+            )
 
 
 def _absolute(path: str, folder: Path, where: str) -> Path:
-    """A study's path from its folder; what no file can have as its path is refused, naming ``where``."""
+    """A study's path from its folder; what no file can have as its path is refused, naming
+    ``where``.
+    """
     try:
         absolute = (folder / Path(path).expanduser()).resolve()
         absolute.exists()
     except (OSError, RuntimeError, ValueError) as error:
         reason = in_one_line(error).replace("embedded null byte", "it holds a null byte")
-        raise SpecError(f"{where} is {shown(path)}, which is no usable path ({reason}): correct it") from None
+        raise SpecError(
+            f"{where} is {shown(path)}, which is no usable path ({reason}): correct it"
+        ) from None
     return absolute
 
 
@@ -165,7 +197,9 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
     known = registry()
     base = entry.pop("base", entry.get("name"))
     if base is not None and not isinstance(base, str):
-        raise SpecError(f"{origin}: a task's name is {shown(base)}, expected text such as cola: correct it")
+        raise SpecError(
+            f"{origin}: a task's name is {shown(base)}, expected text such as cola: correct it"
+        )
     if base in known:
         defaults = {"name": base, **known[base]}
         if authors:
@@ -173,8 +207,9 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
-            f"{origin}: task {shown(base)} is unknown{meant(base, known)}: use one of {listed(sorted(known))}, or "
-            "describe it in full (kind, source, columns, metric, slots, probe; 'papa init' writes an example)"
+            f"{origin}: task {shown(base)} is unknown{meant(base, known)}: use one of "
+            f"{listed(sorted(known))}, or describe it in full (kind, source, columns, metric, "
+            "slots, probe; 'papa init' writes an example)"
         )
     if authors and isinstance(entry.get("probe"), dict):
         entry["probe"] = {**_AUTHORS_PROBE, **entry["probe"]}
@@ -200,18 +235,31 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
 
 
 def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict[str, Any]:
-    """The study's scores, with those of the files that orders name and that it does not hold itself."""
-    named = [scores_in(one) for one in orders if isinstance(one, str)] if isinstance(orders, list) else []
+    """The study's scores, with those of the files that orders name and that it does not hold
+    itself.
+    """
+    named = (
+        [scores_in(one) for one in orders if isinstance(one, str)]
+        if isinstance(orders, list)
+        else []
+    )
     if not any(named) or not isinstance(scores, list):
         return {}
     held = [one.get("name") for one in scores if isinstance(one, dict)]
     absent = [name for name in dict.fromkeys(named) if name and name not in held]
-    read = [(name, load_scores(_absolute(name, folder, f"{origin}: the file of scores"))) for name in absent]
-    return {"scores": [*scores, *({"name": name, "values": values.tolist()} for name, values in read)]}
+    read = [
+        (name, load_scores(_absolute(name, folder, f"{origin}: the file of scores")))
+        for name in absent
+    ]
+    return {
+        "scores": [*scores, *({"name": name, "values": values.tolist()} for name, values in read)]
+    }
 
 
 def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
-    """``base`` with the values of ``over``, recursively; a mapping with a ``kind`` replaces the other whole."""
+    """``base`` with the values of ``over``, recursively; a mapping with a ``kind`` replaces the
+    other whole.
+    """
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
@@ -235,14 +283,17 @@ def override(document: dict[str, Any], setting: str) -> None:
     value = read_yaml(text, f"--set {setting}: the value")
     *parents, last = path.split(".")
     if len(parents) > _DEEPEST:
-        raise SpecError(f"--set {setting}: no key of a study is more than {_DEEPEST} deep: correct it")
+        raise SpecError(
+            f"--set {setting}: no key of a study is more than {_DEEPEST} deep: correct it"
+        )
     node: Any = document
     for step, key in enumerate(parents):
         if isinstance(node, list):
             node = node[_index(node, key, setting)]
         elif isinstance(node, dict):
             node = node.setdefault(key, {})
-        # A task, encoder or constants entry given by its bare name becomes a mapping that can take overrides.
+        # A task, encoder or constants entry given by its bare name becomes a mapping that can take
+        # overrides.
         if isinstance(node, str):
             container, position = _reach(document, parents[: step + 1])
             node = {"kind" if parents[0] == "constants" else "name": node}
@@ -253,7 +304,8 @@ def override(document: dict[str, Any], setting: str) -> None:
         node[last] = value
     else:
         raise SpecError(
-            f"--set {setting}: '{shortened('.'.join(parents))}' holds {_kind(node)}, which has no key {shown(last)}"
+            f"--set {setting}: '{shortened('.'.join(parents))}' holds {_kind(node)}, which has no "
+            f"key {shown(last)}"
         )
 
 
@@ -266,10 +318,15 @@ def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
 
 def _index(values: list[Any], key: str, setting: str) -> int:
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(values):
-        entries = [f"{index} ({shortened(_entry(value), 40)})" for index, value in enumerate(values[:_MOST_LISTED])]
+        entries = [
+            f"{index} ({shortened(_entry(value), 40)})"
+            for index, value in enumerate(values[:_MOST_LISTED])
+        ]
         more = ["…"] if len(values) > _MOST_LISTED else []
         use = listed(entries + more) or "nothing, it is empty"
-        raise SpecError(f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use {use}")
+        raise SpecError(
+            f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use {use}"
+        )
     return int(key)
 
 

@@ -1,4 +1,6 @@
-"""Head scores that somebody else computed, read from the files that public code writes, and written for it."""
+"""Head scores that somebody else computed, read from the files that public code writes, and written
+for it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from papa.spec.document import text_of
 _HEAD = re.compile(r"(\d{1,4})-(\d{1,4})")
 _LAYER = re.compile(r"\d{1,4}")
 _FORMATS = (
-    "expected a line of numbers for each layer, or JSON with a list of scores under each 'layer-head', or with a list "
-    "of heads under each layer"
+    "expected a line of numbers for each layer, or JSON with a list of scores under each "
+    "'layer-head', or with a list of heads under each layer"
 )
 
 
@@ -28,10 +30,10 @@ def load_scores(
 ) -> Float[np.ndarray, "layers heads"]:
     """A score for every head, from somebody's file; as by λ, the smallest become constant first.
 
-    A file holds a line for each layer with a number for each head (DuoAttention's ``full_attention_heads.tsv``), JSON
-    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head's ``head_score``), or
-    JSON with a list of heads under each layer (what ``prune_heads`` took): those get 0 and all others 1. Layers and
-    heads count from 0.
+    A file holds a line for each layer with a number for each head (DuoAttention's
+    ``full_attention_heads.tsv``), JSON with a list of scores under each ``"layer-head"``, of which
+    the mean counts (Retrieval_Head's ``head_score``), or JSON with a list of heads under each layer
+    (what ``prune_heads`` took): those get 0 and all others 1. Layers and heads count from 0.
 
     Examples:
         >>> import papa, tempfile, pathlib
@@ -46,29 +48,37 @@ def load_scores(
         heads: the same for each layer.
 
     Raises:
-        DataError: the file is something else, a head has no score or one that is no number, or the shape is another.
+        DataError: the file is something else, a head has no score or one that is no number, or the
+            shape is another.
     """
     place = Path(path)
     try:
         text = text_of(place).strip()
         values = json.loads(text) if text.startswith("{") else _rows(place, text)
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{place} cannot be read as head scores ({in_one_line(error)}): {_FORMATS}") from None
+        raise DataError(
+            f"{place} cannot be read as head scores ({in_one_line(error)}): {_FORMATS}"
+        ) from None
     if isinstance(values, dict):
         values = _by_key(place, values, layers, heads)
     scores = np.array(values, dtype=np.float64)
     for layer, head in np.argwhere(~np.isfinite(scores)).tolist():
-        raise DataError(f"{place}: the score of head ({layer}, {head}) is {scores[layer, head]}: give a number")
+        raise DataError(
+            f"{place}: the score of head ({layer}, {head}) is {scores[layer, head]}: give a number"
+        )
     if scores.shape != (layers or scores.shape[0], heads or scores.shape[1]):
         raise DataError(
-            f"{place} holds scores of {scores.shape[0]} layers of {scores.shape[1]} heads, expected "
-            f"{layers or scores.shape[0]} layers of {heads or scores.shape[1]}: give those of this model"
+            f"{place} holds scores of {scores.shape[0]} layers of {scores.shape[1]} heads, "
+            f"expected {layers or scores.shape[0]} layers of {heads or scores.shape[1]}: give "
+            "those of this model"
         )
     return scores
 
 
 def scores_as_tsv(scores: Float[np.ndarray, "layers heads"]) -> str:
-    """The scores as ``load_scores`` and DuoAttention's code read them, to the last digit: a line for each layer."""
+    """The scores as ``load_scores`` and DuoAttention's code read them, to the last digit: a line
+    for each layer.
+    """
     return "\n".join("\t".join(map(repr, row)) for row in np.asarray(scores, np.float64).tolist())
 
 
@@ -81,8 +91,8 @@ def _rows(place: Path, text: str) -> list[list[float]]:
             raise DataError(f"{place}: line {number} holds {shown(line)}: {_FORMATS}") from None
         if not rows[-1] or len(rows[-1]) != len(rows[0]):
             raise DataError(
-                f"{place}: line {number} holds {len(rows[-1])} numbers and the first {len(rows[0])}: give one for "
-                "every head of every layer"
+                f"{place}: line {number} holds {len(rows[-1])} numbers and the first "
+                f"{len(rows[0])}: give one for every head of every layer"
             )
     if not rows:
         raise DataError(f"{place} is empty: {_FORMATS}")
@@ -97,7 +107,9 @@ def _by_key(
         if values and all(map(pattern.fullmatch, values)):
             return read(place, values, layers, heads)
     odd = next((key for key in values if not _HEAD.fullmatch(key)), None)
-    raise DataError(f"{place} holds {'nothing' if odd is None else f'the key {shown(odd)}'}: {_FORMATS}")
+    raise DataError(
+        f"{place} holds {'nothing' if odd is None else f'the key {shown(odd)}'}: {_FORMATS}"
+    )
 
 
 def _of_heads(place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
@@ -107,19 +119,25 @@ def _of_heads(place: Path, values: Mapping[str, Any], layers: int | None, heads:
     for layer, head in np.ndindex(scores.shape):
         own = found.get((layer, head))
         if own is None:
-            raise DataError(f"{place} has no score of head ({layer}, {head}): give one of every head")
+            raise DataError(
+                f"{place} has no score of head ({layer}, {head}): give one of every head"
+            )
         own = own if isinstance(own, list) else [own]
         if not own or not all(isinstance(value, float | int) for value in own):
-            raise DataError(f"{place}: head ({layer}, {head}) has {shown(own)}: give its scores, one at least")
+            raise DataError(
+                f"{place}: head ({layer}, {head}) has {shown(own)}: give its scores, one at least"
+            )
         scores[layer, head] = np.mean(own)
     return scores
 
 
-def _of_layers(place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
+def _of_layers(
+    place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None
+) -> Any:
     if layers is None or heads is None:
         raise DataError(
-            f"{place} lists heads and no scores, so nobody can tell how many there are: give layers= and heads=, or a "
-            "file with a score for every head"
+            f"{place} lists heads and no scores, so nobody can tell how many there are: give "
+            "layers= and heads=, or a file with a score for every head"
         )
     scores = np.ones((layers, heads))
     for key, own in values.items():

@@ -1,4 +1,6 @@
-"""A study that the specification refuses: all that is wrong with it, and what is left of it without that."""
+"""A study that the specification refuses: all that is wrong with it, and what is left of it without
+that.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ class MalformedError(CheckError, SpecError):
     """A study's file has unknown keys or impossible values.
 
     Attributes:
-        rest: the study without them, so that what it names can be looked at as well; None where no encoder or no task
-            is left.
+        rest: the study without them, so that what it names can be looked at as well; None where no
+            encoder or no task is left.
     """
 
     def __init__(self, problems: Sequence[Problem], document: Mapping[Any, Any]) -> None:
         super().__init__(problems)
-        self._indexes = {key: [*range(len(value))] for key, value in document.items() if isinstance(value, list)}
+        self._indexes = {
+            key: [*range(len(value))] for key, value in document.items() if isinstance(value, list)
+        }
         self.rest = self._without_faults(deepcopy(dict(document)))
 
     def in_file(self, problem: Problem) -> Problem:
@@ -35,19 +39,26 @@ class MalformedError(CheckError, SpecError):
         def moved(found: re.Match[str]) -> str:
             return f"{found[1]}.{self._indexes[found[1]][int(found[2])]}"
 
-        return Problem(re.sub(r"^(encoders|tasks|constants)\.(\d+)", moved, problem.where), problem.error)
+        return Problem(
+            re.sub(r"^(encoders|tasks|constants)\.(\d+)", moved, problem.where), problem.error
+        )
 
     def _without_faults(self, rest: dict[Any, Any]) -> StudySpec | None:
         while True:
             try:
                 return StudySpec.model_validate(rest)
             except ValidationError as error:
-                # One at a time, as an entry that is removed moves those behind it; the deepest takes least with it.
+                # One at a time, as an entry that is removed moves those behind it; the deepest
+                # takes least with it.
                 fault = max(error.errors(), key=lambda problem: len(problem["loc"]))
             node: Any = rest
             path: list[tuple[Any, Any]] = []
             for step in fault["loc"]:
-                if step in node if isinstance(node, dict) else isinstance(node, list) and isinstance(step, int):
+                if (
+                    step in node
+                    if isinstance(node, dict)
+                    else isinstance(node, list) and isinstance(step, int)
+                ):
                     path.append((node, step))
                     node = node[path[-1][1]]
             last = fault["loc"][-1:]

@@ -1,4 +1,6 @@
-"""What a person reads of a study that the specification refuses: where, what was found, and what to write instead."""
+"""What a person reads of a study that the specification refuses: where, what was found, and what to
+write instead.
+"""
 
 from __future__ import annotations
 
@@ -88,18 +90,30 @@ def sentence(problem: ErrorDetails) -> str:
             example = _EXAMPLES.get(steps[-1])
             return f"'{where}' is missing: add it{f', such as: {example}' if example else ''}"
         case "literal_error":
-            return f"'{where}' is {shown(value)}{meant(value, _QUOTED.findall(str(allowed)))}: use {allowed}"
+            return (
+                f"'{where}' is {shown(value)}{meant(value, _QUOTED.findall(str(allowed)))}: use "
+                f"{allowed}"
+            )
         case "union_tag_not_found" | "union_tag_invalid":
             given = value.get("kind") if isinstance(value, dict) else value
             kinds = context.get("expected_tags", "'files', 'hub', 'embedded'")
-            return f"'{where}.kind' is {shown(given)}{meant(given, _QUOTED.findall(kinds))}: use one of {kinds}"
+            return (
+                f"'{where}.kind' is {shown(given)}{meant(given, _QUOTED.findall(kinds))}: use one "
+                f"of {kinds}"
+            )
         case "string_pattern_mismatch" if steps[-1] == "name":
-            return f"'{where}' is {shown(value)}: use letters, digits, '.', '_' and '-', such as {_as_name(value)!r}"
+            return (
+                f"'{where}' is {shown(value)}: use letters, digits, '.', '_' and '-', such as "
+                f"{_as_name(value)!r}"
+            )
         case "value_error":
             found = "" if isinstance(value, dict) else f" (found {shown(value)})"
             return f"'{where}': {problem['msg'].removeprefix('Value error, ')}{found}"
         case kind:
-            expected = next((said for start, said in _EXPECTED.items() if kind.startswith(start)), "another value")
+            expected = next(
+                (said for start, said in _EXPECTED.items() if kind.startswith(start)),
+                "another value",
+            )
             return f"'{where}' is {shown(value)}, expected {expected.format(**context)}: correct it"
 
 

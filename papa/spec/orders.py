@@ -1,4 +1,6 @@
-"""The orders in which heads become constant (paper, Sections 3.2 and 5.4). An entry of ``HEAD_ORDERS`` adds one."""
+"""The orders in which heads become constant (paper, Sections 3.2 and 5.4). An entry of
+``HEAD_ORDERS`` adds one.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ class HeadOrder:
 
     Attributes:
         label: its name in tables and figures.
-        arrange: from all heads by (layer, head), λ of every head and a seed, to the heads in the order in which they
-            become constant.
+        arrange: from all heads by (layer, head), λ of every head and a seed, to the heads in the
+            order in which they become constant.
         needs_lambda: whether it follows from trained λ; λ is None for the others.
         differs_by_seed: whether each seed of a study has a head order of its own.
     """
@@ -52,7 +54,9 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
     ),
     "random": HeadOrder(
         "random",
-        lambda heads, lambdas, seed: [heads[index] for index in np.random.default_rng(seed).permutation(len(heads))],
+        lambda heads, lambdas, seed: [
+            heads[index] for index in np.random.default_rng(seed).permutation(len(heads))
+        ],
         differs_by_seed=True,
     ),
 }
@@ -62,7 +66,8 @@ SCORES, REVERSED = "scores", "reversed:"
 
 
 def order_named(order: str) -> HeadOrder:
-    """The head order of a name: an entry of ``HEAD_ORDERS``, ``scores:NAME``, or either from its end: ``reversed:…``.
+    """The head order of a name: an entry of ``HEAD_ORDERS``, ``scores:NAME``, or either from its
+    end: ``reversed:…``.
 
     Raises:
         KeyError: there is none.
@@ -70,7 +75,9 @@ def order_named(order: str) -> HeadOrder:
     if order.startswith(REVERSED):
         other = order_named(order.removeprefix(REVERSED))
         return replace(
-            other, label=f"{other.label}, reversed", arrange=lambda heads, *given: other.arrange(heads, *given)[::-1]
+            other,
+            label=f"{other.label}, reversed",
+            arrange=lambda heads, *given: other.arrange(heads, *given)[::-1],
         )
     if order.partition(":")[0] == SCORES:
         label = f"scores of {order.partition(':')[2].rpartition('/')[2]}"
@@ -85,7 +92,9 @@ def scores_in(order: str) -> str | None:
 
 
 def without_name(order: str) -> str:
-    """The order as keys have it: whatever scores are called, where their heads come first is told by the draw."""
+    """The order as keys have it: whatever scores are called, where their heads come first is told
+    by the draw.
+    """
     return order.partition(SCORES)[0] + SCORES if scores_in(order) is not None else order
 
 
@@ -100,10 +109,12 @@ def drawn_from(
     seeds: tuple[int, ...],
     scores: Mapping[str, Float[Any, "layers heads"]] | None = None,
 ) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The seeds of a study that share a head order, and the numbers that ``head_order`` draws theirs from.
+    """The seeds of a study that share a head order, and the numbers that ``head_order`` draws
+    theirs from.
 
-    Orders that differ by seed are drawn for each seed of the study, from the first of ``ranking.seeds`` and that seed;
-    those by scores are drawn from the places of all heads, the smallest score first, ties by (layer, head).
+    Orders that differ by seed are drawn for each seed of the study, from the first of
+    ``ranking.seeds`` and that seed; those by scores are drawn from the places of all heads, the
+    smallest score first, ties by (layer, head).
 
     Args:
         order: its name.
@@ -114,7 +125,11 @@ def drawn_from(
     name = scores_in(order)
     if name is not None:
         return {seeds: tuple(np.argsort(np.ravel((scores or {})[name]), kind="stable").tolist())}
-    return {(seed,): (ranking_seed, seed) for seed in seeds} if order_named(order).differs_by_seed else {seeds: ()}
+    return (
+        {(seed,): (ranking_seed, seed) for seed in seeds}
+        if order_named(order).differs_by_seed
+        else {seeds: ()}
+    )
 
 
 def head_order(
@@ -130,7 +145,8 @@ def head_order(
         order: a name, as ``order_named`` takes it.
         lambdas: λ of every head, for the orders that follow from it; None for the others.
         layers, heads: L and H.
-        seed: for orders that differ by seed; one number or several. Of an order by scores, its draw.
+        seed: for orders that differ by seed; one number or several. Of an order by scores, its
+            draw.
 
     Raises:
         ValueError: the order needs λ and there is none.

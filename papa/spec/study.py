@@ -1,7 +1,8 @@
 """The study's specification: YAML into frozen models, resolved once, at the top.
 
-What changes results (encoders, tasks, constants, orders, fractions, seeds, ranking, layout, features) is kept apart
-from what only changes speed (``execution``), which never enters a cache key.
+What changes results (encoders, tasks, constants, orders, fractions, seeds, ranking, layout,
+features) is kept apart from what only changes speed (``execution``), which never enters a cache
+key.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, FilePath, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    FilePath,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from papa.errors import joined, shown
@@ -67,10 +75,14 @@ def listed(values: Any) -> str:
 
 
 def _refuse_unknown(value: object, names: Iterable[str]) -> None:
-    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does not name."""
+    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does
+    not name.
+    """
     *most, last = known = list(names)
     if value not in known:
-        raise PydanticKnownError("literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"})
+        raise PydanticKnownError(
+            "literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"}
+        )
 
 
 def _known_constants(value: object) -> object:
@@ -80,7 +92,9 @@ def _known_constants(value: object) -> object:
 
 def _known_order(value: object) -> object:
     if not isinstance(value, str) or scores_in(value) is None:
-        _refuse_unknown(value.removeprefix(REVERSED) if isinstance(value, str) else value, HEAD_ORDERS)
+        _refuse_unknown(
+            value.removeprefix(REVERSED) if isinstance(value, str) else value, HEAD_ORDERS
+        )
     return "lambda_reversed" if value == f"{REVERSED}lambda" else value
 
 
@@ -92,7 +106,9 @@ class EncoderSpec(Frozen):
     """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
 
     name: Annotated[str, Field(min_length=1)]
-    """A name on the hub, a folder (relative to the study's file), or ``embedded/all-MiniLM-L6-v2``."""
+    """A name on the hub, a folder (relative to the study's file),
+    or ``embedded/all-MiniLM-L6-v2``.
+    """
     revision: str | None = None
     """A branch, tag or commit on the hub; None takes the main branch."""
 
@@ -111,9 +127,13 @@ class ProbeSpec(Frozen):
     adam_epsilon: Rate = 1e-8
     """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
     max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null does not clip."""
+    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null
+    does not clip.
+    """
     encoder_dropout: bool = False
-    """While training, keep the encoder's dropout on, and that of the authors' sequence probes (docs/fidelity.md)."""
+    """While training, keep the encoder's dropout on, and that of the authors' sequence probes
+    (docs/fidelity.md).
+    """
 
     @field_validator("max_grad_norm", mode="before")
     @classmethod
@@ -127,13 +147,17 @@ class TaskSpec(Frozen):
     name: Name
     """A known task's name, which gives all other keys, or that of your own."""
     kind: TaskKind
-    """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked words."""
+    """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked
+    words.
+    """
     source: Source
     """Where its rows come from."""
     columns: Columns
     """Which columns of the source are read."""
     labels: tuple[str, ...] | None = None
-    """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct training labels."""
+    """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct
+    training labels.
+    """
     metric: Metric
     """What a score is; the kind of the task says which it may be."""
     positive: str | None = None
@@ -143,11 +167,17 @@ class TaskSpec(Frozen):
     probe: ProbeSpec
     """How the probe is trained."""
     head: Literal["probe", "own"] = "probe"
-    """What gives answers: a probe that is trained on the frozen encoder, or the model's own head, as it is."""
+    """What gives answers: a probe that is trained on the frozen encoder, or the model's own head,
+    as it is.
+    """
     train_rows: Positive | None = None
-    """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their order."""
+    """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their
+    order.
+    """
     validation_rows: Positive | None = None
-    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their order."""
+    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their
+    order.
+    """
     sample_seed: Seed = 0
     """What both samples are drawn from."""
     mask_seed: Seed = 0
@@ -171,7 +201,9 @@ class TaskSpec(Frozen):
         }[self.kind]
         unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
         missing = [
-            name for name in needed if getattr(self.columns, name) is None and not (unlabelled and name == "label")
+            name
+            for name in needed
+            if getattr(self.columns, name) is None and not (unlabelled and name == "label")
         ]
         if missing:
             raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
@@ -182,13 +214,23 @@ class TaskSpec(Frozen):
             raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
         if self.metric not in metrics:
             raise ValueError(
-                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not '{self.metric}'"
+                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not "
+                f"'{self.metric}'"
             )
         if self.positive is not None and self.metric != "f1":
-            raise ValueError(f"positive: only metric f1 has a positive class, and the metric is {self.metric}")
-        if self.positive is not None and self.labels is not None and self.positive not in self.labels:
+            raise ValueError(
+                f"positive: only metric f1 has a positive class, and the metric is {self.metric}"
+            )
+        if (
+            self.positive is not None
+            and self.labels is not None
+            and self.positive not in self.labels
+        ):
             known = joined(self.labels)
-            raise ValueError(f"positive is {shown(self.positive)}, and no class has that name: use one of {known}")
+            raise ValueError(
+                f"positive is {shown(self.positive)}, and no class has that name: use one of "
+                f"{known}"
+            )
         return self
 
     @property
@@ -213,7 +255,9 @@ class ConstantsSpec(Frozen):
     kind: ConstantsKind
     """average, or a control: identity, toeplitz, zeros, trained (paper, Section 5.2)."""
     corpus: TaskSpec | None = None
-    """average: take it over this task's training text instead of the study's own (paper, Section 5.3, Table 2)."""
+    """average: take it over this task's training text instead of the study's own (paper, Section
+    5.3, Table 2).
+    """
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
 
@@ -228,22 +272,34 @@ class ConstantsSpec(Frozen):
         """The name in tables and plots."""
         if self.corpus is not None:
             return f"{self.kind}:{self.corpus.name}"
-        return f"{self.kind}:{self.start}" if self.kind == "trained" and self.start != "toeplitz" else self.kind
+        return (
+            f"{self.kind}:{self.start}"
+            if self.kind == "trained" and self.start != "toeplitz"
+            else self.kind
+        )
 
 
 class HeadScores(Frozen):
-    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE`` reads them."""
+    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE``
+    reads them.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     """What orders call them after ``scores:``."""
-    values: Annotated[tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)]
+    values: Annotated[
+        tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)
+    ]
     """A list for each layer, with a number for each head."""
 
     @field_validator("values")
     @classmethod
-    def _one_for_every_head(cls, values: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    def _one_for_every_head(
+        cls, values: tuple[tuple[float, ...], ...]
+    ) -> tuple[tuple[float, ...], ...]:
         if not values[0] or any(len(row) != len(values[0]) for row in values):
-            raise ValueError("layers have scores of different numbers of heads: give one for every head")
+            raise ValueError(
+                "layers have scores of different numbers of heads: give one for every head"
+            )
         return values
 
 
@@ -253,7 +309,9 @@ class LayoutSpec(Frozen):
     one_text_truncation: Literal["full", "half"] = "full"
     """full: up to S-2 text tokens (paper); half: S/2-1 (authors' code)."""
     segment_ids: Literal["follow", "stay"] = "follow"
-    """follow: segment ids move with their tokens; stay: they keep the positions the tokenizer gave them."""
+    """follow: segment ids move with their tokens; stay: they keep the positions the tokenizer gave
+    them.
+    """
 
 
 def _no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -265,26 +323,33 @@ def _no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class RankingSpec(Frozen):
-    """How λ is trained (paper, Section 3.2): together with the probe, on the task's training text."""
+    """How λ is trained (paper, Section 3.2): together with the probe, on the task's
+    training text.
+    """
 
     epochs: Positive | None = None
     """None takes the task's ``probe.epochs``, as the authors did."""
     until_stable: bool = False
-    """Stop early, once λ has moved from .5 and an epoch left the constant heads of every fraction as they were."""
+    """Stop early, once λ has moved from .5 and an epoch left the constant heads of every fraction
+    as they were.
+    """
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """λ is trained on a sample of this many training rows, drawn by each seed; None takes all."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_no_repeats)] = (0, 1, 2)
-    """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows how certain it is.
-    Random head orders are drawn from the first."""
+    """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
+    how certain it is. Random head orders are drawn from the first."""
 
     @model_validator(mode="before")
     @classmethod
     def _one_seed(cls, values: Any) -> Any:
         """Studies of older versions have one ``seed``."""
         if isinstance(values, dict) and "seed" in values and "seeds" not in values:
-            return {**{name: value for name, value in values.items() if name != "seed"}, "seeds": [values["seed"]]}
+            return {
+                **{name: value for name, value in values.items() if name != "seed"},
+                "seeds": [values["seed"]],
+            }
         return values
 
     def epochs_on(self, task: TaskSpec) -> int:
@@ -305,12 +370,14 @@ class ExecutionSpec(Frozen):
     workers: Positive | None = None
     """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""
     ray_address: str | None = None
-    """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is this machine."""
+    """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is
+    this machine.
+    """
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the GPU where there is one."""
     batch_tokens: Positive | None = None
-    """Tokens in a micro-batch, padding included; None takes the fastest for the device, as passes with
-    ``probe.encoder_dropout`` always do."""
+    """Tokens in a micro-batch, padding included; None takes the fastest for the device, as passes
+    with ``probe.encoder_dropout`` always do."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
     features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
@@ -323,28 +390,38 @@ class StudySpec(Frozen):
     name: Name
     """The name of its results; letters, digits, dots, dashes and underscores."""
     encoders: Annotated[tuple[EncoderSpec, ...], Field(min_length=1)]
-    """Frozen pretrained encoders: hub names such as google-bert/bert-base-uncased, folders, or the embedded one."""
+    """Frozen pretrained encoders: hub names such as google-bert/bert-base-uncased, folders, or the
+    embedded one.
+    """
     tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
-    """What the encoders are measured on: names of known tasks, changed key by key where need be, or your own."""
-    constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (ConstantsSpec(kind="average"),)
+    """What the encoders are measured on: names of known tasks, changed key by key where need be, or
+    your own.
+    """
+    constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
+        ConstantsSpec(kind="average"),
+    )
     """What replaces attention: average, identity, toeplitz, zeros or trained."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
-    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first or random; or by
-    somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says what it may hold). Each also from its
-    end: reversed:first_to_last."""
+    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
+    or random; or by somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says
+    what it may hold). Each also from its end: reversed:first_to_last."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of scores:FILE are added by themselves."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
-    """Shares of heads that stay input-dependent; 1 is the original, against which every drop is measured."""
+    """Shares of heads that stay input-dependent; 1 is the original, against which every drop is
+    measured.
+    """
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
     """One probe each; intervals need two or more."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: PrecisionChoice = "float32"
-    """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; token probes then multiply
-    their features in it too. ``auto`` takes bfloat16 where the scores of all the study's encoders are known to hold in
-    it, on such a CPU of this machine, and float32 otherwise; the stored specification says which. Sums, softmax, norms
-    and the optimiser stay float32."""
+    """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; token
+    probes then multiply their features in it too. ``auto`` takes bfloat16 where the scores of all
+    the study's encoders are known to hold in it, on such a CPU of this machine, and float32
+    otherwise; the stored specification says which. Sums, softmax, norms and the optimiser stay
+    float32.
+    """
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""
@@ -354,30 +431,47 @@ class StudySpec(Frozen):
     @classmethod
     def _no_file(cls, name: str) -> str:
         if name.lower().endswith(".yaml"):
-            raise ValueError("a store keeps the study of that name without .yaml under it: leave .yaml out")
+            raise ValueError(
+                "a store keeps the study of that name without .yaml under it: leave .yaml out"
+            )
         return name
 
     def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The seeds that share a head order, and what theirs is drawn from: ``papa.spec.orders.drawn_from``."""
-        return drawn_from(order, self.ranking.seeds[0], self.seeds, {one.name: one.values for one in self.scores})
+        """The seeds that share a head order, and what theirs is drawn from:
+        ``papa.spec.orders.drawn_from``.
+        """
+        return drawn_from(
+            order, self.ranking.seeds[0], self.seeds, {one.name: one.values for one in self.scores}
+        )
 
     @model_validator(mode="after")
     def _every_score_is_there(self) -> StudySpec:
         names = [one.name for one in self.scores]
-        missing = [name for name in map(scores_in, self.orders) if name is not None and name not in names]
+        missing = [
+            name for name in map(scores_in, self.orders) if name is not None and name not in names
+        ]
         if missing:
-            raise ValueError(f"orders: there are no scores {shown(missing[0])}: name a file, such as scores:heads.tsv")
+            raise ValueError(
+                f"orders: there are no scores {shown(missing[0])}: name a file, such as "
+                "scores:heads.tsv"
+            )
         return self
 
     @model_validator(mode="after")
     def _own_heads_are_not_trained(self) -> StudySpec:
         own = [task.name for task in self.tasks if task.head == "own"]
         if own and any(one.kind == "trained" for one in self.constants):
-            raise ValueError(f"constants: trained ones are trained with a probe, and task {own[0]} has head: own")
-        if self.layout.segment_ids == "stay" and any(task.kind == "pair" for task in self.tasks if task.head == "own"):
-            raise ValueError("layout: with segment_ids: stay a pair is not what the model's own head is given")
+            raise ValueError(
+                f"constants: trained ones are trained with a probe, and task {own[0]} has head: own"
+            )
+        if self.layout.segment_ids == "stay" and any(
+            task.kind == "pair" for task in self.tasks if task.head == "own"
+        ):
+            raise ValueError(
+                "layout: with segment_ids: stay a pair is not what the model's own head is given"
+            )
         return self
 
-    _listed_once = field_validator("encoders", "tasks", "constants", "orders", "scores", "fractions", "seeds")(
-        _no_repeats
-    )
+    _listed_once = field_validator(
+        "encoders", "tasks", "constants", "orders", "scores", "fractions", "seeds"
+    )(_no_repeats)

@@ -1,1 +1,3 @@
-"""Artifacts on disk and behind URIs: one interface (``store``), two kinds of store (``local``, ``remote``)."""
+"""Artifacts on disk and behind URIs: one interface (``store``), two kinds of store (``local``,
+``remote``).
+"""

@@ -22,12 +22,16 @@ def store_at(address: Address) -> ArtifactStore:
     """
     text = str(address).removeprefix("file://")
     if holds_credentials(text):
-        raise ArtifactError(f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}")
+        raise ArtifactError(
+            f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}"
+        )
     if "://" in text:
         # Not at the top: fsspec takes a while to import.
         from papa.storage.remote import RemoteStore
 
         return RemoteStore(text.rstrip("/"))
     if re.match(r"[a-z][a-z0-9+.-]+:", text):
-        raise ArtifactError(f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix")
+        raise ArtifactError(
+            f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix"
+        )
     return LocalStore(os.path.abspath(Path(text).expanduser()))

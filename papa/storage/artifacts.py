@@ -1,10 +1,11 @@
 """Artifacts: directories that are complete or absent, and that know what they hold.
 
-An artifact is a directory of data files plus ``metadata.json``. It appears whole, so it is complete if and only if its
-metadata is there. The metadata carries the SHA-256 of every data file; reading verifies.
+An artifact is a directory of data files plus ``metadata.json``. It appears whole, so it is complete
+if and only if its metadata is there. The metadata carries the SHA-256 of every data file; reading
+verifies.
 
-Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>``. What lies behind a URI is
-fetched into this machine's cache before it is read.
+Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>``. What lies
+behind a URI is fetched into this machine's cache before it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from typing import Any
 
 from papa.errors import ArtifactError, PapaError, TransientError, in_one_line
 from papa.storage.address import Address, store_at
-from papa.storage.metadata import METADATA, check_files, describe, parse_metadata, sha256_of_file, sha256_of_json
+from papa.storage.metadata import (
+    METADATA,
+    check_files,
+    describe,
+    parse_metadata,
+    sha256_of_file,
+    sha256_of_json,
+)
 
 __all__ = [
     "Address",
@@ -57,7 +65,9 @@ class ArtifactReference:
 
     @property
     def folder(self) -> Path:
-        """Its files on this machine; fetched first where they lie behind a URI and are not here yet."""
+        """Its files on this machine; fetched first where they lie behind a URI and are not here
+        yet.
+        """
         return fetched(self.path, self.digest)
 
 
@@ -65,8 +75,9 @@ class ArtifactReference:
 def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
     """Yield a scratch directory to fill; on success add its metadata and publish it at ``address``.
 
-    On an error nothing appears at ``address`` and the scratch directory is removed. Where another process published
-    the same artifact first, the scratch directory is dropped and the one in place stays.
+    On an error nothing appears at ``address`` and the scratch directory is removed. Where another
+    process published the same artifact first, the scratch directory is dropped and the one in place
+    stays.
 
     Raises:
         ArtifactError: the disk is full.
@@ -87,10 +98,16 @@ def _disk_errors(where: Address) -> Iterator[None]:
         raise
     except Exception as error:
         if _is(errno.ENOSPC, error):
-            message = f"the disk under {where} is full: free some space and run again, what is finished stays"
+            message = (
+                f"the disk under {where} is full: free some space and run again, what is finished "
+                "stays"
+            )
             raise ArtifactError(message) from None
         if _is(errno.EROFS, error):
-            message = f"the disk under {where} is read-only: make it writable and run again, what is finished stays"
+            message = (
+                f"the disk under {where} is read-only: make it writable and run again, what is "
+                "finished stays"
+            )
             raise TransientError(message) from None
         raise
 
@@ -102,8 +119,8 @@ def _is(number: int, error: Exception) -> bool:
 
 @contextmanager
 def reading(address: Address) -> Iterator[None]:
-    """What the block raises on the content of an artifact whose digests fit becomes one sentence: whoever can write to
-    a store can sign what no step makes.
+    """What the block raises on the content of an artifact whose digests fit becomes one sentence:
+    whoever can write to a store can sign what no step makes.
 
     Raises:
         ArtifactError: the content has another form than its step gives it.
@@ -148,7 +165,8 @@ def read_metadata(address: Address) -> dict[str, Any]:
 
 
 def inspect(address: Address) -> dict[str, Any]:
-    """The metadata of the artifact at ``address``, after a look at all of it that needs no fetching.
+    """The metadata of the artifact at ``address``, after a look at all of it that needs no
+    fetching.
 
     Raises:
         DamagedError: there is none, or it is not what was stored.
@@ -157,7 +175,9 @@ def inspect(address: Address) -> dict[str, Any]:
 
 
 def is_sound(address: Address) -> bool:
-    """Whether the artifact at ``address`` is there and, as far as can be told without fetching it, undamaged."""
+    """Whether the artifact at ``address`` is there and, as far as can be told without fetching it,
+    undamaged.
+    """
     return store_at(address).is_sound()
 
 
@@ -183,14 +203,16 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
 def fetched(address: Address, digest: str | None = None) -> Path:
     """The artifact's folder on this machine.
 
-    What lies behind a URI is downloaded once a machine and content, and checked; a folder is returned as it is.
+    What lies behind a URI is downloaded once a machine and content, and checked; a folder is
+    returned as it is.
 
     Args:
         address: where it lies.
         digest: what it must hold; None takes what it holds now.
 
     Raises:
-        ArtifactError: it is not there, holds something else or is damaged, or the store cannot be used.
+        ArtifactError: it is not there, holds something else or is damaged, or the store cannot be
+            used.
     """
     return store_at(address).fetch(digest)
 
@@ -216,7 +238,9 @@ def complete_below(address: Address) -> list[str]:
 
 
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
-    """The metadata of every complete artifact directly below ``address``, by name; damaged ones are left out."""
+    """The metadata of every complete artifact directly below ``address``, by name; damaged ones are
+    left out.
+    """
     documents = {}
     for name, data in store_at(address).metadata_below().items():
         with suppress(ArtifactError):
@@ -225,7 +249,8 @@ def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
 
 
 def remove(address: Address) -> None:
-    """Remove an artifact, a folder of artifacts or a file, with this machine's copies; nothing where there is none.
+    """Remove an artifact, a folder of artifacts or a file, with this machine's copies; nothing
+    where there is none.
 
     An artifact disappears at once: nobody sees a part of it.
     """

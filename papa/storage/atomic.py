@@ -1,4 +1,6 @@
-"""Files and folders that appear whole or not at all: written aside on the same disk, then renamed."""
+"""Files and folders that appear whole or not at all: written aside on the same disk,
+then renamed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def aside(path: Path) -> Path:
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
-    """A new folder on the disk of ``path``, to be renamed into place; it is gone when the block ends otherwise."""
+    """A new folder on the disk of ``path``, to be renamed into place; it is gone when the block
+    ends otherwise.
+    """
     scratch = aside(path)
     scratch.mkdir(parents=True)
     try:
@@ -30,7 +34,9 @@ def scratch_beside(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk: a rename may get there before them."""
+    """Wait until a file's content, or a folder's names, are on the disk: a rename may get there
+    before them.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

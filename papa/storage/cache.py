@@ -1,17 +1,18 @@
-"""The folder on this machine for what lies behind URIs: copies of artifacts, and files on their way.
+"""The folder on this machine for what lies behind URIs: copies of artifacts, and files on their
+way.
 
 ::
 
     <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
-    <cache>/encoders/<digest>/                    an encoder whose published weights are pickles, with safetensors
+    <cache>/encoders/<digest>/                    an encoder published as pickles, with safetensors
     <cache>/remembered/<key>.json                 what was found out of files before
-    <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's (papa.storage.template)
+    <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's
     <cache>/prefect/pages/                        Prefect's pages, for papa ui
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 
-The cache is ``$PAPA_CACHE`` or ``~/.cache/papa``. A copy is whole or absent and is found by its digest, so any of
-them may be deleted while nothing runs.
+The cache is ``$PAPA_CACHE`` or ``~/.cache/papa``. A copy is whole or absent and is found by its
+digest, so any of them may be deleted while nothing runs.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ def cache_folder() -> Path:
 
 
 def local_name(uri: str) -> str:
-    """A name for a URI that a person recognises and that no other URI, nor the same one elsewhere, has.
+    """A name for a URI that a person recognises and that no other URI, nor the same one elsewhere,
+    has.
 
-    The same bucket name means other data at another S3-compatible server, so the server's address counts.
+    The same bucket name means other data at another S3-compatible server, so the server's address
+    counts.
     """
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
     return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:_DIGITS]}"
@@ -61,6 +64,8 @@ def copy_of(address: str, digest: str) -> Path:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """An empty folder on the cache's own disk; it is gone when the block ends, unless it was renamed."""
+    """An empty folder on the cache's own disk; it is gone when the block ends, unless it was
+    renamed.
+    """
     with scratch_beside(cache_folder() / "scratch" / socket.gethostname()) as folder:
         yield folder

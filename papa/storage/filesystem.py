@@ -16,10 +16,21 @@ from papa.storage.cache import endpoint
 
 Found = TypeVar("Found")
 
-_S3 = {"config_kwargs": {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}}
+_S3 = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "retries": {"mode": "standard", "total_max_attempts": 5},
+    }
+}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _PASSING = {"InternalError", "ServiceUnavailable", "SlowDown", "500", "503"}
-_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_CREDENTIALS = {
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+}
 
 
 def filesystem(uri: str) -> tuple[AbstractFileSystem, str]:
@@ -30,12 +41,17 @@ def filesystem(uri: str) -> tuple[AbstractFileSystem, str]:
     """
     protocol = uri.partition("://")[0]
     try:
-        return url_to_fs(uri, use_listings_cache=False, **(_S3 if protocol in ("s3", "s3a") else {}))
+        return url_to_fs(
+            uri, use_listings_cache=False, **(_S3 if protocol in ("s3", "s3a") else {})
+        )
     except ImportError as error:
-        raise ArtifactError(f"{uri}: a package for '{protocol}://' is not installed ({error})") from None
+        raise ArtifactError(
+            f"{uri}: a package for '{protocol}://' is not installed ({error})"
+        ) from None
     except ValueError as error:
         raise ArtifactError(
-            f"{uri} is no address of a store ({error}): give a folder, or a URI such as s3://bucket/prefix"
+            f"{uri} is no address of a store ({error}): give a folder, or a URI such as "
+            "s3://bucket/prefix"
         ) from None
 
 
@@ -102,14 +118,21 @@ def _as_papa_error(uri: str, error: Exception) -> PapaError:
         return ArtifactError(f"{uri} refuses the credentials ({code}): check {keys}")
     if isinstance(error, PermissionError):
         return ArtifactError(
-            f"{uri} refuses what these credentials ask ({reason}): it takes the right to list, read, write and delete"
+            f"{uri} refuses what these credentials ask ({reason}): it takes the right to list, "
+            "read, write and delete"
         )
     if isinstance(error, FileNotFoundError):
-        return ArtifactError(f"{uri} is not there ({reason}): create its bucket, or give another store")
+        return ArtifactError(
+            f"{uri} is not there ({reason}): create its bucket, or give another store"
+        )
     if "Connect" in kind or "Timeout" in kind or code in _PASSING:
         where = f" at {endpoint()}" if endpoint() else ""
-        return TransientError(f"{uri}{where} cannot be reached ({reason}): check AWS_ENDPOINT_URL and the network")
-    return ArtifactError(f"{uri} cannot be used ({kind}: {reason}): check the address and the service behind it")
+        return TransientError(
+            f"{uri}{where} cannot be reached ({reason}): check AWS_ENDPOINT_URL and the network"
+        )
+    return ArtifactError(
+        f"{uri} cannot be used ({kind}: {reason}): check the address and the service behind it"
+    )
 
 
 def _code(error: BaseException) -> str:

@@ -1,7 +1,8 @@
 """Where artifacts lie: one interface, whatever lies behind an address (``papa.storage.address``).
 
-``papa.storage.local`` keeps artifacts in a folder, ``papa.storage.remote`` behind a URI that fsspec knows. Nothing else
-asks which of them it deals with; ``tests/storage/laws.py`` holds both to the same laws.
+``papa.storage.local`` keeps artifacts in a folder, ``papa.storage.remote`` behind a URI that fsspec
+knows. Nothing else asks which of them it deals with; ``tests/storage/laws.py`` holds both to the
+same laws.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ class StoredFile:
 class ArtifactStore(ABC):
     """What lies at one address: an artifact, a folder of artifacts, or all that a store holds.
 
-    Every method raises ``ArtifactError`` where the store cannot be used, ``TransientError`` where it does not answer.
+    Every method raises ``ArtifactError`` where the store cannot be used, ``TransientError`` where
+    it does not answer.
 
     Attributes:
         address: a folder or a URI; names in calls are below it, with slashes.
-        killed: matches the path of a file that only a killed writer leaves, below a folder whose artifacts are named by
-            64 hex digits. Group 1 is what may be removed, unless it is the data of the artifact in place.
+        killed: matches the path of a file that only a killed writer leaves, below a folder whose
+            artifacts are named by 64 hex digits. Group 1 is what may be removed, unless it is the
+            data of the artifact in place.
     """
 
     killed: ClassVar[re.Pattern[str]]
@@ -57,11 +60,15 @@ class ArtifactStore(ABC):
     @property
     @abstractmethod
     def machine_scratch(self) -> Path | None:
-        """Where artifacts are on their way on this machine; None where that is beside the artifacts."""
+        """Where artifacts are on their way on this machine; None where that is beside the
+        artifacts.
+        """
 
     @abstractmethod
     def check(self, *, write: bool) -> None:
-        """Ask whether the store can be used for reading, or also for writing, before work starts."""
+        """Ask whether the store can be used for reading, or also for writing, before
+        work starts.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -97,7 +104,8 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def publish(self, scratch: Path, metadata: Mapping[str, Any]) -> None:
-        """Make the artifact appear at once, from the files in ``scratch``; where there is one, that one stays.
+        """Make the artifact appear at once, from the files in ``scratch``; where there is one, that
+        one stays.
 
         Args:
             scratch: from ``scratch()``; what is in it may be moved.
@@ -109,7 +117,9 @@ class ArtifactStore(ABC):
         """The artifact's metadata, after a look at all of it that needs no fetching."""
 
     def is_sound(self) -> bool:
-        """Whether an artifact is there and, as far as can be told without fetching it, undamaged."""
+        """Whether an artifact is there and, as far as can be told without fetching
+        it, undamaged.
+        """
         try:
             self.inspect()
         except DamagedError:
@@ -126,7 +136,9 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def borrow(self, needed: Iterable[str]) -> AbstractContextManager[Path]:
-        """The artifact's verified files on this machine while the block runs, with the ``needed`` ones among them."""
+        """The artifact's verified files on this machine while the block runs, with the ``needed``
+        ones among them.
+        """
 
     @abstractmethod
     def remove(self) -> None:

@@ -5,7 +5,8 @@
     <address>/<file>           the data
     <address>/metadata.json    their digests
 
-Both are written aside and appear in one rename, so an artifact is complete if and only if its metadata is there.
+Both are written aside and appear in one rename, so an artifact is complete if and only if its
+metadata is there.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class LocalStore(ArtifactStore):
             return None
         except OSError as error:
             raise ArtifactError(
-                f"{self.address}/{name} cannot be read ({error.strerror}): check its rights, or give another store"
+                f"{self.address}/{name} cannot be read ({error.strerror}): check its rights, or "
+                "give another store"
             ) from None
 
     def write(self, name: str, data: bytes) -> None:
@@ -69,7 +71,8 @@ class LocalStore(ArtifactStore):
             yield
         except OSError as error:
             raise ArtifactError(
-                f"the store {self.address} cannot be written ({error.strerror}): give another folder with --store"
+                f"the store {self.address} cannot be written ({error.strerror}): give another "
+                "folder with --store"
             ) from None
 
     def files(self, below: str = "") -> Iterator[StoredFile]:

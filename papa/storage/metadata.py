@@ -1,6 +1,8 @@
-"""What an artifact says of itself: the digests of its files and of what it says, checked before anything is believed.
+"""What an artifact says of itself: the digests of its files and of what it says, checked before
+anything is believed.
 
-Whoever may write to a shared store writes what every machine reads, and the names in it become paths there.
+Whoever may write to a shared store writes what every machine reads, and the names in it become
+paths there.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with a digest over all that it says."""
     # As JSON reads it back: keys are strings there.
-    content = json.loads(json.dumps({name: value for name, value in document.items() if name != _OWN}))
+    content = json.loads(
+        json.dumps({name: value for name, value in document.items() if name != _OWN})
+    )
     return {**content, _OWN: sha256_of_json(content)}
 
 
@@ -80,13 +84,16 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
         address: the artifact's, for messages.
 
     Returns:
-        A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and ``digest``, theirs.
+        A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and
+        ``digest``, theirs.
 
     Raises:
         DamagedError: there is none, it is anything else, or not what was stored.
     """
     if data is None:
-        raise DamagedError(f"{address} holds no complete artifact ({METADATA} is missing)", str(address))
+        raise DamagedError(
+            f"{address} holds no complete artifact ({METADATA} is missing)", str(address)
+        )
     try:
         document = json.loads(data)
         fault = _fault(document) or _unsigned(document)
@@ -129,7 +136,9 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
     except IsADirectoryError:
         raise _damaged(f"{METADATA} is damaged (no file)", address) from None
     except OSError as error:
-        raise ArtifactError(f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights") from None
+        raise ArtifactError(
+            f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights"
+        ) from None
     metadata = parse_metadata(data, address)
     for name in needed:
         if name not in metadata["files"]:
@@ -144,9 +153,13 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
         try:
             found = sha256_of_file(path)
         except OSError as error:
-            raise ArtifactError(f"{address}/{name} cannot be read ({error.strerror}): check its rights") from None
+            raise ArtifactError(
+                f"{address}/{name} cannot be read ({error.strerror}): check its rights"
+            ) from None
         if found != expected:
-            raise _damaged(f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address)
+            raise _damaged(
+                f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address
+            )
     return metadata
 
 

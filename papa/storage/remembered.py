@@ -2,9 +2,10 @@
 
 ::
 
-    <cache>/remembered/<digest of the key>.json   a key, what was found for it, and the digest of both
+    <cache>/remembered/<digest of the key>.json   a key, what was found for it, their digest
 
-A key holds all that the finding depends on, so what is remembered never grows old; any of it may be deleted.
+A key holds all that the finding depends on, so what is remembered never grows old; any of it may be
+deleted.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from papa.storage.cache import cache_folder
 from papa.storage.metadata import is_signed, sha256_of_file, sha256_of_json, signed
 
 _OLD_ENOUGH_NS = 2_000_000_000
-"""How old a file's last change must be. File systems count time in ticks: a file could change twice in one."""
+"""How old a file's last change must be. File systems count time in ticks: a file could change twice
+in one.
+"""
 
 
 def recall(key: Mapping[str, Any]) -> Any:
-    """What was remembered under ``key``; None where nothing was, or it cannot be read or is damaged."""
+    """What was remembered under ``key``; None where nothing was, or it cannot be read or is
+    damaged.
+    """
     try:
         document = json.loads(_path(key).read_bytes())
         return document["found"] if is_signed(document) and document["key"] == key else None
@@ -39,14 +44,17 @@ def remember(key: Mapping[str, Any], found: Any) -> None:
     path = _path(key)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(signed({"key": dict(key), "found": found}), indent=1) + "\n")
+        write_atomically(
+            path, json.dumps(signed({"key": dict(key), "found": found}), indent=1) + "\n"
+        )
 
 
 def digest_by_status(path: Path) -> str:
-    """SHA-256 of a file, read only where the file system says that it changed since it was read last.
+    """SHA-256 of a file, read only where the file system says that it changed since it was read
+    last.
 
-    Size, inode and the times of the last changes say so; the time of the last change of the inode is set by the
-    kernel alone. For what is computed with, read the file: ``sha256_of_file``.
+    Size, inode and the times of the last changes say so; the time of the last change of the inode
+    is set by the kernel alone. For what is computed with, read the file: ``sha256_of_file``.
     """
     key = status_of(path)
     known = recall(key)

@@ -5,9 +5,9 @@
     <address>/<digest>/<file>   the data of one publication
     <address>/metadata.json     put last, and only where there is none; names the digest that counts
 
-So an artifact is complete if and only if its metadata is there. Two writers of one address never mix: each writes
-under its own digest, the store lets one of them put the metadata, and the other adopts what is in place. What is read
-is fetched into this machine's cache first.
+So an artifact is complete if and only if its metadata is there. Two writers of one address never
+mix: each writes under its own digest, the store lets one of them put the metadata, and the other
+adopts what is in place. What is read is fetched into this machine's cache first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from fsspec import AbstractFileSystem
 
 from papa.errors import ArtifactError, DamagedError
 from papa.storage.cache import cache_folder, copies_of, copy_of, local_name, scratch_folder
-from papa.storage.filesystem import filesystem, put_new, read, storage_errors, within, without_bucket
+from papa.storage.filesystem import (
+    filesystem,
+    put_new,
+    read,
+    storage_errors,
+    within,
+    without_bucket,
+)
 from papa.storage.interface import ArtifactStore, StoredFile
 from papa.storage.local import LocalStore
 from papa.storage.metadata import DIGEST, METADATA, check_files, metadata_bytes, parse_metadata
@@ -50,7 +57,9 @@ class RemoteStore(ArtifactStore):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[AbstractFileSystem, str]]:
-        """The filesystem and the path of this address; whatever it raises inside becomes one sentence."""
+        """The filesystem and the path of this address; whatever it raises inside becomes one
+        sentence.
+        """
         files, root = filesystem(self.address)
         with storage_errors(self.address):
             yield files, root
@@ -92,7 +101,9 @@ class RemoteStore(ArtifactStore):
 
     def complete(self) -> list[str]:
         found = (file.path.rpartition("/") for file in self.files())
-        return sorted(folder for folder, _, name in found if name == METADATA and folder and "/" not in folder)
+        return sorted(
+            folder for folder, _, name in found if name == METADATA and folder and "/" not in folder
+        )
 
     def metadata_below(self) -> dict[str, bytes]:
         names = self.complete()
@@ -111,7 +122,10 @@ class RemoteStore(ArtifactStore):
         """Put the data, then the metadata; adopt what another put first."""
         names, digest = list(metadata["files"]), metadata["digest"]
         with self._opened() as (files, root):
-            files.put([str(scratch / name) for name in names], [f"{root}/{digest}/{name}" for name in names])
+            files.put(
+                [str(scratch / name) for name in names],
+                [f"{root}/{digest}/{name}" for name in names],
+            )
             if not put_new(files, f"{root}/{METADATA}", metadata_bytes(metadata)):
                 self._withdraw(digest)
 
@@ -127,7 +141,9 @@ class RemoteStore(ArtifactStore):
         return parse_metadata(self.read(METADATA), self.address)
 
     def fetch(self, digest: str | None) -> Path:
-        """A copy of this content, downloaded once a machine, and again where the copy is damaged."""
+        """A copy of this content, downloaded once a machine, and again where the copy
+        is damaged.
+        """
         copy = copy_of(self.address, digest or self.inspect()["digest"])
         here = LocalStore(str(copy))
         if not here.is_sound():
@@ -146,22 +162,29 @@ class RemoteStore(ArtifactStore):
 
     @contextmanager
     def _downloaded(self, expected: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
-        """A scratch folder with a verified copy of the artifact; to be renamed by whoever keeps it."""
+        """A scratch folder with a verified copy of the artifact; to be renamed by whoever
+        keeps it.
+        """
         metadata = self.inspect()
         names, digest = list(metadata["files"]), metadata["digest"]
         if expected is not None and digest != expected:
             raise ArtifactError(
-                f"{self.address} holds {digest[:12]}, expected {expected[:12]}: it was made again meanwhile, run again"
+                f"{self.address} holds {digest[:12]}, expected {expected[:12]}: it was made again "
+                "meanwhile, run again"
             )
         with scratch_folder() as scratch:
             with self._opened() as (files, root):
                 try:
-                    files.get([f"{root}/{digest}/{name}" for name in names], [str(scratch / name) for name in names])
+                    files.get(
+                        [f"{root}/{digest}/{name}" for name in names],
+                        [str(scratch / name) for name in names],
+                    )
                 except FileNotFoundError as error:
                     if without_bucket(error):
                         raise
                     raise DamagedError(
-                        f"{self.address} is damaged ({METADATA} is there, a file under {digest[:12]}… is missing)",
+                        f"{self.address} is damaged ({METADATA} is there, a file under "
+                        f"{digest[:12]}… is missing)",
                         self.address,
                     ) from None
             (scratch / METADATA).write_bytes(metadata_bytes(metadata))
@@ -169,7 +192,9 @@ class RemoteStore(ArtifactStore):
             yield scratch
 
     def remove(self) -> None:
-        """Remove the metadata first, so that nobody takes it for complete, then all data and this machine's copies."""
+        """Remove the metadata first, so that nobody takes it for complete, then all data and this
+        machine's copies.
+        """
         with self._opened() as (files, root):
             for path in (f"{root}/{METADATA}", root):
                 with suppress(FileNotFoundError):
@@ -179,5 +204,7 @@ class RemoteStore(ArtifactStore):
 
 def _modified(entry: Mapping[str, Any]) -> float:
     """When an object was written; now where its filesystem does not tell."""
-    moment = entry.get("LastModified") or entry.get("mtime") or entry.get("last_modified") or time.time()
+    moment = (
+        entry.get("LastModified") or entry.get("mtime") or entry.get("last_modified") or time.time()
+    )
     return moment.timestamp() if isinstance(moment, datetime) else float(moment)

@@ -1,5 +1,5 @@
-"""A new SQLite database as its program makes it, kept on this machine: to make one takes a hundred migrations, seconds,
-and to copy it none.
+"""A new SQLite database as its program makes it, kept on this machine: to make one takes a hundred
+migrations, seconds, and to copy it none.
 
 ::
 
@@ -21,7 +21,9 @@ from papa.storage.metadata import sha256_of_file
 
 
 def start_from_template(package: str, database: Path) -> None:
-    """Put the template where no database is yet, if this machine has one; under the lock of who makes databases."""
+    """Put the template where no database is yet, if this machine has one; under the lock of who
+    makes databases.
+    """
     if database.exists():
         return
     with suppress(OSError):
@@ -30,8 +32,11 @@ def start_from_template(package: str, database: Path) -> None:
             write_atomically(database, template)
 
 
-def keep_as_template(package: str, database: Path, prepare: Callable[[sqlite3.Connection], bool]) -> None:
-    """Keep a copy of a database as the template, unless there is one; where that fails there is none.
+def keep_as_template(
+    package: str, database: Path, prepare: Callable[[sqlite3.Connection], bool]
+) -> None:
+    """Keep a copy of a database as the template, unless there is one; where that fails there is
+    none.
 
     Args:
         package: whose database.

@@ -1,7 +1,9 @@
-"""Files from outside, watched while they are read: what was read of them is what their digest says, or is refused.
+"""Files from outside, watched while they are read: what was read of them is what their digest says,
+or is refused.
 
-A digest taken before a file is read may be of other bytes than were read. So the digest is taken after the file was
-read, and the file system must say then what it said before: it knows of every exchange and every write in place.
+A digest taken before a file is read may be of other bytes than were read. So the digest is taken
+after the file was read, and the file system must say then what it said before: it knows of every
+exchange and every write in place.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Watched:
         """
         for path, before, now in zip(self._paths, self._seen, self._statuses(), strict=True):
             if before != now:
-                raise self._error(f"{self._what}: {path} changed while it was read: leave it alone and run again")
+                raise self._error(
+                    f"{self._what}: {path} changed while it was read: leave it alone and run again"
+                )
 
     def check_digest(self, expected: str, found: str) -> None:
         """Refuse files that changed since, or are not what they are known by.
@@ -50,8 +54,8 @@ class Watched:
         self.check()
         if found != expected:
             raise self._error(
-                f"{self._what} changed meanwhile (expected digest {expected[:12]}, found {found[:12]}): "
-                "put back what was there, or run again with what is there now"
+                f"{self._what} changed meanwhile (expected digest {expected[:12]}, found "
+                f"{found[:12]}): put back what was there, or run again with what is there now"
             )
 
     def _statuses(self) -> list[dict[str, Any] | None]:

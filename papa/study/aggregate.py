@@ -1,5 +1,5 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its average matrices
-(paper, Section 5.1, Figure 4).
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its
+average matrices (paper, Section 5.1, Figure 4).
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class Aggregate(WorkerStep):
     def inputs(self) -> dict[str, Step]:
         baselines = {f"baseline {' · '.join(pair)}": step for pair, step in self.baselines.items()}
         corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
-        averages = {f"average {average.label} {average.task.name}": average.constants for average in self.averages}
+        averages = {
+            f"average {average.label} {average.task.name}": average.constants
+            for average in self.averages
+        }
         rankings = {
             f"ranking {encoder} {task} {seed}": step
             for (encoder, task), by_seed in self.rankings.items()
@@ -108,11 +111,14 @@ class Aggregate(WorkerStep):
         progress(1, 1)
 
     def compute(self, encoder: None, context: Context) -> None:
-        with published(self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}) as scratch:
+        with published(
+            self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}
+        ) as scratch:
             self.write(scratch, context.found)
 
     def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
-        """Write the results, the figures, both reports and the resolved specification, from finished artifacts.
+        """Write the results, the figures, both reports and the resolved specification, from
+        finished artifacts.
 
         Args:
             folder: made if it does not exist.
@@ -208,12 +214,20 @@ def inspected(
     import pandas
 
     heads = [
-        _heads(average, found[average.constants], lambdas.get((average.label, average.task.name)), draws)
+        _heads(
+            average,
+            found[average.constants],
+            lambdas.get((average.label, average.task.name)),
+            draws,
+        )
         for average in averages
     ]
     if not heads:
         return {}
-    rows = [{"Encoder": group.encoder, "Task": group.task, **group.patterns.summary()} for group in heads]
+    rows = [
+        {"Encoder": group.encoder, "Task": group.task, **group.patterns.summary()}
+        for group in heads
+    ]
     return {"patterns": pandas.DataFrame(rows), "heads": heads}
 
 
@@ -223,7 +237,10 @@ def _draws(study: StudySpec) -> dict[Order, tuple[int, ...]]:
 
 
 def _heads(
-    average: Averaged, found: ArtifactReference, lambdas: TrainedLambda | None, draws: Mapping[Order, tuple[int, ...]]
+    average: Averaged,
+    found: ArtifactReference,
+    lambdas: TrainedLambda | None,
+    draws: Mapping[Order, tuple[int, ...]],
 ) -> HeadsOfEncoder:
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
@@ -243,5 +260,12 @@ def _heads(
         if lambdas is not None or not needs_lambda(name)
     }
     return HeadsOfEncoder(
-        average.label, task.name, constants.matrices, constants.seen, special, patterns, lambdas, arranged
+        average.label,
+        task.name,
+        constants.matrices,
+        constants.seen,
+        special,
+        patterns,
+        lambdas,
+        arranged,
     )

@@ -1,9 +1,10 @@
 """Stage ``average``: the average attention over a corpus, shard by shard.
 
-Every shard's sums are an artifact of their own, so a killed study repeats no finished shard, and workers need share
-no disk. They are folded, in shard order, into running sums whenever enough of them are complete, which bounds the
-space they take. Behind a URI a run on another machine may work on the same shards, as locks are local to a machine:
-what it finished is used, and what it folded or removed meanwhile is no error.
+Every shard's sums are an artifact of their own, so a killed study repeats no finished shard, and
+workers need share no disk. They are folded, in shard order, into running sums whenever enough of
+them are complete, which bounds the space they take. Behind a URI a run on another machine may work
+on the same shards, as locks are local to a machine: what it finished is used, and what it folded or
+removed meanwhile is no error.
 """
 
 from __future__ import annotations
@@ -86,36 +87,51 @@ class Average(Step):
         remove(shards.folder)
 
     def shards(self, store: Store, corpus: ArtifactReference) -> str:
-        """The address of the folder of shards: of this very content, which another run may have cut otherwise."""
+        """The address of the folder of shards: of this very content, which another run may have cut
+        otherwise.
+        """
         return store.folder("average-shards", sha256_of_json([self.key, corpus.digest]))
 
     def compute_shard(
-        self, *, encoder: Encoder, index: int, store: Store, batch_tokens: int | None, progress: Progress
+        self,
+        *,
+        encoder: Encoder,
+        index: int,
+        store: Store,
+        batch_tokens: int | None,
+        progress: Progress,
     ) -> None:
         """Publish the attention sums of one shard; runs on a worker."""
         from papa.attention.average import average_split
 
         corpus = self.corpus.reference(store)
         shards = self.shards(store, corpus)
-        # While this call waited for a worker, a run on another machine may have made the rest superfluous.
+        # While this call waited for a worker, a run on another machine may have made the rest
+        # superfluous.
         if _is_done(index, complete_below(shards)) or self.is_complete(store):
             return
         shard = open_corpus(corpus).split("train").shard(index)
         tokens = encoder.tokens_per_batch(batch_tokens)
         device = encoder.device.type
         started = worker_clock(device)
-        sums = average_split(encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress)
+        sums = average_split(
+            encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress
+        )
         encoder.check_unchanged()
         work = {"worker_seconds": worker_clock(device) - started, "device": device}
         metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
         with published(f"{shards}/shard-{index}", metadata) as folder:
             sums.save(folder / SUMS)
 
-    def finish(self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress) -> None:
+    def finish(
+        self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress
+    ) -> None:
         """Publish the constant matrices that the sums over all shards give; runs on a worker."""
         work = _work_in([sums])
         shape = (self.encoder.layers, self.encoder.heads, self.slots, self.slots)
-        _read_sums(sums, shape).average().save(self.folder(store), self.encoder, {**metadata, **work})
+        _read_sums(sums, shape).average().save(
+            self.folder(store), self.encoder, {**metadata, **work}
+        )
 
 
 class _Shards:
@@ -137,7 +153,9 @@ class _Shards:
         return f"{self.folder}/{name}"
 
     def compute(self) -> None:
-        """Finish every shard and fold all of them, unless another run finishes the average first."""
+        """Finish every shard and fold all of them, unless another run finishes the
+        average first.
+        """
         there = complete_below(self.folder)
         todo = [index for index in range(self.count) if not _is_done(index, there)]
         for index in set(range(self.count)) - set(todo):
@@ -148,7 +166,9 @@ class _Shards:
             if self._step.is_complete(self._session.store):
                 return
             if f"shard-{folded}" not in complete_below(self.folder) and self._folded() == folded:
-                raise TransientError(f"{self.address(f'shard-{folded}')} was removed while it was needed: run again")
+                raise TransientError(
+                    f"{self.address(f'shard-{folded}')} was removed while it was needed: run again"
+                )
 
     def _compute(self, index: int) -> None:
         store, execution = self._session.store, self._session.execution
@@ -166,7 +186,9 @@ class _Shards:
         self._progress(sum(self._rows_done), sum(self._rows))
 
     def _fold(self, at_least: int) -> int:
-        """Fold the complete shards that follow the last fold, if there are enough; returns how many are folded."""
+        """Fold the complete shards that follow the last fold, if there are enough; returns how many
+        are folded.
+        """
         there = complete_below(self.folder)
         first = stop = _folded(there)
         while f"shard-{stop}" in there:
@@ -198,14 +220,19 @@ class _Shards:
 
 def _folded(there: Iterable[str]) -> int:
     """How many shards the longest of the folded sums holds."""
-    return max((int(name[1]) for entry in there if (name := re.fullmatch(r"first-(\d+)", entry))), default=0)
+    return max(
+        (int(name[1]) for entry in there if (name := re.fullmatch(r"first-(\d+)", entry))),
+        default=0,
+    )
 
 
 def _is_done(index: int, there: Sequence[str]) -> bool:
     return f"shard-{index}" in there or index < _folded(there)
 
 
-def fold(*, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], progress: Progress) -> None:
+def fold(
+    *, parts: Sequence[str], folder: str, metadata: Mapping[str, Any], progress: Progress
+) -> None:
     """Publish the sum of ``parts``, added in their order, at ``folder``; runs on a worker."""
     first, *others = parts
     total = _read_sums(first)
@@ -245,7 +272,10 @@ def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionS
             shape = shape or (*found.sums.shape[:2], *found.counts.shape)
             check_form(
                 sums=((tuple(found.sums.shape), found.sums.dtype), (shape, torch.float64)),
-                counts=((tuple(found.counts.shape), found.counts.dtype), (shape[2:], torch.float64)),
+                counts=(
+                    (tuple(found.counts.shape), found.counts.dtype),
+                    (shape[2:], torch.float64),
+                ),
             )
             return found
     except FileNotFoundError:

@@ -76,7 +76,8 @@ class BaselineScores:
     Attributes:
         always_one_answer: the best score that one answer for every example gets.
         word_embeddings: the probe's scores on word embeddings, one per seed.
-        word_examples: what each validation row adds to them (``papa.scores.examples``), float64 [seeds, rows, k].
+        word_examples: what each validation row adds to them (``papa.scores.examples``), float64
+            [seeds, rows, k].
         seconds: that the step took.
     """
 
@@ -103,7 +104,9 @@ def read_baseline(address: Address) -> BaselineScores:
         examples = load_file(folder / EXAMPLES)
         answer, words = document["always_one_answer"], examples["word_embeddings"]
         of_answer = examples["always_one_answer"]
-        embeddings = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
+        embeddings = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(
+            document["word_embeddings"]
+        )
         expected = (float, (len(embeddings), *of_answer.shape))
         check_form(examples=((words.dtype, words.shape), expected))
         return BaselineScores(

@@ -1,7 +1,8 @@
 """About how much work each stage is: operations from shapes and sizes, seconds from measured rates.
 
-A stage reaches a share of the rate at which its device multiplies matrices, measured where the device is at hand, else
-from its data sheet. Once a store holds finished artifacts of a stage, their own seconds set the rate.
+A stage reaches a share of the rate at which its device multiplies matrices, measured where the
+device is at hand, else from its data sheet. Once a store holds finished artifacts of a stage, their
+own seconds set the rate.
 """
 
 from __future__ import annotations
@@ -15,26 +16,40 @@ from typing import Any
 from papa.corpora.corpus import RowTokens
 from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
-from papa.spec import FeaturesSpec, FilesSource, HubSource, Precision, RankingSpec, StudySpec, TaskSpec
+from papa.spec import (
+    FeaturesSpec,
+    FilesSource,
+    HubSource,
+    Precision,
+    RankingSpec,
+    StudySpec,
+    TaskSpec,
+)
 from papa.study.step import worker_clock
 from papa.study.store import Store
 
 CORE = 1e11
-"""Floating point operations per second of one core in a matrix product, where nothing was measured."""
+"""Floating point operations per second of one core in a matrix product, where nothing
+was measured.
+"""
 SHARES = {"average": 0.63, "rank": 0.6, "probe": 0.63, "baseline": 0.3}
-"""The share of a core's rate in a matrix product that a worker reached (``python -m benchmarks.plans``)."""
+"""The share of a core's rate in a matrix product that a worker reached
+(``python -m benchmarks.plans``).
+"""
 _TOKENISING = 5e-6
 """Seconds per token, on a core."""
 _AGGREGATING, _TRACKING = 0.005, 0.04
-"""Seconds of the driver for each row of the results: to read and show it, and to log it to MLflow (docs/performance.md,
-Scale).
+"""Seconds of the driver for each row of the results: to read and show it, and to log it to MLflow
+(docs/performance.md, Scale).
 """
 SUBMITTING = 0.05
 """Seconds of the driver for each step."""
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 _PART_TOKENS = 256
 _STEP = 400
-"""Operations of a matrix product that take as long as an optimiser's step of one value, which waits for memory."""
+"""Operations of a matrix product that take as long as an optimiser's step of one value, which waits
+for memory.
+"""
 _VOCABULARY = 30_000
 _LABELLED = {"words": 0.7, "mlm": 0.15}
 """The share of tokens that have a label, where they were not counted."""
@@ -58,7 +73,9 @@ class Size:
     labelled: float
 
 
-def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowTokens | None = None) -> Size:
+def size_of(
+    task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowTokens | None = None
+) -> Size:
     """A task's size.
 
     Args:
@@ -79,7 +96,12 @@ def size_of(task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowT
     elif known:
         mean = min(known["tokens"], task.slots)
     else:
-        share, most = {"text": (0.4, 28), "pair": (0.45, 80), "words": (0.4, 28), "mlm": (0.6, 160)}[task.kind]
+        share, most = {
+            "text": (0.4, 28),
+            "pair": (0.45, 80),
+            "words": (0.4, 28),
+            "mlm": (0.6, 160),
+        }[task.kind]
         mean = min(share * task.slots, most)
     labelled = mean * _LABELLED.get(task.kind, 0.0)
     if tokens and tokens.labelled is not None:
@@ -96,7 +118,9 @@ def _rows(task: TaskSpec, split: str) -> int:
             if bytes_per_row:
                 return max(1, path.stat().st_size // bytes_per_row)
             with path.open("rb") as file:
-                return max(1, sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b"")))
+                return max(
+                    1, sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+                )
         case HubSource() as source:
             return (known_size(source) or _HUB_ROWS)[split]
         case _:
@@ -119,7 +143,9 @@ def tracking_flops(rows: int) -> float:
 
 
 def training_parts(size: Size, task: TaskSpec) -> int:
-    """How many workers have a part of a minibatch of λ's training to do, on CPUs (``papa/study/rank.py``)."""
+    """How many workers have a part of a minibatch of λ's training to do, on CPUs
+    (``papa/study/rank.py``).
+    """
     return max(1, round(task.probe.batch_size * size.tokens / _PART_TOKENS))
 
 
@@ -137,10 +163,16 @@ def answering_flops(encoder: EncoderReference, size: Size) -> float:
     return _forward_flops(encoder, size.validation * size.tokens)
 
 
-def ranking_flops(encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec) -> float:
-    """Forward and backward passes over the training text, for each epoch; training may stop before the last."""
+def ranking_flops(
+    encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec
+) -> float:
+    """Forward and backward passes over the training text, for each epoch; training may stop before
+    the last.
+    """
     rows = min(ranking.rows or size.train, size.train)
-    epoch = 3 * _forward_flops(encoder, rows * size.tokens) + _optimiser_flops(encoder.layers + 1, encoder, rows, task)
+    epoch = 3 * _forward_flops(encoder, rows * size.tokens) + _optimiser_flops(
+        encoder.layers + 1, encoder, rows, task
+    )
     return ranking.epochs_on(task) * epoch
 
 
@@ -150,16 +182,28 @@ def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec)
     return values * _VALUE_BYTES[features.dtype]
 
 
-def probing_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int) -> float:
-    """The passes for the features, one, or beyond the budget one per epoch, and every epoch of every seed's probe."""
+def probing_flops(
+    encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int
+) -> float:
+    """The passes for the features, one, or beyond the budget one per epoch, and every epoch of
+    every seed's probe.
+    """
     epochs = task.probe.epochs
-    streamed = feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
-    passes = _forward_flops(encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens)
+    streamed = (
+        feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
+    )
+    passes = _forward_flops(
+        encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens
+    )
     return passes + seeds * epochs * _training_flops(encoder.layers + 1, encoder, size, task)
 
 
-def baseline_flops(encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec) -> float:
-    """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to look up."""
+def baseline_flops(
+    encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec
+) -> float:
+    """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to
+    look up.
+    """
     return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder, size, task)
 
 
@@ -182,7 +226,8 @@ def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: Ta
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
-    """Operations per second of each stage on devices with this rate in a matrix product; other stages run on a core.
+    """Operations per second of each stage on devices with this rate in a matrix product; other
+    stages run on a core.
 
     Args:
         device, core: operations per second.
@@ -194,7 +239,8 @@ def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
 
 
 def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
-    """Operations per second that a worker reached in each stage, over the finished artifacts of a store.
+    """Operations per second that a worker reached in each stage, over the finished artifacts of a
+    store.
 
     Args:
         store: steps that several workers shared count with the seconds of all of them.
@@ -204,7 +250,11 @@ def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
     for stage in SHARES:
         work = seconds = 0.0
         for metadata in store.metadata(stage):
-            if metadata.get("device") == device and metadata.get("worker_seconds") and metadata.get("flops"):
+            if (
+                metadata.get("device") == device
+                and metadata.get("worker_seconds")
+                and metadata.get("flops")
+            ):
                 work += metadata["flops"]
                 seconds += metadata["worker_seconds"]
         if seconds:
@@ -248,13 +298,19 @@ def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
     if teraflops:
         return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
     if torch.cuda.is_available():
-        return Device(f"{torch.cuda.get_device_name()}, measured now", matrix_rate("cuda", precision, width))
+        return Device(
+            f"{torch.cuda.get_device_name()}, measured now", matrix_rate("cuda", precision, width)
+        )
     rate = _DATA_SHEET[precision]
-    return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12)
+    return Device(
+        f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12
+    )
 
 
 def matrix_rate(device: str, precision: Precision, width: int) -> float:
-    """Operations per second in a matrix product of an encoder of this width, by one thread or GPU, measured now."""
+    """Operations per second in a matrix product of an encoder of this width, by one thread or GPU,
+    measured now.
+    """
     import torch
 
     threads = torch.get_num_threads()
@@ -263,7 +319,10 @@ def matrix_rate(device: str, precision: Precision, width: int) -> float:
         # A layer's widest linear map on one micro-batch.
         tokens = _TOKENS[device]
         options: Any = {"device": device, "dtype": getattr(torch, precision)}
-        inputs, weights = torch.rand(tokens, width, **options), torch.rand(width, 4 * width, **options)
+        inputs, weights = (
+            torch.rand(tokens, width, **options),
+            torch.rand(width, 4 * width, **options),
+        )
         best, started = float("inf"), time.perf_counter()
         while time.perf_counter() - started < _SECONDS:
             begun = worker_clock(device)

@@ -1,4 +1,6 @@
-"""A study's steps run in this process, one after the other: no Ray, no Prefect, no record but the store."""
+"""A study's steps run in this process, one after the other: no Ray, no Prefect, no record but the
+store.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class ThisProcess:
 
     size, closed = 1, False
 
-    def __init__(self, device: str = "auto", loaded: Mapping[EncoderReference, Any] | None = None) -> None:
+    def __init__(
+        self, device: str = "auto", loaded: Mapping[EncoderReference, Any] | None = None
+    ) -> None:
         self._device = device
         self._given = dict(loaded or {})
         self._last: dict[EncoderReference, Any] = {}
@@ -48,7 +52,9 @@ class ThisProcess:
         on_epoch: OnEpoch | None = None,
         **_: Any,
     ) -> Any:
-        """Call a function; see ``WorkerPool.run``. It has no helpers, and nothing to be first in."""
+        """Call a function; see ``WorkerPool.run``. It has no helpers, and nothing to be
+        first in.
+        """
         given: dict[str, Any] = {} if on_epoch is None else {"on_epoch": on_epoch}
         with _one_thread():
             if encoder is not None:
@@ -77,7 +83,9 @@ class ThisProcess:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute with one thread inside the block, so that results are those of any other run, to the bit."""
+    """Compute with one thread inside the block, so that results are those of any other run, to the
+    bit.
+    """
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,6 @@
-"""What a study starts from: its encoders and the content of its sources, resolved concurrently before anything else."""
+"""What a study starts from: its encoders and the content of its sources, resolved concurrently
+before anything else.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from papa.corpora.corpus import RowTokens
 from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
+from papa.errors import (
+    CheckError,
+    EncoderError,
+    HubUnreachableError,
+    PapaError,
+    Problem,
+    SpecError,
+    problems_of,
+)
 from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 from papa.study.costs import Size, size_of
 
@@ -59,11 +69,12 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
 
     Args:
         study: the resolved specification.
-        shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does not give.
+        shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does
+            not give.
 
     Raises:
-        CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions than a task has
-            slots; the message lists every problem.
+        CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions
+            than a task has slots; the message lists every problem.
     """
     resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
     if resolved.problems:
@@ -89,7 +100,8 @@ class ResolvedInputs:
 
     Attributes:
         study: as it was asked for, but for ``precision: auto``, which is resolved.
-        encoders, sources: those that were resolved; a source's value is the source at its commit and its fingerprint.
+        encoders, sources: those that were resolved; a source's value is the source at its commit
+            and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
         tokens: of a training row of each, where they were counted.
         problems: what keeps the study from running.
@@ -126,31 +138,43 @@ class ResolvedInputs:
     def pinned(self) -> StudySpec:
         """The study with every branch replaced by its commit."""
         constants = tuple(
-            spec if spec.corpus is None else spec.model_copy(update={"corpus": self.at_commit(spec.corpus)})
+            spec
+            if spec.corpus is None
+            else spec.model_copy(update={"corpus": self.at_commit(spec.corpus)})
             for spec in self.study.constants
         )
         encoders = tuple(
-            spec.model_copy(update={"revision": self.encoders[spec].revision}) for spec in self.study.encoders
+            spec.model_copy(update={"revision": self.encoders[spec].revision})
+            for spec in self.study.encoders
         )
         tasks = tuple(self.at_commit(task) for task in self.study.tasks)
-        return self.study.model_copy(update={"tasks": tasks, "constants": constants, "encoders": encoders})
+        return self.study.model_copy(
+            update={"tasks": tasks, "constants": constants, "encoders": encoders}
+        )
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
         return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
-def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True) -> ResolvedInputs:
+def resolve_inputs(
+    study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True
+) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and collect what is wrong with them.
 
     Args:
         study: the resolved specification.
         shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
-        fetch_weights: download the weights of encoders that are not here; without them their digests are unknown.
+        fetch_weights: download the weights of encoders that are not here; without them their
+            digests are unknown.
     """
-    precision = chosen_precision(study.precision, (spec.name for spec in study.encoders), device_of(study))
+    precision = chosen_precision(
+        study.precision, (spec.name for spec in study.encoders), device_of(study)
+    )
     resolved = ResolvedInputs(study.model_copy(update={"precision": precision}))
-    encoders = {spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)}
+    encoders = {
+        spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
+    }
     sources = {text.source: where for text, where in reversed(named_texts(study).items())}
     if any(isinstance(source, HubSource) for source in sources):
         import datasets  # noqa: F401 — once and here instead of by several threads
@@ -166,7 +190,8 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
         known = known_shape(spec, precision) if shapes_suffice else None
         result = results[spec]
         if isinstance(result, EncoderReference):
-            # Weights are read one after another: several at once would need several times the memory.
+            # Weights are read one after another: several at once would need several times the
+            # memory.
             result = _with_weights(spec, result, fetch=fetch_weights)
         if isinstance(result, HubUnreachableError) and known is not None:
             resolved.unreachable.append(result)
@@ -186,12 +211,18 @@ def resolve_inputs(study: StudySpec, *, shapes_suffice: bool = False, fetch_weig
         else:
             resolved.sources[source] = result
     resolved.problems += _positions(resolved) + _scores(resolved)
-    resolved.problems += problems_of("encoders", partial(labels_of, tuple(resolved.encoders.values())))
+    resolved.problems += problems_of(
+        "encoders", partial(labels_of, tuple(resolved.encoders.values()))
+    )
     return resolved
 
 
-def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> EncoderReference | PapaError:
-    """The encoder with its weights checked; as it is where they are not here and shall not be fetched."""
+def _with_weights(
+    spec: EncoderSpec, described: EncoderReference, *, fetch: bool
+) -> EncoderReference | PapaError:
+    """The encoder with its weights checked; as it is where they are not here and shall not be
+    fetched.
+    """
     try:
         folder = Path(described.folder)
         if not fetch and described.revision is not None and not has_weights(folder):
@@ -211,7 +242,8 @@ def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
         except PapaError as error:
             return error
 
-    # Progress bars share this lock. Made by one of the threads, it would be taken away while others hold it.
+    # Progress bars share this lock. Made by one of the threads, it would be taken away while others
+    # hold it.
     tqdm.get_lock()
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return dict(zip(jobs, threads.map(done, jobs.values()), strict=True))
@@ -222,7 +254,9 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
     for index, constants in enumerate(study.constants):
         if constants.corpus is not None:
-            names.setdefault(constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})")
+            names.setdefault(
+                constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})"
+            )
     return names
 
 
@@ -263,8 +297,9 @@ def _scores(resolved: ResolvedInputs) -> list[Problem]:
         Problem(
             f"scores ({one.name})",
             SpecError(
-                f"they are of {len(one.values)} layers of {len(one.values[0])} heads, and encoder '{encoder.name}' has "
-                f"{encoder.layers} layers of {encoder.heads}: give scores of this encoder's heads"
+                f"they are of {len(one.values)} layers of {len(one.values[0])} heads, and encoder "
+                f"'{encoder.name}' has {encoder.layers} layers of {encoder.heads}: give scores of "
+                "this encoder's heads"
             ),
         )
         for one in resolved.study.scores
@@ -274,7 +309,9 @@ def _scores(resolved: ResolvedInputs) -> list[Problem]:
 
 
 def device_of(study: StudySpec) -> str:
-    """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to import."""
+    """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to
+    import.
+    """
     if study.execution.device != "auto" or study.precision == "float32":
         return study.execution.device
     import torch

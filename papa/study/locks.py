@@ -1,4 +1,6 @@
-"""Several runs on one store: who makes an artifact while others wait for it, and who uses the store at all."""
+"""Several runs on one store: who makes an artifact while others wait for it, and who uses the store
+at all.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ _POLL_SECONDS = 0.5
 
 @contextmanager
 def claimed(
-    store: Store, what: str, waits: Callable[[], None] = lambda: None, given_up: Callable[[], bool] = lambda: False
+    store: Store,
+    what: str,
+    waits: Callable[[], None] = lambda: None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold ``what`` while the block runs, by a lock on a file; a process that is gone holds nothing.
+    """Hold ``what`` while the block runs, by a lock on a file; a process that is gone holds
+    nothing.
 
-    Runs meet where they share the store's root: on one machine, or in one folder. Behind a URI runs on two machines
-    may make the same artifact; what is published first stays.
+    Runs meet where they share the store's root: on one machine, or in one folder. Behind a URI runs
+    on two machines may make the same artifact; what is published first stays.
 
     Args:
         store: whose.
@@ -56,7 +62,8 @@ SILENT_SECONDS = 24 * 3600.0
 
 @contextmanager
 def announced(store: Store, process: str) -> Iterator[Callable[[], None]]:
-    """Say that ``process`` uses the store while the block runs, and again with each call of what is yielded.
+    """Say that ``process`` uses the store while the block runs, and again with each call of what is
+    yielded.
 
     Raises:
         ArtifactError: the store cannot be used.
@@ -81,7 +88,9 @@ def no_longer_announced(store: Store, process: str) -> None:
 
 
 def words_of(store: Store) -> dict[str, float]:
-    """The processes that said they use the store and did not take it back, and the seconds since each last said so."""
+    """The processes that said they use the store and did not take it back, and the seconds since
+    each last said so.
+    """
     now = time.time()
     return {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
 
@@ -89,10 +98,13 @@ def words_of(store: Store) -> dict[str, float]:
 def running(store: Store) -> dict[str, float]:
     """The processes that use the store, and the seconds since each last said so.
 
-    Those silent for a day are left out, unless they are known to run: a step may take longer, and a clock may be set.
+    Those silent for a day are left out, unless they are known to run: a step may take longer, and a
+    clock may be set.
     """
     ages = words_of(store)
-    return {process: age for process, age in ages.items() if age < SILENT_SECONDS or _runs_here(process)}
+    return {
+        process: age for process, age in ages.items() if age < SILENT_SECONDS or _runs_here(process)
+    }
 
 
 def _runs_here(name: str) -> bool:

@@ -9,11 +9,13 @@ from papa.study.step import Session, Step
 
 
 def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
-    """Run a step unless its artifact is complete, and once more where what it reads turns out to be damaged.
+    """Run a step unless its artifact is complete, and once more where what it reads turns out to be
+    damaged.
 
     Whether it is complete is asked before any lock: a step that is finished needs none.
-    What lies in the store is looked at before it counts as complete; damage beyond that is found by what fetches and
-    reads it. The damaged artifact is made again first, once a run, under its own key.
+    What lies in the store is looked at before it counts as complete; damage beyond that is found by
+    what fetches and reads it. The damaged artifact is made again first, once a run, under its own
+    key.
 
     Args:
         step: which.
@@ -31,7 +33,9 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     try:
         _make(step, session, damage)
     except DamagedError as error:
-        broken = next((need for need in step.needs if need.folder(session.store) == error.address), None)
+        broken = next(
+            (need for need in step.needs if need.folder(session.store) == error.address), None
+        )
         if broken is None:
             raise
         make(broken, session, error)
@@ -42,7 +46,9 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
 def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
     store = session.store
     what = f"{step.stage}-{step.key}"
-    with claimed(store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed):
+    with claimed(
+        store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed
+    ):
         if damage and step.key not in session.made_again:
             session.made_again.add(step.key)
             remove(step.folder(store))

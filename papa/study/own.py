@@ -1,4 +1,6 @@
-"""Stages ``answers`` and ``own``: what a model's own head answers with heads constant, and what that scores."""
+"""Stages ``answers`` and ``own``: what a model's own head answers with heads constant, and what
+that scores.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 @dataclass(frozen=True, eq=False)
 class Answers(WithConstantHeads):
-    """Have a model's own head answer the validation rows while the first heads of an order are constant.
+    """Have a model's own head answer the validation rows while the first heads of an order are
+    constant.
 
     Attributes:
         encoder: the model.
@@ -70,7 +73,11 @@ class Answers(WithConstantHeads):
 
     def inputs(self) -> dict[str, Step]:
         constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
-        return {"corpus": self.corpus, **constants, **{f"ranking {seed}": one for seed, one in self.rankings.items()}}
+        return {
+            "corpus": self.corpus,
+            **constants,
+            **{f"ranking {seed}": one for seed, one in self.rankings.items()},
+        }
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress, encoder=self.encoder)
@@ -136,7 +143,8 @@ def read_answers(found: ArtifactReference) -> tuple[Found, About]:
 
 @dataclass(frozen=True, eq=False)
 class Own(WorkerStep):
-    """Score the answers of a model's own head; its artifact is as that of a probe, which has the same for all seeds.
+    """Score the answers of a model's own head; its artifact is as that of a probe, which has the
+    same for all seeds.
 
     Attributes:
         answers: with heads constant.
@@ -181,7 +189,9 @@ class Own(WorkerStep):
 
     def spec(self) -> dict[str, Any]:
         return {
-            "task": self.task.model_dump(mode="json", include={"kind", "labels", "metric", "positive"}),
+            "task": self.task.model_dump(
+                mode="json", include={"kind", "labels", "metric", "positive"}
+            ),
             "seeds": list(self.seeds),
         }
 
@@ -199,7 +209,9 @@ class Own(WorkerStep):
         from papa.scores.metrics import positive_name
 
         corpus = open_corpus(context.found[self.corpus])
-        (before, _), (after, about) = (read_answers(context.found[one]) for one in (self.original, self.answers))
+        (before, _), (after, about) = (
+            read_answers(context.found[one]) for one in (self.original, self.answers)
+        )
         split, names = corpus.split("validation"), corpus.label_names
         scored = own_score(self.task, before, after, split, names, about.classes)
         document = ProbeScores(
@@ -213,4 +225,6 @@ class Own(WorkerStep):
         )
         with context.published() as folder:
             document.save(folder)
-            save_file({"examples": np.stack([scored.examples] * len(self.seeds))}, folder / EXAMPLES)
+            save_file(
+                {"examples": np.stack([scored.examples] * len(self.seeds))}, folder / EXAMPLES
+            )

@@ -62,7 +62,9 @@ class ScoringStep(WorkerStep):
         on_epoch = partial(session.on_epoch, self.name)
         self.run_on_worker(session, progress, encoder=self.encoder, on_epoch=on_epoch)
 
-    def scores(self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context) -> list[SeedScore]:
+    def scores(
+        self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context
+    ) -> list[SeedScore]:
         """The scores of probes on the frozen ``encoder``, one for each seed."""
         from papa.probes.evaluate import evaluate_cell
 
@@ -103,7 +105,11 @@ class WithConstantHeads(WorkerStep):
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
         rankings = {seed: found[one] for seed, one in self.rankings.items()}
         lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
-        return tuple(head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[: self.count])
+        return tuple(
+            head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[
+                : self.count
+            ]
+        )
 
     def matrices(self, found: ArtifactReference) -> ConstantMatrices:
         """The constant matrices, verified."""
@@ -116,8 +122,8 @@ class WithConstantHeads(WorkerStep):
 class Probe(ScoringStep, WithConstantHeads):
     """Train and score the task's probe while the first heads of an order are constant.
 
-    Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has neither constants nor an
-    order, with every head constant no order.
+    Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has
+    neither constants nor an order, with every head constant no order.
 
     Attributes:
         encoder: whose features.
@@ -149,12 +155,21 @@ class Probe(ScoringStep, WithConstantHeads):
     features: FeaturesSpec
 
     def spec(self) -> dict[str, Any]:
-        heads = {"order": self.order, "count": self.count, "draw": list(self.draw), "trained": self.trained}
+        heads = {
+            "order": self.order,
+            "count": self.count,
+            "draw": list(self.draw),
+            "trained": self.trained,
+        }
         return {**super().spec(), **heads}
 
     def inputs(self) -> dict[str, Step]:
         constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
-        return {**super().inputs(), **constants, **{f"ranking {seed}": step for seed, step in self.rankings.items()}}
+        return {
+            **super().inputs(),
+            **constants,
+            **{f"ranking {seed}": step for seed, step in self.rankings.items()},
+        }
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
@@ -188,7 +203,9 @@ class Probe(ScoringStep, WithConstantHeads):
         )
         with context.published() as folder:
             found.save(folder)
-            save_file({"examples": np.stack([score.examples for score in cell.scores])}, folder / EXAMPLES)
+            save_file(
+                {"examples": np.stack([score.examples for score in cell.scores])}, folder / EXAMPLES
+            )
 
 
 @dataclass(frozen=True)
@@ -218,8 +235,8 @@ class ProbeScores:
     Attributes:
         scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
-        unseen_share: of the entries of C that validation rows read, the share that the average never saw; None
-            without replacement, and where C was trained.
+        unseen_share: of the entries of C that validation rows read, the share that the average
+            never saw; None without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
         heads: the encoder's number of heads.
         seconds: that the step took.
@@ -252,7 +269,8 @@ def read_scores(address: Address) -> ProbeScores:
 
 
 def read_examples(address: Address) -> Any:
-    """What each validation row adds to each seed's score, float64 [seeds, rows, k]: ``papa.scores.examples``.
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]:
+    ``papa.scores.examples``.
 
     Raises:
         ArtifactError: the artifact is damaged.

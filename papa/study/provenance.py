@@ -49,7 +49,8 @@ def provenance(
     corpora: Mapping[str, Step],
     baselines: Mapping[tuple[str, str], Step],
 ) -> Provenance:
-    """When, by which command, on what machine, from which code, weights and texts; how long its steps computed.
+    """When, by which command, on what machine, from which code, weights and texts; how long its
+    steps computed.
 
     Args:
         invocation: the run that writes the report.
@@ -61,27 +62,36 @@ def provenance(
 
     # What results were read from is on this machine by now; texts may be large and elsewhere.
     documents = {
-        step: read_metadata(artifact.folder) for step, artifact in found.items() if step not in corpora.values()
+        step: read_metadata(artifact.folder)
+        for step, artifact in found.items()
+        if step not in corpora.values()
     }
     texts = {step: read_metadata(found[step].path) for step in corpora.values()}
     weights = {
-        f"Weights of {encoder}": documents[step]["upstream"]["encoder"] for (encoder, _), step in baselines.items()
+        f"Weights of {encoder}": documents[step]["upstream"]["encoder"]
+        for (encoder, _), step in baselines.items()
     }
-    sources = {f"Text of {task}": texts[step]["corpus_fingerprint"] for task, step in corpora.items()}
+    sources = {
+        f"Text of {task}": texts[step]["corpus_fingerprint"] for task, step in corpora.items()
+    }
     tokens = {f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=invocation.command,
         machine=machine(),
         run_seconds=time.time() - invocation.started,
-        computing_seconds=sum(document.get("seconds", 0.0) for document in (*documents.values(), *texts.values())),
+        computing_seconds=sum(
+            document.get("seconds", 0.0) for document in (*documents.values(), *texts.values())
+        ),
         commit=commit(),
         digests={**weights, **sources, **tokens},
     )
 
 
 def command_line(arguments: list[str]) -> str:
-    """A command line as one would type it: the program by its name, and no password of an address."""
+    """A command line as one would type it: the program by its name, and no password of
+    an address.
+    """
     program, *others = arguments
     return without_credentials(shlex.join([Path(program).name, *others]))
 
@@ -93,7 +103,9 @@ def machine() -> str:
     memory = round(psutil.virtual_memory().total / 2**30)
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     system = f"{platform.system()} {platform.machine()}"
-    return ", ".join(filter(None, [system, _processor(), f"{psutil.cpu_count()} cores", f"{memory} GiB", *gpus]))
+    return ", ".join(
+        filter(None, [system, _processor(), f"{psutil.cpu_count()} cores", f"{memory} GiB", *gpus])
+    )
 
 
 def _processor() -> str:
@@ -105,11 +117,22 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """The commit of this software's checkout, marked ``-dirty`` where files differ from it; "" for a package."""
+    """The commit of this software's checkout, marked ``-dirty`` where files differ from it; "" for
+    a package.
+    """
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return ""
-    asked = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    asked = [
+        "git",
+        "-C",
+        str(checkout),
+        "describe",
+        "--always",
+        "--abbrev=40",
+        "--dirty",
+        "--exclude=*",
+    ]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 LAMBDA = "lambda.safetensors"
 _FEEDS_HELPERS = 1.25
-"""Parts in a minibatch, by tokens, from which on a second worker saves more time here than with another step."""
+"""Parts in a minibatch, by tokens, from which on a second worker saves more time here than with
+another step.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,8 @@ class Rank(WorkerStep):
         task: its labels and probe.
         ranking: how λ is trained, with which seeds in all.
         seed: the one it is trained with here.
-        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once they stay: an order
-            by λ and how many of its first heads are constant.
+        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
+            they stay: an order by λ and how many of its first heads are constant.
     """
 
     stage: ClassVar[str] = "rank"
@@ -60,13 +62,20 @@ class Rank(WorkerStep):
 
     def spec(self) -> dict[str, Any]:
         task, probe, ranking = self.task, self.task.probe, self.ranking
-        used = {"learning_rate": ranking.learning_rate or probe.learning_rate, "epochs": ranking.epochs_on(task)}
+        used = {
+            "learning_rate": ranking.learning_rate or probe.learning_rate,
+            "epochs": ranking.epochs_on(task),
+        }
         return {
             "encoder": identity(self.encoder),
             "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
             "regression": task.regression,
             "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
-            "ranking": {**ranking.model_dump(mode="json", exclude={"seeds"}), **used, "seed": self.seed},
+            "ranking": {
+                **ranking.model_dump(mode="json", exclude={"seeds"}),
+                **used,
+                "seed": self.seed,
+            },
             "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
         }
 
@@ -79,10 +88,14 @@ class Rank(WorkerStep):
     def run(self, session: Session, progress: Progress) -> None:
         helpers = self.helpers(session.store, session.pool.on_gpu)
         on_epoch = partial(session.on_epoch, self.name)
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch)
+        self.run_on_worker(
+            session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch
+        )
 
     def helpers(self, store: Store, on_gpu: bool) -> int:
-        """How many workers beside its own have a part of a minibatch to do; others finish more with other steps."""
+        """How many workers beside its own have a part of a minibatch to do; others finish more with
+        other steps.
+        """
         from papa.probes.minibatches import part_tokens
 
         corpus = read_metadata(self.corpus.folder(store))
@@ -96,7 +109,9 @@ class Rank(WorkerStep):
         from papa.ranking.learned import train_lambda
 
         corpus, constants = self.opened(context.found)
-        with (context.group or WorkerGroup(encoder)).replicas(self.gradients, {"store": context.store}) as replicas:
+        with (context.group or WorkerGroup(encoder)).replicas(
+            self.gradients, {"store": context.store}
+        ) as replicas:
             lambdas = train_lambda(
                 encoder,
                 constants,
@@ -117,13 +132,19 @@ class Rank(WorkerStep):
         from papa.ranking.learned import lambda_gradients
 
         corpus, constants = self.opened(self.found(store))
-        return lambda_gradients(encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed)
+        return lambda_gradients(
+            encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed
+        )
 
-    def opened(self, found: Mapping[Step, ArtifactReference]) -> tuple[TokenisedCorpus, ConstantMatrices]:
+    def opened(
+        self, found: Mapping[Step, ArtifactReference]
+    ) -> tuple[TokenisedCorpus, ConstantMatrices]:
         """The text and the constant matrices that λ is trained on, verified."""
         from papa.attention.constants import ConstantMatrices
 
-        constants = ConstantMatrices.load(found[self.constants].folder, encoder=self.encoder, slots=self.task.slots)
+        constants = ConstantMatrices.load(
+            found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
+        )
         return open_corpus(found[self.corpus]), constants
 
 
@@ -131,7 +152,9 @@ def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) ->
     return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
-def read_lambda(rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None) -> TrainedLambda:
+def read_lambda(
+    rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None
+) -> TrainedLambda:
     """λ of every head from finished rankings.
 
     Args:

@@ -1,4 +1,6 @@
-"""The results of a study, a row for every cell and seed: ``papa.reporting.columns`` says what every column is."""
+"""The results of a study, a row for every cell and seed: ``papa.reporting.columns`` says what every
+column is.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class ScoredCell:
     Attributes:
         cell: which.
         metric: its task's.
-        scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
+        scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a
+            result share them.
     """
 
     cell: Cell
@@ -47,7 +50,8 @@ class ProbedCell:
     Attributes:
         cell: which.
         metric: its task's.
-        probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a result share them.
+        probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a
+            result share them.
     """
 
     cell: Cell
@@ -64,21 +68,30 @@ class ProbedCell:
 
 
 def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
-    """What of cells enters a cache key beside their steps: an entry for every step of every cell."""
+    """What of cells enters a cache key beside their steps: an entry for every step of
+    every cell.
+    """
     return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.probes]
 
 
 def probes_of(cells: Iterable[ProbedCell]) -> dict[str, Step]:
     """The steps that score cells, by number."""
-    return {str(number): step for number, step in enumerate(step for one in cells for step in one.probes)}
+    return {
+        str(number): step
+        for number, step in enumerate(step for one in cells for step in one.probes)
+    }
 
 
-def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]) -> Any:
-    """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows of their own.
+def results_table(
+    cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]
+) -> Any:
+    """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows
+    of their own.
 
     Args:
         cells: every cell.
-        baselines: artifacts of stage ``baseline``, by encoder label and task; none for a model's own head.
+        baselines: artifacts of stage ``baseline``, by encoder label and task; none for a model's
+            own head.
     """
     import pandas
 
@@ -93,7 +106,10 @@ def results_table(cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str
         answer = words = None
         if found := baselines.get(place):
             reference = references[found]
-            answer, parts = reference.always_one_answer, [(reference.word_embeddings, reference.word_examples)]
+            answer, parts = (
+                reference.always_one_answer,
+                [(reference.word_embeddings, reference.word_examples)],
+            )
             words = measured_of(own[0].metric, parts, found.path)
         for scored in own:
             for document in (documents[found] for found in scored.scores):
@@ -115,12 +131,18 @@ def _measured(
     distinct = list(dict.fromkeys(one.scores for one in cells))
     examples = _read(read_examples, (found for scores in distinct for found in scores))
     return {
-        scores: measured_of(cells[0].metric, [(documents[one].scores, examples[one]) for one in scores], scores[0].path)
+        scores: measured_of(
+            cells[0].metric,
+            [(documents[one].scores, examples[one]) for one in scores],
+            scores[0].path,
+        )
         for scores in distinct
     }
 
 
-def measured_of(metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address) -> Measured:
+def measured_of(
+    metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address
+) -> Measured:
     """The scores of all seeds, from those of some seeds and what examples add to them.
 
     Raises:
@@ -139,10 +161,18 @@ def _read(
 ) -> dict[ArtifactReference, _Document]:
     """What artifacts hold, each read once."""
     distinct = list(dict.fromkeys(references))
-    return dict(zip(distinct, in_threads(lambda one: read(one.folder), distinct, _FETCHED_AT_ONCE), strict=True))
+    return dict(
+        zip(
+            distinct,
+            in_threads(lambda one: read(one.folder), distinct, _FETCHED_AT_ONCE),
+            strict=True,
+        )
+    )
 
 
-def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int) -> Iterator[_Found]:
+def in_threads(
+    function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int
+) -> Iterator[_Found]:
     """``function`` of each value, in their order; after an error no further one is begun."""
     executor = ThreadPoolExecutor(threads)
     try:

@@ -1,4 +1,6 @@
-"""A step: one stage on the results of other steps, with its key; and what it may use while it runs."""
+"""A step: one stage on the results of other steps, with its key; and what it may use while
+it runs.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ _ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Step(ABC):
-    """One stage on the results of other steps. Its key is known before anything runs; steps with one key are equal.
+    """One stage on the results of other steps. Its key is known before anything runs; steps with
+    one key are equal.
 
     Attributes:
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
-        flops: the approximate number of floating point operations, for plans; never part of its key.
+        flops: the approximate number of floating point operations, for plans; never part of its
+            key.
         parts: how many workers can share it, for plans.
     """
 
@@ -57,7 +61,8 @@ class Step(ABC):
 
     @abstractmethod
     def run(self, session: Session, progress: Progress) -> None:
-        """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it is not complete.
+        """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it
+        is not complete.
 
         Raises:
             PapaError: its inputs do not fit.
@@ -91,7 +96,13 @@ class Step(ABC):
     def found(self, store: Store) -> dict[Step, ArtifactReference]:
         """The artifacts that it reads; an ArtifactError where one is not complete."""
         with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-            return dict(zip(self.needs, threads.map(lambda step: step.reference(store), self.needs), strict=True))
+            return dict(
+                zip(
+                    self.needs,
+                    threads.map(lambda step: step.reference(store), self.needs),
+                    strict=True,
+                )
+            )
 
     def is_complete(self, store: Store) -> bool:
         """Whether there is nothing left to do."""
@@ -99,7 +110,9 @@ class Step(ABC):
 
     def clear(self, store: Store) -> DamagedError | None:
         """Remove the step's artifact where it is damaged; returns what was wrong with it."""
-        damage = store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
+        damage = (
+            store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
+        )
         if damage:
             store.discard(self.stage, self.key)
         return damage
@@ -116,7 +129,10 @@ class Step(ABC):
             "name": self.name,
             "key": self.key,
             "spec": self.spec(),
-            "upstream": {**self.outside(), **{name: found[step].digest for name, step in self.inputs().items()}},
+            "upstream": {
+                **self.outside(),
+                **{name: found[step].digest for name, step in self.inputs().items()},
+            },
             "inputs": [f"{step.stage}/{step.key}" for step in self.needs],
             "flops": self.flops,
         }
@@ -138,11 +154,18 @@ class WorkerStep(Step):
         """
 
     def run_on_worker(
-        self, session: Session, progress: Progress, *, encoder: EncoderReference | None = None, **options: Any
+        self,
+        session: Session,
+        progress: Progress,
+        *,
+        encoder: EncoderReference | None = None,
+        **options: Any,
     ) -> None:
         """Have the next free worker call ``compute``; for ``options`` see ``WorkerPool.run``."""
         arguments = {"step": self, "store": session.store, "execution": session.execution}
-        session.pool.run(compute_step, encoder=encoder, arguments=arguments, progress=progress, **options)
+        session.pool.run(
+            compute_step, encoder=encoder, arguments=arguments, progress=progress, **options
+        )
 
 
 def compute_step(
@@ -160,8 +183,8 @@ def compute_step(
 
 
 def worker_clock(device: str) -> float:
-    """A clock in seconds for a worker's work: on a CPU its own, which stands still while others have the processor; on
-    a GPU the wall's.
+    """A clock in seconds for a worker's work: on a CPU its own, which stands still while others
+    have the processor; on a GPU the wall's.
     """
     return time.process_time() if device == "cpu" else time.monotonic()
 
@@ -205,12 +228,15 @@ class Context:
 
     @cached_property
     def seconds(self) -> float:
-        """Seconds from the start to the first use of this value, so that a result and its metadata agree."""
+        """Seconds from the start to the first use of this value, so that a result and its metadata
+        agree.
+        """
         return time.monotonic() - self._started
 
     @contextmanager
     def published(self, **found: Any) -> Iterator[Path]:
-        """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found`` and the seconds.
+        """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found``
+        and the seconds.
 
         Raises:
             ArtifactError: the disk is full.
@@ -227,7 +253,9 @@ class Context:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for features while the block runs: in the store, or in this machine's cache where that is remote."""
+        """A folder for features while the block runs: in the store, or in this machine's cache
+        where that is remote.
+        """
         if self.store.is_remote:
             with scratch_folder() as folder:
                 yield folder
@@ -242,7 +270,9 @@ class Context:
 
 
 def identity(encoder: EncoderReference) -> dict[str, Any]:
-    """The part of an encoder that enters a cache key: its weights, shape and precision, not its folder."""
+    """The part of an encoder that enters a cache key: its weights, shape and precision, not its
+    folder.
+    """
     return {
         "digest": encoder.digest,
         "model_type": encoder.model_type,
@@ -272,7 +302,9 @@ class Reporter(Protocol):
 
 @runtime_checkable
 class Workers(Protocol):
-    """What computes the calls of steps: ``papa.workers.WorkerPool``, or this process (``papa.study.here``)."""
+    """What computes the calls of steps: ``papa.workers.WorkerPool``, or this process
+    (``papa.study.here``).
+    """
 
     @property
     def size(self) -> int:
@@ -291,7 +323,9 @@ class Workers(Protocol):
         """Call a function and return its result: ``WorkerPool.run``."""
 
     def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
-        """Call a function of each value, of as many at a time as it computes; yields after each that is done."""
+        """Call a function of each value, of as many at a time as it computes; yields after each
+        that is done.
+        """
 
 
 EpochOfStep = Callable[[str, int, Mapping[int, float]], None]

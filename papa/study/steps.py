@@ -37,8 +37,10 @@ class StudyPart:
         encoder, task: which.
         cells: its cells with the steps that score them.
         constants: the steps that make constant matrices, by their label.
-        rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs it.
-        baseline: what its scores are worth; None for a model's own head, which no probe's baselines fit.
+        rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs
+            it.
+        baseline: what its scores are worth; None for a model's own head, which no probe's baselines
+            fit.
     """
 
     encoder_label: str
@@ -75,8 +77,8 @@ class StudySteps:
 
     @property
     def cells(self) -> dict[Cell, tuple[Probe | Own, ...]]:
-        """What scores each cell: one step for all seeds, or one per seed where each has its own constant heads. Cells
-        that share a result share its steps.
+        """What scores each cell: one step for all seeds, or one per seed where each has its own
+        constant heads. Cells that share a result share its steps.
         """
         return {probed.cell: probed.probes for part in self.parts for probed in part.cells}
 
@@ -97,7 +99,9 @@ class _Builder:
 
     def build(self) -> StudySteps:
         study = self.study
-        parts = tuple(self._part(encoder, task) for encoder in self.inputs.encoders for task in study.tasks)
+        parts = tuple(
+            self._part(encoder, task) for encoder in self.inputs.encoders for task in study.tasks
+        )
         cells = tuple(cell for part in parts for cell in part.cells)
         self._once(
             Aggregate(
@@ -136,13 +140,22 @@ class _Builder:
         baseline = None if task.head == "own" else self._baseline(encoder, task)
         return StudyPart(label, encoder, task, tuple(cells), constants, rankings, baseline)
 
-    def _corpus(self, encoder: EncoderReference, task: TaskSpec, masked: TaskSpec | None = None) -> Tokenise:
+    def _corpus(
+        self, encoder: EncoderReference, task: TaskSpec, masked: TaskSpec | None = None
+    ) -> Tokenise:
         """The task's text; or, ``masked``, with words to restore."""
-        name, flops = f"tokenise · {self._name(encoder, task)}", costs.tokenising_flops(self.inputs.size(task))
+        name, flops = (
+            f"tokenise · {self._name(encoder, task)}",
+            costs.tokenising_flops(self.inputs.size(task)),
+        )
         name, task = (f"{name} · masked", masked) if masked else (name, task)
-        return self._once(Tokenise(name, flops, encoder, task, self.study.layout, self.inputs.fingerprint(task)))
+        return self._once(
+            Tokenise(name, flops, encoder, task, self.study.layout, self.inputs.fingerprint(task))
+        )
 
-    def _constants(self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec) -> Average | Controls:
+    def _constants(
+        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec
+    ) -> Average | Controls:
         """The constant matrices of a cell, before any training of their own."""
         kind = spec.start if spec.kind == "trained" else spec.kind
         if kind != "average":
@@ -152,24 +165,47 @@ class _Builder:
         size = self.inputs.size(text)
         name, flops = f"average · {self._name(encoder, text)}", costs.averaging_flops(encoder, size)
         shards = -(-size.train // self.study.execution.shard_rows)
-        return self._once(Average(name, flops, encoder, self._corpus(encoder, text), task.slots, parts=shards))
+        return self._once(
+            Average(name, flops, encoder, self._corpus(encoder, text), task.slots, parts=shards)
+        )
 
     def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
-        """λ of each ranking seed against the task's own average: one order for every kind of constants, so kinds meet
-        on the same heads. Text without labels has λ trained to restore masked words of it.
+        """λ of each ranking seed against the task's own average: one order for every kind of
+        constants, so kinds meet on the same heads. Text without labels has λ trained to restore
+        masked words of it.
         """
         restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
         masked = task.model_copy(update=restored) if task.unlabelled else None
         corpus = self._corpus(encoder, task, masked)
         average = self._constants(encoder, task, ConstantsSpec(kind="average"))
         study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)
-        counts = sorted(set(partial_counts(study.fractions, encoder.layers * encoder.heads).values()))
-        sets = tuple((order, count) for order in study.orders if needs_lambda(order) for count in counts)
-        flops, parts = costs.ranking_flops(encoder, size, task, ranking), costs.training_parts(size, task)
+        counts = sorted(
+            set(partial_counts(study.fractions, encoder.layers * encoder.heads).values())
+        )
+        sets = tuple(
+            (order, count) for order in study.orders if needs_lambda(order) for count in counts
+        )
+        flops, parts = (
+            costs.ranking_flops(encoder, size, task, ranking),
+            costs.training_parts(size, task),
+        )
         found = {}
         for seed in ranking.seeds:
-            name = f"rank · {self._name(encoder, task)}" + (f" · seed {seed}" if len(ranking.seeds) > 1 else "")
-            step = Rank(name, flops, encoder, corpus, average, masked or task, ranking, seed, sets, parts=parts)
+            name = f"rank · {self._name(encoder, task)}" + (
+                f" · seed {seed}" if len(ranking.seeds) > 1 else ""
+            )
+            step = Rank(
+                name,
+                flops,
+                encoder,
+                corpus,
+                average,
+                masked or task,
+                ranking,
+                seed,
+                sets,
+                parts=parts,
+            )
             found[seed] = self._once(step)
         return found
 
@@ -183,12 +219,16 @@ class _Builder:
     def _probes(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell
     ) -> tuple[Probe | Own, ...]:
-        """What scores a cell: one step for all seeds, or one per seed where each has its own constant heads."""
+        """What scores a cell: one step for all seeds, or one per seed where each has its own
+        constant heads.
+        """
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)
         constants = self._constants(encoder, task, spec) if result.constants else None
-        rankings = self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
+        rankings = (
+            self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
+        )
         found: list[Probe | Own] = []
         # Where the order changes nothing it is drawn from nothing.
         for seeds, draw in study.draws(result.order or "first_to_last").items():
@@ -198,7 +238,9 @@ class _Builder:
                 order = without_name(result.order) if result.order else None
                 constant = (order, constant_count(result.fraction, heads), rankings, draw)
                 answers = self._answers(f"answers · {what}", encoder, task, constants, *constant)
-                original = self._answers(f"answers · {self._name(encoder, task)} · no constant head", encoder, task)
+                original = self._answers(
+                    f"answers · {self._name(encoder, task)} · no constant head", encoder, task
+                )
                 found.append(self._once(Own(f"own · {what}", 0.0, answers, original, task, seeds)))
                 continue
             probe = Probe(
@@ -231,8 +273,13 @@ class _Builder:
         draw: tuple[int, ...] = (),
     ) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
-        flops, corpus = costs.answering_flops(encoder, self.inputs.size(task)), self._corpus(encoder, task)
-        return self._once(Answers(name, flops, encoder, corpus, constants, task, order, count, rankings, draw))
+        flops, corpus = (
+            costs.answering_flops(encoder, self.inputs.size(task)),
+            self._corpus(encoder, task),
+        )
+        return self._once(
+            Answers(name, flops, encoder, corpus, constants, task, order, count, rankings, draw)
+        )
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

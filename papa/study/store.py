@@ -11,8 +11,8 @@
     <root>/scratch/                    what is only needed while a step runs
     <root>/locks/                      held while a step runs
 
-In a folder, root is the store itself. Behind a URI such as ``s3://bucket/prefix`` lie the artifacts alone, for every
-machine; each keeps a root of its own in its cache.
+In a folder, root is the store itself. Behind a URI such as ``s3://bucket/prefix`` lie the artifacts
+alone, for every machine; each keeps a root of its own in its cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ KEY_FORMAT = 2
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What identifies a step's result: stage, the stage's version, its part of the spec, what it builds on.
+    """What identifies a step's result: stage, the stage's version, its part of the spec, what it
+    builds on.
 
     Args:
         spec: the part of the specification that the stage reads; nothing that only changes speed.
@@ -132,7 +133,9 @@ class Store:
         return is_complete(self.folder(stage, key))
 
     def damage(self, stage: str, key: str) -> DamagedError | None:
-        """What keeps the step's artifact from being used, its absence too; None where it is sound."""
+        """What keeps the step's artifact from being used, its absence too; None where it
+        is sound.
+        """
         address = self.folder(stage, key)
         try:
             found = inspect(address)
@@ -179,17 +182,27 @@ class Store:
             probe.touch()
             probe.unlink(missing_ok=True)
         except OSError as error:
-            what = "set PAPA_CACHE to another folder" if self.is_remote else "give another folder with --store"
-            raise ArtifactError(f"the store {self.root} cannot be written ({error.strerror}): {what}") from None
+            what = (
+                "set PAPA_CACHE to another folder"
+                if self.is_remote
+                else "give another folder with --store"
+            )
+            raise ArtifactError(
+                f"the store {self.root} cannot be written ({error.strerror}): {what}"
+            ) from None
 
 
 MARKER = "papa-store.json"
 FORMAT = 1
 STAGE = r"[a-z]+(?:-[a-z]+)*"
 KEY = DIGEST
-_BEFORE = re.compile(rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts")
-"""What may lie in the root before the marker does: what another run puts for a moment (a marker not yet renamed, a
-question whether it may write), and MLflow's runs, as ``papa compare`` and ``mlflow`` make their database, too."""
+_BEFORE = re.compile(
+    rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts"
+)
+"""What may lie in the root before the marker does: what another run puts for a moment (a marker not
+yet renamed, a question whether it may write), and MLflow's runs, as ``papa compare`` and ``mlflow``
+make their database, too.
+"""
 
 
 def is_marked(address: str) -> bool:
@@ -205,11 +218,13 @@ def is_marked(address: str) -> bool:
         found = json.loads(data)["format"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ArtifactError(
-            f'{address}/{MARKER} is damaged: if this is a PAPA store, write {{"format": {FORMAT}}} into it'
+            f"{address}/{MARKER} is damaged: if this is a PAPA store, "
+            f'write {{"format": {FORMAT}}} into it'
         ) from None
     if found != FORMAT:
         raise ArtifactError(
-            f"{address} is a store of format {found}, this PAPA knows format {FORMAT}: use the version that made it"
+            f"{address} is a store of format {found}, this PAPA knows format {FORMAT}: use the "
+            "version that made it"
         )
     return True
 
@@ -233,7 +248,8 @@ def check_is_ours(address: str) -> None:
     Raises:
         ArtifactError: it holds something else.
     """
-    # Another run marks before it writes anything else: what is neither empty nor marked by now was not its doing.
+    # Another run marks before it writes anything else: what is neither empty nor marked by now was
+    # not its doing.
     if not (_is_empty(address) or _shows_a_store(address) or is_marked(address)):
         raise ArtifactError(
             f"{address} holds other things and no PAPA store ({MARKER} is missing): "

@@ -35,24 +35,34 @@ class StoredStudy:
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
         """The artifact of every finished step."""
-        return {step: step.reference(self.store) for step in self.steps.steps if step.is_complete(self.store)}
+        return {
+            step: step.reference(self.store)
+            for step in self.steps.steps
+            if step.is_complete(self.store)
+        }
 
     def nothing_found(self) -> str:
         """Why none of its steps is finished, and what to do."""
         name = self.inputs.study.name
         if folder := earlier_results(self.store, name):
             return (
-                f"study '{name}' was finished in this store by an earlier version of PAPA, whose steps this one does "
-                f"not read: its results stay in {folder}; run 'papa run' on it to make them anew"
+                f"study '{name}' was finished in this store by an earlier version of PAPA, whose "
+                f"steps this one does not read: its results stay in {folder}; run 'papa run' on it "
+                "to make them anew"
             )
-        return f"study '{name}' has not been run in this store: run 'papa run' on it first, or give its --store"
+        return (
+            f"study '{name}' has not been run in this store: run 'papa run' on it first, or give "
+            "its --store"
+        )
 
     def has(self, cell: Cell) -> bool:
         """Whether a cell is finished."""
         return all(step in self.found for step in self.steps.cells[cell])
 
     def summary(self, cells: Iterable[Cell]) -> Any:
-        """The summary of finished cells, as the report has it; without those whose baselines are not finished."""
+        """The summary of finished cells, as the report has it; without those whose baselines are
+        not finished.
+        """
         from pandas import DataFrame
 
         from papa.reporting.columns import SUMMARY_COLUMNS
@@ -67,7 +77,11 @@ class StoredStudy:
             if own and (part.baseline is None or part.baseline in self.found):
                 scored += own
                 baselines |= {part.place: self.found[part.baseline]} if part.baseline else {}
-        return summarise(results_table(scored, baselines)) if scored else DataFrame(columns=list(SUMMARY_COLUMNS))
+        return (
+            summarise(results_table(scored, baselines))
+            if scored
+            else DataFrame(columns=list(SUMMARY_COLUMNS))
+        )
 
     @property
     def cells(self) -> list[Cell]:

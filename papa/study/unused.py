@@ -1,10 +1,13 @@
-"""What lies in a store and serves nothing: artifacts that nothing refers to, and what killed runs left.
+"""What lies in a store and serves nothing: artifacts that nothing refers to, and what killed runs
+left.
 
-An artifact's metadata names the steps that it was built from (``inputs``), in older ones by their digests
-(``upstream``, ``origins``). The results of studies
-and what was logged of them (stages ``aggregate`` and ``track``) are what counts; whatever they reach is in use.
+An artifact's metadata names the steps that it was built from (``inputs``), in older ones by their
+digests (``upstream``, ``origins``). The results of studies
+and what was logged of them (stages ``aggregate`` and ``track``) are what counts; whatever they
+reach is in use.
 
-Only what bears a name that PAPA gives is ever unused; all else is somebody's own. Symbolic links are not followed.
+Only what bears a name that PAPA gives is ever unused; all else is somebody's own. Symbolic links
+are not followed.
 """
 
 from __future__ import annotations
@@ -26,9 +29,13 @@ _RESULTS = ("aggregate", "track")
 _SHARDS = "average-shards"
 _ARTIFACT = re.compile(f"{STAGE}/{KEY}")
 _STUDY = re.compile(rf"\..+\.{MARK}(\.old)?")
-_SCRATCH = re.compile(rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\w+|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{MARK})*")
+_SCRATCH = re.compile(
+    rf"\.*(features-[0-9a-f]{{16}}|papa-ray-\w+|\.writable\.\d+|\.driver\.[0-9a-f]{{32}})(\.{MARK})*"
+)
 _ON_THE_WAY = re.compile(rf".+\.{MARK}")
-_LOCK = re.compile(rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock")
+_LOCK = re.compile(
+    rf"(?P<stage>{STAGE})-(?P<key>{KEY})\.lock|study-(?P<study>.+)\.lock|prefect-server\.lock"
+)
 _KILLED = "left by a run that was killed"
 _DAMAGED = "damaged, or of an older PAPA"
 
@@ -95,9 +102,15 @@ def survey(store: Store) -> Findings:
 def _artifacts(store: Store, found: Findings) -> set[str]:
     """Sort what lies below ``artifacts``; returns what stays, each as stage/key."""
     groups = _grouped(store.backend.files("artifacts"), lambda path: "/".join(path.split("/")[:2]))
-    whole = {folder for folder, files in groups.items() if _ARTIFACT.fullmatch(folder) and _is_folder(folder, files)}
+    whole = {
+        folder
+        for folder, files in groups.items()
+        if _ARTIFACT.fullmatch(folder) and _is_folder(folder, files)
+    }
     stages = {folder.partition("/")[0] for folder in whole}
-    known = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})}
+    known = {
+        stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})
+    }
     used = _reached(document for documents in known.values() for document in documents.values())
     kept, foreign = set(), set()
     for folder, files in groups.items():
@@ -118,7 +131,9 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
             found.unused.append(_unused(address, name, "nothing refers to it", files))
         else:
             kept.add(folder)
-            found.unused.extend(_left_by_writers(store, stage, files, f"{key}/{document['digest']}"))
+            found.unused.extend(
+                _left_by_writers(store, stage, files, f"{key}/{document['digest']}")
+            )
     found.foreign.extend(sorted(foreign))
     return kept
 
@@ -133,7 +148,11 @@ def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     origins: dict[str, set[str]] = {}
     todo = []
     for document in documents:
-        read = {*document.get("upstream", {}).values(), *document.get("origins", ()), *document.get("inputs", ())}
+        read = {
+            *document.get("upstream", {}).values(),
+            *document.get("origins", ()),
+            *document.get("inputs", ()),
+        }
         for name in _names(document):
             origins.setdefault(name, set()).update(origin for origin in read if origin)
             if document.get("stage") in _RESULTS:
@@ -152,8 +171,12 @@ def _names(document: Mapping[str, Any]) -> set[str]:
     return {document["digest"], f"{document.get('stage')}/{document.get('key')}"}
 
 
-def _left_by_writers(store: Store, stage: str, files: Iterable[StoredFile], data: str | None = None) -> list[Unused]:
-    """What killed writers left, among it what came second; ``data`` is that of the artifact in place."""
+def _left_by_writers(
+    store: Store, stage: str, files: Iterable[StoredFile], data: str | None = None
+) -> list[Unused]:
+    """What killed writers left, among it what came second; ``data`` is that of the artifact in
+    place.
+    """
     if not re.fullmatch(STAGE, stage):
         return []
 
@@ -170,16 +193,24 @@ def _left_by_writers(store: Store, stage: str, files: Iterable[StoredFile], data
 
 
 def _never_filled(store: Store) -> list[Path]:
-    """Empty folders of killed writers on this machine's disk; a listing of files does not show them."""
+    """Empty folders of killed writers on this machine's disk; a listing of files does not show
+    them.
+    """
     if store.is_remote:
         return []
     hidden = sorted(Path(store.artifacts).glob("*/.*"))
-    folders = [path for path in hidden if not path.is_symlink() and path.is_dir() and not any(path.iterdir())]
+    folders = [
+        path
+        for path in hidden
+        if not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+    ]
     return [path for path in folders if store.backend.killed.fullmatch(f"{path.name}/{METADATA}")]
 
 
 def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:
-    """Folders beside the store's own scratch in which killed runs leave something, and by which names."""
+    """Folders beside the store's own scratch in which killed runs leave something, and by which
+    names.
+    """
     on_the_way = store.backend.machine_scratch
     return [(store.root / "studies", _STUDY), *([(on_the_way, _ON_THE_WAY)] if on_the_way else [])]
 
@@ -203,4 +234,10 @@ def _on_disk(path: Path, name: str, reason: str) -> Unused:
 
 def _unused(address: str, name: str, reason: str, files: Iterable[StoredFile]) -> Unused:
     files = list(files)
-    return Unused(address, name, reason, sum(file.size for file in files), max(file.modified for file in files))
+    return Unused(
+        address,
+        name,
+        reason,
+        sum(file.size for file in files),
+        max(file.modified for file in files),
+    )

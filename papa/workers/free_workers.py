@@ -1,4 +1,6 @@
-"""Which workers are free, which are taken, and which are coming: not started yet, or lost and started again."""
+"""Which workers are free, which are taken, and which are coming: not started yet, or lost and
+started again.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,9 @@ class WorkerHandle:
 class FreeWorkers:
     """Hands workers out to whoever asks, most urgent first. Thread-safe.
 
-    Ray repeats an actor's call only on that actor, once it is placed again: on a cluster that lost a node it may
-    wait for ever while other workers are idle. So a worker is handed out only after it answered.
+    Ray repeats an actor's call only on that actor, once it is placed again: on a cluster that lost
+    a node it may wait for ever while other workers are idle. So a worker is handed out only after
+    it answered.
 
     Args:
         ray: the module, connected.
@@ -71,7 +74,8 @@ class FreeWorkers:
 
     @contextmanager
     def taken(self, urgency: int, helpers: int = 0) -> Iterator[list[WorkerHandle]]:
-        """Take the next free worker, and of the others that are idle at that moment so many helpers at most.
+        """Take the next free worker, and of the others that are idle at that moment so many helpers
+        at most.
 
         Raises:
             ClusterError: Ray's own processes ended.
@@ -84,7 +88,9 @@ class FreeWorkers:
             try:
                 # Only the first looks who answered: hundreds that did would keep the driver busy.
                 while self._waiting[0] is not ticket or not self._look():
-                    ticket.turn.wait(_POLL_SECONDS if self._waiting[0] is ticket and self._coming else None)
+                    ticket.turn.wait(
+                        _POLL_SECONDS if self._waiting[0] is ticket and self._coming else None
+                    )
             finally:
                 self._waiting.remove(ticket)
                 heapq.heapify(self._waiting)
@@ -116,7 +122,9 @@ class FreeWorkers:
         """Take in the workers that answered; whether one is free."""
         ray_session.check()
         if self._coming:
-            answered, _ = self._ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)
+            answered, _ = self._ray.wait(
+                list(self._coming), num_returns=len(self._coming), timeout=0
+            )
             for answer in answered:
                 self._take_in(self._coming.pop(answer), answer)
         if self._refusal is not None:
@@ -125,8 +133,8 @@ class FreeWorkers:
             self._nobody_since = time.monotonic()
         elif time.monotonic() - self._nobody_since > _PATIENCE_SECONDS:
             raise WorkerError(
-                f"no worker answered for {_PATIENCE_SECONDS / 60:.0f} minutes: "
-                "check that the Ray cluster has free CPUs or GPUs, and run the same command again to go on"
+                f"no worker answered for {_PATIENCE_SECONDS / 60:.0f} minutes: check that the Ray "
+                "cluster has free CPUs or GPUs, and run the same command again to go on"
             )
         return bool(self._free)
 
@@ -136,7 +144,9 @@ class FreeWorkers:
             self._ray.get(answer)
         except errors.ActorDiedError as error:
             why = str(error).strip().splitlines()[-1]
-            self._refusal = MachineError(f"a worker cannot start ({why}): install PAPA on every node of the cluster")
+            self._refusal = MachineError(
+                f"a worker cannot start ({why}): install PAPA on every node of the cluster"
+            )
         except errors.RayActorError:
             self._expect(worker)
         except errors.RayTaskError as error:

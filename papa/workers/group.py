@@ -1,6 +1,7 @@
 """Several workers on one call: its own worker leads, and those that were idle when it began help.
 
-What they compute must not depend on who computes which part: a helper may join late, be lost, or never come.
+What they compute must not depend on who computes which part: a helper may join late, be lost, or
+never come.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ class WorkerGroup:
     Args:
         encoder: the leader's.
         reference: the same encoder, as helpers load it; needed where there are helpers.
-        helpers: the names of their Ray actors; without them the leader works alone, and without Ray.
+        helpers: the names of their Ray actors; without them the leader works alone, and without
+            Ray.
     """
 
-    def __init__(self, encoder: Any, reference: EncoderReference | None = None, helpers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, encoder: Any, reference: EncoderReference | None = None, helpers: Sequence[str] = ()
+    ) -> None:
         self._encoder = encoder
         self._reference = reference
         self._helpers = helpers
@@ -37,14 +41,21 @@ class WorkerGroup:
         return 1 + len(self._helpers)
 
     @contextmanager
-    def replicas(self, factory: Callable[..., Any], arguments: dict[str, Any]) -> Iterator[Replicas]:
-        """Inside the block every worker of the group makes and keeps an object ``factory(encoder=…, **arguments)``."""
+    def replicas(
+        self, factory: Callable[..., Any], arguments: dict[str, Any]
+    ) -> Iterator[Replicas]:
+        """Inside the block every worker of the group makes and keeps an object
+        ``factory(encoder=…, **arguments)``.
+        """
         actors = []
         if self._helpers:
             import ray
 
             actors = [ray.get_actor(name) for name in self._helpers]
-        coming = {actor.make_replica.remote(factory, self._reference, arguments): actor for actor in actors}
+        coming = {
+            actor.make_replica.remote(factory, self._reference, arguments): actor
+            for actor in actors
+        }
         try:
             yield Replicas(factory(encoder=self._encoder, **arguments), coming)
         finally:
@@ -65,8 +76,12 @@ class Replicas:
         self._coming = coming
         self._helpers: list[Any] = []
 
-    def map(self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-        """``method(shared, part)`` of each part, spread over the replicas by size; results in the parts' order."""
+    def map(
+        self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]
+    ) -> list[Any]:
+        """``method(shared, part)`` of each part, spread over the replicas by size; results in the
+        parts' order.
+        """
         self._add_helpers()
         workers = spread(sizes, len(self._helpers) + 1)
         pending = self._submit(method, shared, parts, workers)
@@ -89,7 +104,9 @@ class Replicas:
 
         # Handed over once, not with each part.
         stored = ray.put(shared)
-        helpers = {number: self._helpers[worker - 1] for number, worker in enumerate(workers) if worker}
+        helpers = {
+            number: self._helpers[worker - 1] for number, worker in enumerate(workers) if worker
+        }
         return {
             number: (helper, helper.call_replica.remote(method, stored, parts[number]))
             for number, helper in helpers.items()
@@ -99,7 +116,9 @@ class Replicas:
         return getattr(self._own, method)(shared, part)
 
     def _result(self, helper: Any, answer: Any, method: str, shared: Any, part: Any) -> Any:
-        """What a helper answers; where it is lost, it is left out from here on and its part is done here."""
+        """What a helper answers; where it is lost, it is left out from here on and its part is done
+        here.
+        """
         import ray
 
         try:
@@ -126,7 +145,8 @@ class Replicas:
 
 
 def spread(sizes: Sequence[int], workers: int) -> list[int]:
-    """Who does which part, so that all end at about the same time: the largest first, to whoever has least.
+    """Who does which part, so that all end at about the same time: the largest first, to whoever
+    has least.
 
     Returns:
         Each part's worker; the leader is 0.

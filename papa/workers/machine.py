@@ -1,4 +1,6 @@
-"""What a worker's machine must have in common with the driver's: libraries, and the encoder's files."""
+"""What a worker's machine must have in common with the driver's: libraries, and the encoder's
+files.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,8 @@ class Machine:
                 )
         if self.shared is not None and not Path(self.shared).is_file():
             raise MachineError(
-                f"node {_node()} does not see {Path(self.shared).parent} of the store: "
-                "use a store that all nodes reach, such as --store s3://bucket/papa, or a shared folder"
+                f"node {_node()} does not see {Path(self.shared).parent} of the store: use a store "
+                "that all nodes reach, such as --store s3://bucket/papa, or a shared folder"
             )
 
     def encoder(self, reference: EncoderReference) -> EncoderReference:
@@ -73,7 +75,8 @@ class Machine:
         if found.digest != reference.digest:
             raise EncoderError(
                 f"node {_node()} has another '{reference.name}' in {found.folder} (expected digest "
-                f"{reference.digest[:12]}, found {found.digest[:12]}): put the same files on every node"
+                f"{reference.digest[:12]}, found {found.digest[:12]}): put the same files on every "
+                "node"
             )
         return replace(reference, folder=found.folder)
 

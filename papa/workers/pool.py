@@ -1,7 +1,8 @@
-"""The pool of workers: Ray actors that run a study's work, several at a time, and survive the loss of one.
+"""The pool of workers: Ray actors that run a study's work, several at a time, and survive the loss
+of one.
 
-Ray starts, or the cluster is joined, with ``begin`` or the first call. A worker that is lost is started again by
-Ray, and the call it lost is repeated on the next free one.
+Ray starts, or the cluster is joined, with ``begin`` or the first call. A worker that is lost is
+started again by Ray, and the call it lost is repeated on the next free one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from papa.workers.worker import (
 )
 
 _GRACE_SECONDS = 0.3
-"""How long a call that is not urgent holds back, so that an urgent one of the same moment goes first."""
+"""How long a call that is not urgent holds back, so that an urgent one of the same moment goes
+first.
+"""
 _ATTEMPTS = 4
 
 
@@ -46,8 +49,8 @@ class WorkerPool:
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
         device: where encoders run.
-        folder: on this machine; Ray may keep its session there. On a cluster every node must see it,
-            unless the store is an address.
+        folder: on this machine; Ray may keep its session there. On a cluster every node must see
+            it, unless the store is an address.
         address: of a Ray cluster to join; None starts Ray on this machine.
         shared: whether artifacts lie in a folder that every node of the cluster must see.
     """
@@ -110,7 +113,8 @@ class WorkerPool:
         self.close()
 
     def begin(self) -> None:
-        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says what went wrong.
+        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says
+        what went wrong.
 
         Where that failed, Ray's own 30 seconds on a busy machine say, it is tried anew.
         """
@@ -118,7 +122,8 @@ class WorkerPool:
             if self._closed:
                 raise RuntimeError("the pool is closed")
             if self._beginning is None or (self._beginning.done() and self._beginning.exception()):
-                # Ray's processes get a signal when the thread that started them ends: one thread keeps them.
+                # Ray's processes get a signal when the thread that started them ends: one thread
+                # keeps them.
                 self._beginning = self._keeper.submit(self._start)
         # Awaited: imports in two threads at once find each other's modules half made.
         wait([self._beginning])
@@ -138,20 +143,22 @@ class WorkerPool:
         """Call a module-level function on the next free worker and wait for its result.
 
         Args:
-            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder``, ``group`` and
-                ``on_epoch``.
+            function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder``,
+                ``group`` and ``on_epoch``.
             encoder: loaded on the worker, unless it was the last one there.
             arguments: plain values, addresses and specifications.
             progress: called from this thread with how far the call is.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
-            helpers: of the workers that are idle when the call begins, so many help with it at most.
-            at_driver: what the function reads lies on this machine alone: on a cluster it runs here, and where no
-                worker was started yet.
-            on_epoch: called from this thread with the losses of each epoch, once for each seed and epoch of a call.
+            helpers: of the workers that are idle when the call begins, so many help with it at
+                most.
+            at_driver: what the function reads lies on this machine alone: on a cluster it runs
+                here, and where no worker was started yet.
+            on_epoch: called from this thread with the losses of each epoch, once for each seed and
+                epoch of a call.
 
         Raises:
-            PapaError: as the function raised it, or a worker was lost too often, or the cluster cannot be joined, or
-                Ray's own processes ended.
+            PapaError: as the function raised it, or a worker was lost too often, or the cluster
+                cannot be joined, or Ray's own processes ended.
         """
         if at_driver and (self._address or self._beginning is None):
             with self._at_driver:
@@ -163,7 +170,9 @@ class WorkerPool:
             with free.taken(urgency, helpers) as (worker, *others):
                 try:
                     chosen = others if helpers else None
-                    return self._call(worker, chosen, function, encoder, arguments, progress, on_epoch)
+                    return self._call(
+                        worker, chosen, function, encoder, arguments, progress, on_epoch
+                    )
                 except self._ray.exceptions.RayActorError:
                     worker.lost = True
         raise WorkerError(
@@ -198,7 +207,8 @@ class WorkerPool:
             self.remove_session()
 
     def abandon(self) -> None:
-        """End what it has on a cluster at once, whatever its workers compute; this process ends next.
+        """End what it has on a cluster at once, whatever its workers compute; this process ends
+        next.
 
         A session on this machine ends with the processes below this one.
         """
@@ -227,7 +237,9 @@ class WorkerPool:
         ray, call = self._ray, next(self._calls)
         names = None if helpers is None else [helper.name for helper in helpers]
         progress(0, 1)
-        pending = worker.actor.run.remote(function, encoder, arguments, call, names, on_epoch is not None)
+        pending = worker.actor.run.remote(
+            function, encoder, arguments, call, names, on_epoch is not None
+        )
         heard: Epochs = []
         try:
             with self._board.following(call) as how_far:
@@ -259,29 +271,36 @@ class WorkerPool:
         gpus = self._gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
         if self._device == "cuda" and not gpus:
             raise ray_session.ClusterError(
-                f"execution.device is cuda, and Ray finds no GPU {f'at {self._address}' if self._address else 'here'}: "
-                "add a node with one, or set cpu or auto"
+                "execution.device is cuda, and Ray finds no GPU "
+                f"{f'at {self._address}' if self._address else 'here'}: add a node with one, or "
+                "set cpu or auto"
             )
         most = int(resources.get("CPU", 0)) if self._address else self._size
         self._size = self._asked or min(gpus, most) or most
         if not 0 < self._size <= most:
             raise ray_session.ClusterError(
-                f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} workers: "
-                "give at most as many --workers, or add nodes"
+                f"the Ray cluster at {self._address} has {most} CPUs for {self._size or 'any'} "
+                "workers: give at most as many --workers, or add nodes"
             )
         actor = ray.remote(Worker)
         share = _share(gpus, self._size)
         names = [f"papa-worker-{number}" for number in range(self._size)]
         workers = [
-            actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(self._device, machine)
+            actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(
+                self._device, machine
+            )
             for name in names
         ]
         # After them: Ray starts one process after the other on each core, and theirs take longest.
-        board = ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1)
+        board = ray.remote(ProgressBoard).options(
+            name=PROGRESS_BOARD, num_cpus=0, max_restarts=-1, max_task_retries=-1
+        )
         keeper = board.remote()
         self._board = BoardReader(ray, keeper)
         self._actors = [keeper, *workers]
-        return FreeWorkers(ray, [WorkerHandle(name, worker) for name, worker in zip(names, workers, strict=True)])
+        return FreeWorkers(
+            ray, [WorkerHandle(name, worker) for name, worker in zip(names, workers, strict=True)]
+        )
 
     def _machine(self) -> Machine:
         if self._shared and self._folder is not None:
@@ -291,7 +310,9 @@ class WorkerPool:
 
 
 def _share(gpus: int, workers: int) -> float:
-    """GPUs a worker asks for; nothing where there is none, as such a request would wait for ever."""
+    """GPUs a worker asks for; nothing where there is none, as such a request would wait
+    for ever.
+    """
     if not gpus:
         return 0
     return 1 if gpus >= workers else 1 / math.ceil(workers / gpus)

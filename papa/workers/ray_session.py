@@ -1,4 +1,6 @@
-"""Ray on this machine alone, on the loopback interface with a session folder of its own, or a cluster to join."""
+"""Ray on this machine alone, on the loopback interface with a session folder of its own, or a
+cluster to join.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
 
 
 def check() -> None:
-    """Make sure that the processes that ``start`` started run; without them no call is answered any more.
+    """Make sure that the processes that ``start`` started run; without them no call is answered any
+    more.
 
     Raises:
-        ClusterError: one of them has ended. Ray itself would wait for a minute and then end this process, or for ever.
+        ClusterError: one of them has ended. Ray itself would wait for a minute and then end this
+            process, or for ever.
     """
     from ray._private import worker
 
@@ -67,19 +71,22 @@ def check() -> None:
     lost: list[str] = [name for name, _ in node.dead_processes()] if node else []
     if lost:
         raise ClusterError(
-            f"Ray's process {lost[0]} on this machine was killed, or ended: run the same command again to go on"
+            f"Ray's process {lost[0]} on this machine was killed, or ended: run the same command "
+            "again to go on"
         )
 
 
 @contextmanager
 def _without_unused_parts() -> Iterator[None]:
-    """Ray started inside the block has neither autoscaler nor dashboard nor log monitor, and prints nothing.
+    """Ray started inside the block has neither autoscaler nor dashboard nor log monitor, and prints
+    nothing.
 
-    On one machine nothing uses these processes: they take half of the time that Ray needs to start, and a second to
-    end. The dashboard's process starts even with ``include_dashboard=False``, its agent imports what it needs to
-    serve pages unless that is missing, and no argument of ``ray.init`` leaves out the others. What Ray prints of a
-    process that ended is dozens of lines of its log; ``check`` says it in one. Where a version of Ray has no such
-    function, what it started stays.
+    On one machine nothing uses these processes: they take half of the time that Ray needs to start,
+    and a second to end. The dashboard's process starts even with ``include_dashboard=False``, its
+    agent imports what it needs to serve pages unless that is missing, and no argument of
+    ``ray.init`` leaves out the others. What Ray prints of a process that ended is dozens of lines
+    of its log; ``check`` says it in one. Where a version of Ray has no such function, what it
+    started stays.
     """
     from ray._private import utils, worker
     from ray._private.node import Node
@@ -109,8 +116,12 @@ def _without_unused_parts() -> Iterator[None]:
 
 
 def session_folder(wanted: Path | None) -> Path:
-    """A new folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else elsewhere."""
-    fits = wanted is not None and len(os.fsencode(wanted / _TEMPORARY)) + _SUFFIX <= _SOCKET_PATH_ROOM
+    """A new folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else
+    elsewhere.
+    """
+    fits = (
+        wanted is not None and len(os.fsencode(wanted / _TEMPORARY)) + _SUFFIX <= _SOCKET_PATH_ROOM
+    )
     parent = wanted if wanted is not None and fits else _short_temporary()
     parent.mkdir(parents=True, exist_ok=True)
     # It gets its name once it says whose it is: what has this name and does not say so is nobody's.
@@ -120,7 +131,9 @@ def session_folder(wanted: Path | None) -> Path:
 
 
 def remove_dead_sessions(*parents: Path) -> None:
-    """Remove session folders that killed drivers of this user and this machine left in ``parents``."""
+    """Remove session folders that killed drivers of this user and this machine left
+    in ``parents``.
+    """
     for folder in (found for parent in parents for found in parent.glob(f"{_TEMPORARY}*")):
         with suppress(OSError, ValueError):
             driver = Process.parse((folder / _DRIVER).read_text())
@@ -136,12 +149,13 @@ def _short_temporary() -> Path:
 def _prepare_environment() -> None:
     """Ray reads these when it is imported and when it starts its processes.
 
-    ``_node_ip_address="127.0.0.1"`` alone is not enough: Ray turns it into the machine's outward address,
-    unless it believes that clusters are switched off.
+    ``_node_ip_address="127.0.0.1"`` alone is not enough: Ray turns it into the machine's outward
+    address, unless it believes that clusters are switched off.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        # A token of this process's own; without one Ray writes one into the home folder, for all sessions.
+        # A token of this process's own; without one Ray writes one into the home folder, for all
+        # sessions.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -160,7 +174,8 @@ def join(address: str) -> Any:
     """Connect this process to the cluster as a driver; returns Ray's module.
 
     Args:
-        address: ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from anywhere.
+        address: ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from
+            anywhere.
 
     Raises:
         ClusterError: nobody answers there, or the cluster refuses.
@@ -178,10 +193,13 @@ def join(address: str) -> Any:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = " ".join(str(error).split())
         if "version mismatch" in why.lower():
-            raise ClusterError(f"the Ray cluster at {address} refuses this machine: {why}") from None
+            raise ClusterError(
+                f"the Ray cluster at {address} refuses this machine: {why}"
+            ) from None
         raise ClusterError(
-            f"the Ray cluster at {address} answers but refuses ({why[:200]}): check RAY_AUTH_MODE=token and "
-            f"RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and that this machine is a node (else use {_CLIENT}host:10001)"
+            f"the Ray cluster at {address} answers but refuses ({why[:200]}): check "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and that this machine "
+            f"is a node (else use {_CLIENT}host:10001)"
         ) from None
     return ray
 
@@ -197,8 +215,8 @@ def reach(address: str) -> None:
         socket.create_connection((host, port), _ANSWER_SECONDS).close()
     except OSError as error:
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({error.strerror or error}): "
-            "check the address and that the head runs, or leave --ray-address out to use this machine"
+            f"no Ray cluster answers at {address} ({error.strerror or error}): check the address "
+            "and that the head runs, or leave --ray-address out to use this machine"
         ) from None
 
 
@@ -206,6 +224,7 @@ def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.removeprefix(_CLIENT).rpartition(":")
     if not host or not port.isdecimal():
         raise ClusterError(
-            f"'{address}' is no address of a Ray cluster: give host:port on one of its nodes, or {_CLIENT}host:10001"
+            f"'{address}' is no address of a Ray cluster: give host:port on one of its nodes, or "
+            f"{_CLIENT}host:10001"
         )
     return host.strip("[]"), int(port)

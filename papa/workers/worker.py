@@ -1,4 +1,6 @@
-"""One worker: a process that runs calls one after the other and keeps the encoder it loaded last."""
+"""One worker: a process that runs calls one after the other and keeps the encoder it
+loaded last.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class Worker:
         helpers: Sequence[str] | None,
         epochs: bool,
     ) -> tuple[Any, Epochs]:
-        """``function(**arguments, progress=…)``; with ``encoder=``, ``group=``, ``on_epoch=`` where they are asked for.
+        """``function(**arguments, progress=…)``; with ``encoder=``, ``group=``, ``on_epoch=`` where
+        they are asked for.
 
         Returns:
             What the function does, and every epoch's losses, as the board may have lost some.
@@ -98,7 +101,9 @@ class Worker:
             self._encoder.check_unchanged()
         return result, losses
 
-    def make_replica(self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]) -> None:
+    def make_replica(
+        self, factory: Callable[..., Any], encoder: EncoderReference, arguments: dict[str, Any]
+    ) -> None:
         """Make this worker's replica of an object: ``factory(encoder=…, **arguments)``."""
         import torch
 
@@ -172,7 +177,8 @@ class ProgressBoard:
 
 
 class BoardReader:
-    """What the driver knows of the progress of its calls: one request for all of them, however many. Thread-safe.
+    """What the driver knows of the progress of its calls: one request for all of them, however
+    many. Thread-safe.
 
     Args:
         ray: the module, connected.
@@ -188,7 +194,9 @@ class BoardReader:
 
     @contextmanager
     def following(self, call: int) -> Iterator[Callable[[], tuple[int, int, Epochs]]]:
-        """Yield what says how far the call is: (done, total, epochs that ended since it was asked last)."""
+        """Yield what says how far the call is: (done, total, epochs that ended since it was asked
+        last).
+        """
         with self._lock:
             self._known[call], self._epochs[call] = (0, 1), []
         try:

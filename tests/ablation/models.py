@@ -1,4 +1,6 @@
-"""Small models with random weights and sharp attention, one a family behind transformers' attention interface."""
+"""Small models with random weights and sharp attention, one a family behind transformers' attention
+interface.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +22,67 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 64,
     "initializer_range": RANGE,
 }
-LANGUAGE: dict[str, Any] = {**SIZES, "vocab_size": TOKENS, "max_position_embeddings": 64, "pad_token_id": 0}
+LANGUAGE: dict[str, Any] = {
+    **SIZES,
+    "vocab_size": TOKENS,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
 GROUPED: dict[str, Any] = {**LANGUAGE, "num_key_value_heads": 2, "head_dim": 8}
 IMAGES: dict[str, Any] = {**SIZES, "image_size": 12, "patch_size": 4}
 
 
 def gpt2() -> tf.PreTrainedModel:
-    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64, "scale_attn_by_inverse_layer_idx": True}
-    return tf.GPT2LMHeadModel(tf.GPT2Config(**sizes, vocab_size=TOKENS, initializer_range=RANGE, pad_token_id=0))
+    sizes = {
+        "n_embd": 32,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 64,
+        "scale_attn_by_inverse_layer_idx": True,
+    }
+    return tf.GPT2LMHeadModel(
+        tf.GPT2Config(**sizes, vocab_size=TOKENS, initializer_range=RANGE, pad_token_id=0)
+    )
 
 
 def gemma2() -> tf.PreTrainedModel:
     """Every other layer slides; scores are capped."""
-    return tf.Gemma2ForCausalLM(tf.Gemma2Config(**GROUPED, sliding_window=4, attn_logit_softcapping=3.0))
+    return tf.Gemma2ForCausalLM(
+        tf.Gemma2Config(**GROUPED, sliding_window=4, attn_logit_softcapping=3.0)
+    )
 
 
 def gemma3() -> tf.PreTrainedModel:
-    return tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(**GROUPED, sliding_window=4, sliding_window_pattern=2))
+    return tf.Gemma3ForCausalLM(
+        tf.Gemma3TextConfig(**GROUPED, sliding_window=4, sliding_window_pattern=2)
+    )
 
 
 def wav2vec2() -> tf.PreTrainedModel:
-    sound = {"conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2}
+    sound = {
+        "conv_dim": [16, 16],
+        "conv_stride": [5, 2],
+        "conv_kernel": [10, 3],
+        "num_feat_extract_layers": 2,
+    }
     groups = {"num_conv_pos_embedding_groups": 2, "num_conv_pos_embeddings": 8, "vocab_size": 20}
     return tf.Wav2Vec2Model(tf.Wav2Vec2Config(**SIZES, **sound, **groups))
 
 
 def whisper() -> tf.PreTrainedModel:
-    sizes = {"d_model": 32, "encoder_layers": 3, "encoder_attention_heads": 4, "encoder_ffn_dim": 64}
-    tokens = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    sizes = {
+        "d_model": 32,
+        "encoder_layers": 3,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 64,
+    }
+    tokens = {
+        "vocab_size": 60,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+    }
     config = tf.WhisperConfig(
         **sizes,
         **tokens,
@@ -73,7 +108,9 @@ OTHERS: dict[str, Callable[[], tf.PreTrainedModel]] = {
     "vit": lambda: tf.ViTModel(tf.ViTConfig(**IMAGES)),
     "deit": lambda: tf.DeiTModel(tf.DeiTConfig(**IMAGES)),
     "dinov2": lambda: tf.Dinov2Model(tf.Dinov2Config(**IMAGES)),
-    "clip_vision": lambda: tf.CLIPVisionModel(tf.CLIPVisionConfig(**IMAGES, initializer_factor=1.0)),
+    "clip_vision": lambda: tf.CLIPVisionModel(
+        tf.CLIPVisionConfig(**IMAGES, initializer_factor=1.0)
+    ),
     "whisper": whisper,
     "wav2vec2": wav2vec2,
 }
@@ -82,12 +119,16 @@ MODELS = {**{name: ENCODERS[name] for name in TEXT}, **DECODERS, **OTHERS}
 
 
 def random_model(name: str, seed: int = 0) -> tf.PreTrainedModel:
-    """A model in float64 with weights from ``seed``, in eval mode, its attention far from uniform."""
+    """A model in float64 with weights from ``seed``, in eval mode, its attention far
+    from uniform.
+    """
     torch.manual_seed(seed)
     model = MODELS[name]()
     uniform = name in ("clip_vision", "wav2vec2", "whisper")
     for key, parameter in model.named_parameters():
-        if (parameter.dim() == 1 and key.endswith("bias")) or (uniform and ("q_proj" in key or "k_proj" in key)):
+        if (parameter.dim() == 1 and key.endswith("bias")) or (
+            uniform and ("q_proj" in key or "k_proj" in key)
+        ):
             torch.nn.init.normal_(parameter, std=RANGE)
     return model.eval().double()
 
@@ -96,9 +137,13 @@ def inputs_of(name: str, seed: int = 1, batch: int = 2, length: int = 9) -> dict
     """What the model is called with; texts are of unlike length, padded on the right."""
     generator = torch.Generator().manual_seed(seed)
     if name in ("vit", "deit", "dinov2", "clip_vision"):
-        return {"pixel_values": torch.randn(batch, 3, 12, 12, generator=generator, dtype=torch.float64)}
+        return {
+            "pixel_values": torch.randn(batch, 3, 12, 12, generator=generator, dtype=torch.float64)
+        }
     if name == "whisper":
-        return {"input_features": torch.randn(batch, 8, 40, generator=generator, dtype=torch.float64)}
+        return {
+            "input_features": torch.randn(batch, 8, 40, generator=generator, dtype=torch.float64)
+        }
     if name == "wav2vec2":
         return {"input_values": torch.randn(batch, 200, generator=generator, dtype=torch.float64)}
     ids = torch.randint(5, TOKENS, (batch, length), generator=generator)

@@ -1,4 +1,6 @@
-"""The block itself: how heads and substitutes are named, what is refused, and what is left behind."""
+"""The block itself: how heads and substitutes are named, what is refused, and what is
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,12 @@ def test_what_is_impossible_is_one_sentence() -> None:
     assert "give data=" in refusal(model, HEADS, by="average")
     assert "expected (3, 4, slots, slots)" in refusal(model, HEADS, by=torch.ones(2, 4, 8, 8))
     short = papa.ablated(model, HEADS, by=torch.ones(3, 4, 8, 8))
-    with pytest.raises(PapaError, match="a text has 9 tokens and the constant matrices have 8 slots"), short:
+    with (
+        pytest.raises(
+            PapaError, match="a text has 9 tokens and the constant matrices have 8 slots"
+        ),
+        short,
+    ):
         answers(model, inputs)
     wrong = papa.ablated(model, HEADS, by=lambda layer, head, slots: torch.ones(2, 2))
     with pytest.raises(PapaError, match="a matrix of \\(2, 2\\), expected \\(9, 9\\)"), wrong:
@@ -88,20 +95,44 @@ def test_what_is_impossible_is_one_sentence() -> None:
 
 
 def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
-    small = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    whisper = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1}
-    tokens = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    small = {
+        "vocab_size": 50,
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+    }
+    whisper = {
+        "d_model": 16,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_layers": 1,
+    }
+    tokens = {
+        "vocab_size": 60,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+    }
     clip = CLIPConfig(text_config={**SIZES, "vocab_size": 50}, vision_config=IMAGES)
-    assert "MPNetModel (mpnet) computes attention outside" in refusal(MPNetModel(MPNetConfig(**SIZES, vocab_size=50)))
+    assert "MPNetModel (mpnet) computes attention outside" in refusal(
+        MPNetModel(MPNetConfig(**SIZES, vocab_size=50))
+    )
     assert "T5Model" in refusal(T5Model(T5Config(**small)))
-    assert "model.get_encoder()" in refusal(WhisperModel(WhisperConfig(**whisper, **tokens, decoder_layers=1)))
+    assert "model.get_encoder()" in refusal(
+        WhisperModel(WhisperConfig(**whisper, **tokens, decoder_layers=1))
+    )
     assert "CLIPModel has several kinds of attention" in refusal(CLIPModel(clip))
     assert "found a Linear" in refusal(torch.nn.Linear(2, 2))
     with warnings.catch_warnings(action="ignore"):
         compiled = torch.compile(random_model("bert"))
     assert "compiled by torch.compile" in refusal(compiled)
     sinks = GptOssForCausalLM(
-        GptOssConfig(**{**SIZES, "vocab_size": 50}, num_key_value_heads=2, head_dim=8, num_local_experts=2)
+        GptOssConfig(
+            **{**SIZES, "vocab_size": 50}, num_key_value_heads=2, head_dim=8, num_local_experts=2
+        )
     )
     with pytest.raises(PapaError, match="'s_aux', which would be lost"), papa.ablated(sinks, []):
         sinks(torch.tensor([[3, 4]]))
@@ -126,7 +157,11 @@ def test_a_pass_that_fails_does_not_shift_the_layers_of_shared_weights() -> None
         raise KeyError
 
     with papa.ablated(model, HEADS):
-        hook = model.encoder.albert_layer_groups[0].albert_layers[0].ffn.register_forward_pre_hook(fail)
+        hook = (
+            model.encoder.albert_layer_groups[0]
+            .albert_layers[0]
+            .ffn.register_forward_pre_hook(fail)
+        )
         with pytest.raises(KeyError):
             answers(model, inputs)
         hook.remove()
@@ -186,7 +221,10 @@ def test_half_precision_stays_half(name: str) -> None:
     with papa.ablated(half, HEADS, by="average", data=[inputs]):
         found = answers(half, inputs)
     assert found.dtype == torch.bfloat16
-    assert torch.nn.functional.cosine_similarity(found.double().flatten(), exact.flatten(), dim=0) > 0.95
+    assert (
+        torch.nn.functional.cosine_similarity(found.double().flatten(), exact.flatten(), dim=0)
+        > 0.95
+    )
 
 
 def test_gradients_pass_through_constant_heads() -> None:

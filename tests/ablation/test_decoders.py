@@ -1,4 +1,6 @@
-"""What must hold of decoders besides: texts of any length, streaming, and mixes; on random weights."""
+"""What must hold of decoders besides: texts of any length, streaming, and mixes; on
+random weights.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,17 @@ from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEAD
 @pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", papa.Streaming(1, 3)])
 def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     """Parts of two queries, with padding, against all at once."""
-    model, inputs, data = random_model(name), inputs_of(name), [inputs_of(name, 3), inputs_of(name, 4, 3)]
+    model, inputs, data = (
+        random_model(name),
+        inputs_of(name),
+        [inputs_of(name, 3), inputs_of(name, 4, 3)],
+    )
     with papa.ablated(model, SOME_HEADS, by=by, data=data):
         whole = answers(model, inputs)
-    with patch.object(interface, "_ENTRIES", 2 * 2 * HEADS * 9), papa.ablated(model, SOME_HEADS, by=by, data=data):
+    with (
+        patch.object(interface, "_ENTRIES", 2 * 2 * HEADS * 9),
+        papa.ablated(model, SOME_HEADS, by=by, data=data),
+    ):
         torch.testing.assert_close(answers(model, inputs), whole, atol=EXACT, rtol=0)
     with papa.ablated(model, SOME_HEADS, by="zeros"):
         assert (answers(model, inputs) - whole).abs().max() > 0.1
@@ -49,14 +58,24 @@ class Largest(TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize(("by", "positions", "small"), [("relative", 4096, True), ("average", 2048, False)])
-def test_a_relative_constant_needs_no_matrix_of_positions(by: str, positions: int, small: bool) -> None:
-    """Neither its average nor the heads that use it hold A of a layer, [heads, positions, positions], at any time."""
+@pytest.mark.parametrize(
+    ("by", "positions", "small"), [("relative", 4096, True), ("average", 2048, False)]
+)
+def test_a_relative_constant_needs_no_matrix_of_positions(
+    by: str, positions: int, small: bool
+) -> None:
+    """Neither its average nor the heads that use it hold A of a layer, [heads, positions,
+    positions], at any time.
+    """
     torch.manual_seed(0)
     sizes = {**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": positions}
     model = tf.LlamaForCausalLM(tf.LlamaConfig(**sizes)).eval()
     inputs = {"input_ids": torch.randint(5, 300, (1, positions))}
-    with Largest() as seen, torch.no_grad(), papa.ablated(model, {0: [0, 1, 2]}, by=by, data=[inputs]):
+    with (
+        Largest() as seen,
+        torch.no_grad(),
+        papa.ablated(model, {0: [0, 1, 2]}, by=by, data=[inputs]),
+    ):
         model(**inputs)
     assert (seen.bytes < 4 * HEADS * positions**2) == small
 
@@ -75,7 +94,9 @@ def test_a_distance_that_no_text_had_weighs_as_the_farthest_that_one_had(name: s
     encoder = name == "bert"
 
     def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
-        """The first column is apart, and an encoder's last; so the farthest distances are two below the length."""
+        """The first column is apart, and an encoder's last; so the farthest distances are two below
+        the length.
+        """
         found = torch.zeros(slots, slots, dtype=torch.float64)
         for row in range(slots):
             for column in range(slots):
@@ -101,7 +122,11 @@ def test_a_distance_that_no_text_had_weighs_as_the_farthest_that_one_had(name: s
 def test_streaming_over_all_of_a_text_is_a_heads_own_attention(name: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     before = answers(model, inputs)
-    for streaming, own in ((papa.Streaming(0, 9), True), (papa.Streaming(9, 1), True), (papa.Streaming(1, 3), False)):
+    for streaming, own in (
+        (papa.Streaming(0, 9), True),
+        (papa.Streaming(9, 1), True),
+        (papa.Streaming(1, 3), False),
+    ):
         with papa.ablated(model, EVERY_HEAD, by=streaming):
             assert torch.allclose(answers(model, inputs), before, atol=EXACT, rtol=0) == own
 
@@ -118,7 +143,10 @@ def test_streaming_without_sinks_is_a_sliding_window() -> None:
     with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
         papa.Streaming(1, 0)
     with (
-        pytest.raises(SpecError, match=r"by is the class Streaming: give one of its kind, such as Streaming\(\)"),
+        pytest.raises(
+            SpecError,
+            match=r"by is the class Streaming: give one of its kind, such as Streaming\(\)",
+        ),
         papa.ablated(full, [], by=papa.Streaming),
     ):
         pass
@@ -126,12 +154,18 @@ def test_streaming_without_sinks_is_a_sliding_window() -> None:
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
-    """Its forward pass in two ways, by the family's own attention: α of the full one, the rest of a restricted one."""
+    """Its forward pass in two ways, by the family's own attention: α of the full one, the rest of a
+    restricted one.
+    """
     model, inputs = random_model(name), inputs_of(name, length=16)
-    alpha = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    alpha = torch.rand(
+        LAYERS, HEADS, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     sinks, recent, layers = 2, 4, interface.attention_modules(model)
 
-    def two_ways(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **more: Any) -> Any:
+    def two_ways(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **more: Any
+    ) -> Any:
         own = sys.modules[type(module).__module__].eager_attention_forward
         rows, columns = torch.arange(query.shape[2])[:, None], torch.arange(key.shape[2])
         seen = (columns < sinks) | (rows - columns < recent)
@@ -155,11 +189,15 @@ def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
 def test_a_mix_ends_at_attention_and_at_the_constant(name: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     before = answers(model, inputs)
-    matrices = torch.rand(9, 9, generator=torch.Generator().manual_seed(2)).expand(LAYERS, HEADS, 9, 9)
+    matrices = torch.rand(9, 9, generator=torch.Generator().manual_seed(2)).expand(
+        LAYERS, HEADS, 9, 9
+    )
     with papa.ablated(model, EVERY_HEAD, by=matrices):
         constant = answers(model, inputs)
     for share, expected, other in ((1.0, before, constant), (0.0, constant, before)):
-        with papa.ablated(model, EVERY_HEAD, by=Mixed(ByPosition(matrices), torch.full((LAYERS, HEADS), share))):
+        with papa.ablated(
+            model, EVERY_HEAD, by=Mixed(ByPosition(matrices), torch.full((LAYERS, HEADS), share))
+        ):
             found = answers(model, inputs)
         torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
         assert (found - other).abs().max() > 0.1

@@ -1,4 +1,6 @@
-"""What must hold for every family behind transformers' attention interface, on random weights with sharp attention."""
+"""What must hold for every family behind transformers' attention interface, on random weights with
+sharp attention.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,12 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
         {"input_ids": inputs_of(name)["input_ids"][:1]},
         [{"input_ids": inputs_of(name, 4, 3, 20)["input_ids"]}],
     )
-    options = {"max_new_tokens": length, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    options = {
+        "max_new_tokens": length,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
     own = torch.stack(model.generate(**inputs, **options).logits)
     with papa.ablated(model, EVERY_HEAD, by=by, data=data):
         fast = torch.stack(model.generate(**inputs, **options).logits)
@@ -98,10 +105,16 @@ def test_padding_on_the_left_moves_no_position(name: str, by: Any) -> None:
     pads = torch.zeros(1, 4, dtype=torch.long)
     mask = torch.cat([pads, torch.ones_like(ids)], dim=1)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    padded = {"input_ids": torch.cat([pads, ids], dim=1), "attention_mask": mask, "position_ids": positions}
+    padded = {
+        "input_ids": torch.cat([pads, ids], dim=1),
+        "attention_mask": mask,
+        "position_ids": positions,
+    }
     with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3, length=13)]):
         right, left = answers(model, {"input_ids": ids})[0], answers(model, padded)
-        unsaid = answers(model, {"input_ids": padded["input_ids"], "attention_mask": torch.ones_like(mask)})[4:]
+        unsaid = answers(
+            model, {"input_ids": padded["input_ids"], "attention_mask": torch.ones_like(mask)}
+        )[4:]
     torch.testing.assert_close(left, right, atol=EXACT, rtol=0)
     assert (unsaid - right).abs().max() > 0.1
 
@@ -135,12 +148,18 @@ def test_zeros_are_what_a_pruned_head_leaves(name: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     pruned = random_model(name)
     width = pruned.config.hidden_size // HEADS
-    maps = {"bert": "attention.output.dense", "vit": "attention.o_proj", "llama": "self_attn.o_proj"}
+    maps = {
+        "bert": "attention.output.dense",
+        "vit": "attention.o_proj",
+        "llama": "self_attn.o_proj",
+    }
     outputs = [part for key, part in pruned.named_modules() if key.endswith(maps[name])]
     for layer, head in SOME_HEADS:
         outputs[layer].weight.data[:, head * width : (head + 1) * width] = 0
     with papa.ablated(model, SOME_HEADS):
-        torch.testing.assert_close(answers(model, inputs), answers(pruned, inputs), atol=EXACT, rtol=0)
+        torch.testing.assert_close(
+            answers(model, inputs), answers(pruned, inputs), atol=EXACT, rtol=0
+        )
 
 
 def test_a_mean_output_is_the_mean_over_real_tokens() -> None:
@@ -155,7 +174,9 @@ def test_a_mean_output_is_the_mean_over_real_tokens() -> None:
     hook.remove()
     head = slice(8, 16)
     mean = seen[0][inputs["attention_mask"].bool()][:, head].mean(dim=0)
-    torch.testing.assert_close(seen[-1][..., head], mean.expand_as(seen[-1][..., head]), atol=EXACT, rtol=0)
+    torch.testing.assert_close(
+        seen[-1][..., head], mean.expand_as(seen[-1][..., head]), atol=EXACT, rtol=0
+    )
     assert not torch.allclose(seen[-1][..., :8], seen[-1][:1, :1, :8])
 
 

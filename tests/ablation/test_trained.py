@@ -1,4 +1,6 @@
-"""Trained models: decoders that learned to copy what stands 23 tokens before, and induction; and MiniLM."""
+"""Trained models: decoders that learned to copy what stands 23 tokens before, and induction; and
+MiniLM.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,20 @@ def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
 def copier() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned to go on with a sequence that it saw before."""
     torch.manual_seed(0)
-    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": 2 * HALF, "vocab_size": TOKENS}
-    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {
+        "n_layer": LAYERS,
+        "n_head": HEADS,
+        "n_embd": 64,
+        "n_positions": 2 * HALF,
+        "vocab_size": TOKENS,
+    }
+    quiet = {
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1000):
@@ -50,9 +64,16 @@ def copier() -> GPT2LMHeadModel:
 
 
 @torch.no_grad()
-def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone(copier: GPT2LMHeadModel) -> None:
-    """Without its heads' output it cannot copy; with attention that never sees the text it copies as well as ever."""
-    held_out, data = repeated(10_001), [{"input_ids": repeated(seed)} for seed in range(20_000, 20_004)]
+def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone(
+    copier: GPT2LMHeadModel,
+) -> None:
+    """Without its heads' output it cannot copy; with attention that never sees the text it copies
+    as well as ever.
+    """
+    held_out, data = (
+        repeated(10_001),
+        [{"input_ids": repeated(seed)} for seed in range(20_000, 20_004)],
+    )
     everything = {layer: range(HEADS) for layer in range(LAYERS)}
     loss = {"own": float(copying_loss(copier, held_out))}
     for by in ("zeros", "mean", "resample", "average", "relative"):
@@ -75,7 +96,9 @@ SHORTEST, LONGEST, LENGTH, WORDS = 4, 12, 24, 32
 
 
 def periodic(seed: int, texts: int = 64) -> dict[str, Tensor]:
-    """Random tokens again and again, with a period of each text's own; labels are what its first period tells."""
+    """Random tokens again and again, with a period of each text's own; labels are what its first
+    period tells.
+    """
     draw = torch.Generator().manual_seed(seed)
     period = torch.randint(SHORTEST, LONGEST + 1, (texts, 1), generator=draw)
     tokens = torch.randint(WORDS, (texts, LONGEST), generator=draw)
@@ -86,10 +109,24 @@ def periodic(seed: int, texts: int = 64) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def inducer() -> GPT2LMHeadModel:
-    """A small GPT-2 that has learned induction: to find its last token earlier on, and to say what followed."""
+    """A small GPT-2 that has learned induction: to find its last token earlier on, and to say what
+    followed.
+    """
     torch.manual_seed(0)
-    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": LENGTH, "vocab_size": WORDS}
-    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {
+        "n_layer": LAYERS,
+        "n_head": HEADS,
+        "n_embd": 64,
+        "n_positions": LENGTH,
+        "vocab_size": WORDS,
+    }
+    quiet = {
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet, loss_type="ForCausalLM"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1000):
@@ -105,7 +142,9 @@ def inducer() -> GPT2LMHeadModel:
 def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text(
     inducer: GPT2LMHeadModel,
 ) -> None:
-    """Induction needs the token before, a position, in the first layer, and what is like it, in the second."""
+    """Induction needs the token before, a position, in the first layer, and what is like it, in the
+    second.
+    """
     held_out, data = periodic(10_001), [periodic(seed, 32) for seed in range(20_000, 20_012)]
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     average = substitute_for(inducer, "average", data=data)
@@ -129,11 +168,17 @@ def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_
 
 
 def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None:
-    """No head replaced: the model's own states; every head replaced by its average: others, but not far off."""
+    """No head replaced: the model's own states; every head replaced by its average: others, but not
+    far off.
+    """
     from papa.encoders.reference import load_tokenizer
 
     tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
-    texts = ["A film to see twice.", "It drags, and then, after two long hours, it ends at last.", "Fine."]
+    texts = [
+        "A film to see twice.",
+        "It drags, and then, after two long hours, it ends at last.",
+        "Fine.",
+    ]
     inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
     before = answers(minilm_model, inputs)
     everything = {layer: range(12) for layer in range(6)}
@@ -142,7 +187,9 @@ def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None
     kept = {}
     for by in ("zeros", "average"):
         with papa.ablated(minilm_model, everything, by=by, data=[inputs]):
-            kept[by] = float(torch.nn.functional.cosine_similarity(answers(minilm_model, inputs), before).mean())
+            kept[by] = float(
+                torch.nn.functional.cosine_similarity(answers(minilm_model, inputs), before).mean()
+            )
     assert 0 < kept["zeros"] < kept["average"] < 0.99
 
 

@@ -16,13 +16,23 @@ from tests.plain import plain_model, plain_pass
 
 HALF = [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]
 TOLERANCE = 1e-6
-# In float64: what is exact in the method is exact here. Float32 is tested on trained weights (test_golden.py).
-SINGLE = {"deberta", "deberta_near", "deberta_v3", "deberta_v2_xlarge", "deberta_v2_near", "modernbert"}
+# In float64: what is exact in the method is exact here. Float32 is tested on trained weights
+# (test_golden.py).
+SINGLE = {
+    "deberta",
+    "deberta_near",
+    "deberta_v3",
+    "deberta_v2_xlarge",
+    "deberta_v2_near",
+    "modernbert",
+}
 """Parts of these stock models compute in float32 whatever the weights are."""
 
 
 class Case:
-    """One variant: the encoder under test, and the same weights in transformers' own padded form."""
+    """One variant: the encoder under test, and the same weights in transformers' own
+    padded form.
+    """
 
     def __init__(self, variant: str) -> None:
         model = random_model(variant)
@@ -32,7 +42,11 @@ class Case:
         self.pad = self.plain.config.pad_token_id
         self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
         self.tolerance = 1e-5 if variant in SINGLE else TOLERANCE
-        self.heads = [(layer, head) for layer in range(self.encoder.layers) for head in range(self.encoder.heads)]
+        self.heads = [
+            (layer, head)
+            for layer in range(self.encoder.layers)
+            for head in range(self.encoder.heads)
+        ]
 
     def inputs(self, seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9)) -> Inputs:
         return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
@@ -76,5 +90,7 @@ def random_constants(case: Case, seed: int = 5) -> ConstantMatrices:
     generator = torch.Generator().manual_seed(seed)
     shape = (case.encoder.layers, case.encoder.heads, SLOTS, SLOTS)
     return ConstantMatrices(
-        torch.rand(shape, generator=generator), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+        torch.rand(shape, generator=generator),
+        torch.ones(SLOTS, SLOTS, dtype=torch.bool),
+        "average",
     )

@@ -20,7 +20,13 @@ from tests.plain import plainly, with_mix
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
-POSITION_TERMS = {"deberta": 2, "deberta_near": 1, "deberta_v3": 2, "deberta_v2_xlarge": 2, "deberta_v2_near": 1}
+POSITION_TERMS = {
+    "deberta": 2,
+    "deberta_near": 1,
+    "deberta_v3": 2,
+    "deberta_v2_xlarge": 2,
+    "deberta_v2_near": 1,
+}
 """Projections of relative positions."""
 
 
@@ -33,7 +39,11 @@ def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
 
     for block in (
         lambda: replaced(case.encoder, random_constants(case), HALF),
-        lambda: mixed(case.encoder, random_constants(case), torch.zeros(case.encoder.layers, case.encoder.heads)),
+        lambda: mixed(
+            case.encoder,
+            random_constants(case),
+            torch.zeros(case.encoder.layers, case.encoder.heads),
+        ),
     ):
         with suppress(Interruption), block():
             assert distance(case.encoder.hidden_states(inputs.compact()), before, inputs) > 0.05
@@ -54,7 +64,9 @@ def test_gradients_reach_theta_and_nothing_else(case: Case) -> None:
 def test_gradients_of_theta_equal_plain(case: Case) -> None:
     inputs, constants = case.inputs(1), random_constants(case)
     batch = inputs.compact()
-    theta = torch.zeros(case.encoder.layers, case.encoder.heads, dtype=torch.float64, requires_grad=True)
+    theta = torch.zeros(
+        case.encoder.layers, case.encoder.heads, dtype=torch.float64, requires_grad=True
+    )
 
     def gradient(states: Tensor) -> Tensor:
         return torch.autograd.grad(states[batch.attention_mask].pow(3).sum(), theta)[0]
@@ -62,7 +74,9 @@ def test_gradients_of_theta_equal_plain(case: Case) -> None:
     with torch.enable_grad():
         with mixed(case.encoder, constants, theta):
             ours = gradient(case.encoder.hidden_states(batch)[-1])
-        with plainly(case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)):
+        with plainly(
+            case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)
+        ):
             plain = gradient(case.padded(inputs)[-1])
     assert float((ours - plain).abs().max() / plain.abs().max()) < case.tolerance
     assert float((ours - plain.flip(0)).abs().max() / plain.abs().max()) > 0.01
@@ -70,11 +84,15 @@ def test_gradients_of_theta_equal_plain(case: Case) -> None:
 
 @pytest.mark.parametrize("block", ["replaced", "mixed"])
 def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
-    """The authors' code drops entries of constant and mixed attention too: another draw each time, right on average."""
+    """The authors' code drops entries of constant and mixed attention too: another draw each time,
+    right on average.
+    """
     copies, constants = 20, random_constants(case)
     theta = torch.zeros(case.encoder.layers, case.encoder.heads)
     held = (
-        replaced(case.encoder, constants, case.heads) if block == "replaced" else mixed(case.encoder, constants, theta)
+        replaced(case.encoder, constants, case.heads)
+        if block == "replaced"
+        else mixed(case.encoder, constants, theta)
     )
     batch = case.inputs(1, (3, 9, 5, 9) * copies).compact()
     with held:
@@ -82,12 +100,15 @@ def test_attention_dropout_keeps_the_mean(case: Case, block: str) -> None:
         generator = torch.Generator().manual_seed(1)
         shape = (4, 4, batch.shape[1], 8)
         query, key, value = (
-            torch.randn(shape, generator=generator, dtype=torch.float64).repeat(copies, 1, 1, 1) for _ in range(3)
+            torch.randn(shape, generator=generator, dtype=torch.float64).repeat(copies, 1, 1, 1)
+            for _ in range(3)
         )
         mask = batch.attention_mask[:, None, None, :]
 
         def output(dropout: float) -> Tensor:
-            found = rule(InputDependentAttention(query, key, mask, 0.3, dropout=dropout), value, batch)
+            found = rule(
+                InputDependentAttention(query, key, mask, 0.3, dropout=dropout), value, batch
+            )
             return found.unflatten(0, (copies, 4))
 
         torch.manual_seed(0)
@@ -104,7 +125,12 @@ def test_projections_are_computed_for_own_heads_alone(case: Case) -> None:
 
     def note(_, inputs, output) -> None:
         view = output.data_ptr() == inputs[0].data_ptr()
-        computed.append((case.encoder.dispatch.layer, "view" if view else output.shape[-1] // case.encoder.head_width))
+        computed.append(
+            (
+                case.encoder.dispatch.layer,
+                "view" if view else output.shape[-1] // case.encoder.head_width,
+            )
+        )
 
     with replaced(case.encoder, random_constants(case), HALF):
         for module in case.encoder.model.modules():
@@ -112,12 +138,18 @@ def test_projections_are_computed_for_own_heads_alone(case: Case) -> None:
                 module.register_forward_hook(note)
         case.encoder.hidden_states(case.inputs(1).compact())
     assert set(computed) == {(0, 1), (1, "view"), (2, 3)}
-    assert len([layer for layer, _ in computed if layer == 0]) == 2 + POSITION_TERMS.get(case.variant, 0)
-    assert not any(isinstance(module, DependentHeadsProjection) for module in case.encoder.model.modules())
+    assert len([layer for layer, _ in computed if layer == 0]) == 2 + POSITION_TERMS.get(
+        case.variant, 0
+    )
+    assert not any(
+        isinstance(module, DependentHeadsProjection) for module in case.encoder.model.modules()
+    )
 
 
 def test_attention_dropout_is_the_models_own(case: Case) -> None:
-    """What a rule is told to drop: nothing in eval mode, the configuration's share in train mode."""
+    """What a rule is told to drop: nothing in eval mode, the configuration's share in
+    train mode.
+    """
     told: list[float] = []
 
     class Listening:
@@ -146,7 +178,9 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
 
 
 def test_constants_of_another_shape_are_refused(case: Case) -> None:
-    constants = ConstantMatrices(torch.rand(2, 4, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+    constants = ConstantMatrices(
+        torch.rand(2, 4, SLOTS, SLOTS), torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+    )
     with (
         pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"),
         replaced(case.encoder, constants, HALF),

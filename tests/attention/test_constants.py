@@ -30,10 +30,14 @@ def test_saved_and_loaded(tmp_path: Path, reference: EncoderReference) -> None:
 
 def test_what_does_not_fit_is_said(tmp_path: Path, reference: EncoderReference) -> None:
     control("toeplitz", 6, 12, 8).save(tmp_path / "c", reference, {})
-    with pytest.raises(ArtifactError, match=r"made for S=8, this study uses S=16: rerun 'average' or set slots: 8"):
+    with pytest.raises(
+        ArtifactError, match=r"made for S=8, this study uses S=16: rerun 'average' or set slots: 8"
+    ):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
     other = replace(reference, name="other", digest="0" * 64)
-    with pytest.raises(ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"):
+    with pytest.raises(
+        ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"
+    ):
         ConstantMatrices.load(tmp_path / "c", encoder=other)
     path = tmp_path / "c" / FILE
     data = bytearray(path.read_bytes())
@@ -46,5 +50,9 @@ def test_what_does_not_fit_is_said(tmp_path: Path, reference: EncoderReference) 
 def test_controls() -> None:
     assert torch.equal(control("identity", 2, 3, 4).matrices[1, 2], torch.eye(4))
     assert torch.equal(control("zeros", 2, 3, 4).matrices, torch.zeros(2, 3, 4, 4))
-    assert control("toeplitz", 2, 3, 4).matrices[0, 0, 0].tolist() == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
-    assert torch.equal(control("toeplitz", 2, 3, 4).matrices[0, 0], control("toeplitz", 2, 3, 4).matrices[0, 0].T)
+    assert control("toeplitz", 2, 3, 4).matrices[0, 0, 0].tolist() == pytest.approx(
+        [1, 1 / 2, 1 / 3, 1 / 4]
+    )
+    assert torch.equal(
+        control("toeplitz", 2, 3, 4).matrices[0, 0], control("toeplitz", 2, 3, 4).matrices[0, 0].T
+    )

@@ -1,4 +1,6 @@
-"""Averages against exact rational sums, however inputs are grouped into batches and shards, and in whatever order."""
+"""Averages against exact rational sums, however inputs are grouped into batches and shards, and in
+whatever order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ UNIT = Fraction(1, 2**24)
 
 @pytest.fixture(scope="module")
 def inputs() -> tuple[Tensor, Tensor]:
-    """Attention of many inputs, sharp and flat, [inputs, layers, heads, slots, slots], and where they have tokens."""
+    """Attention of many inputs, sharp and flat, [inputs, layers, heads, slots, slots], and where
+    they have tokens.
+    """
     generator = torch.Generator().manual_seed(3)
     mask = torch.rand(INPUTS, SLOTS, generator=generator) < 0.7
     mask[:, -1] = True
@@ -56,15 +60,19 @@ def exact(probabilities: Tensor, mask: Tensor) -> list[Fraction]:
 
 
 def test_an_average_is_the_exact_one_within_its_bound(inputs: tuple[Tensor, Tensor]) -> None:
-    """A batch of b inputs is added up in float32, (b - 1) · 2⁻²⁴ of it at most, and rounded to the grid, 2⁻³³; both
-    are shared by all inputs that have the entry. The average itself is float32."""
+    """A batch of b inputs is added up in float32, (b - 1) · 2⁻²⁴ of it at most, and rounded to the
+    grid, 2⁻³³; both are shared by all inputs that have the entry. The average itself is float32."""
     batch = 8
     sums = summed(*inputs, np.arange(INPUTS), batch)
     counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
     found = sums.average().matrices.flatten().tolist()
     batches = INPUTS // batch
     for value, expected, count in zip(found, exact(*inputs), counts, strict=True):
-        bound = expected * (batch - 1) * UNIT + Fraction(batches, int(2 * GRID)) / int(max(count, 1)) + UNIT * expected
+        bound = (
+            expected * (batch - 1) * UNIT
+            + Fraction(batches, int(2 * GRID)) / int(max(count, 1))
+            + UNIT * expected
+        )
         assert abs(Fraction(value) - expected) <= bound
 
 
@@ -72,18 +80,28 @@ def test_one_input_a_batch_is_exact_but_for_the_grid(inputs: tuple[Tensor, Tenso
     """Without float32's additions the sums themselves are within 2⁻³³ an input."""
     sums = summed(*inputs, np.arange(INPUTS), 1)
     counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
-    for value, expected, count in zip(sums.sums.flatten().tolist(), exact(*inputs), counts, strict=True):
-        assert abs(Fraction(value) - expected * max(int(count), 1)) <= Fraction(INPUTS, int(2 * GRID))
+    for value, expected, count in zip(
+        sums.sums.flatten().tolist(), exact(*inputs), counts, strict=True
+    ):
+        assert abs(Fraction(value) - expected * max(int(count), 1)) <= Fraction(
+            INPUTS, int(2 * GRID)
+        )
         assert (Fraction(value) * int(GRID)).denominator == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_shards_in_any_grouping_and_order_give_the_same_bits(inputs: tuple[Tensor, Tensor], seed: int) -> None:
-    """Batches are what a corpus is cut into; how they are spread over shards and merged changes nothing."""
+def test_shards_in_any_grouping_and_order_give_the_same_bits(
+    inputs: tuple[Tensor, Tensor], seed: int
+) -> None:
+    """Batches are what a corpus is cut into; how they are spread over shards and merged changes
+    nothing.
+    """
     batch, random = 4, np.random.default_rng(seed)
     whole = summed(*inputs, np.arange(INPUTS), batch)
     batches = random.permutation(np.arange(INPUTS).reshape(-1, batch))
-    shards = np.split(batches, np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False)))
+    shards = np.split(
+        batches, np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False))
+    )
     parts = [summed(*inputs, shard.flatten(), batch) for shard in shards]
     random.shuffle(parts)  # type: ignore[arg-type]
     middle = len(parts) // 2

@@ -32,7 +32,9 @@ class Golden:
 
     @property
     def constants(self) -> ConstantMatrices:
-        return ConstantMatrices(self.tensors["average_attention"], self.tensors["counts"] > 0, "average")
+        return ConstantMatrices(
+            self.tensors["average_attention"], self.tensors["counts"] > 0, "average"
+        )
 
     def inputs(self, prefix: str = "") -> Inputs:
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -64,10 +66,12 @@ def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
 
 
 class AsAssigned:
-    """The authors' assignment of the heads that stay: in the order in which Python iterates over a set.
+    """The authors' assignment of the heads that stay: in the order in which Python iterates over a
+    set.
 
-    Their code lists the input-dependent heads as ``list(set(range(H)) - set(constant))``. For {6, 9} that list is
-    [9, 6], so head 6 multiplies its values with head 9's attention and the other way round (docs/fidelity.md).
+    Their code lists the input-dependent heads as ``list(set(range(H)) - set(constant))``. For {6,
+    9} that list is [9, 6], so head 6 multiplies its values with head 9's attention and the other
+    way round (docs/fidelity.md).
     """
 
     def __init__(self, rule) -> None:
@@ -77,7 +81,9 @@ class AsAssigned:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         if self.dependent_heads.numel():
-            own = InputDependentAttention(own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling)
+            own = InputDependentAttention(
+                own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling
+            )
         return self.rule(own, value, batch)
 
 
@@ -90,13 +96,17 @@ def as_assigned(encoder: Encoder):
 
 
 @pytest.mark.parametrize("count", [36, 63, 72])
-def test_replaced_heads_with_the_authors_assignment(golden: Golden, minilm: Encoder, count: int) -> None:
+def test_replaced_heads_with_the_authors_assignment(
+    golden: Golden, minilm: Encoder, count: int
+) -> None:
     with replaced(minilm, golden.constants, golden.order[:count]), as_assigned(minilm):
         assert golden.difference(str(count), minilm) < 1e-5
 
 
 def test_the_authors_swap_two_heads_at_63(golden: Golden, minilm: Encoder) -> None:
-    """Negative control of the assignment, and the reason for it: each head left input-dependent differs."""
+    """Negative control of the assignment, and the reason for it: each head left input-dependent
+    differs.
+    """
     assert list({6, 9}) == [9, 6]
     with replaced(minilm, golden.constants, golden.order[:63]):
         assert golden.difference("63", minilm) > 0.1

@@ -1,4 +1,6 @@
-"""Every kind of constants and every head order on trained weights and real text, against the plain padded way."""
+"""Every kind of constants and every head order on trained weights and real text, against the plain
+padded way.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ KINDS = ("average", *CONTROLS)
 @pytest.fixture(scope="module")
 def plain():
     folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
-    return AutoModel.from_pretrained(folder, attn_implementation="plain", use_safetensors=True).eval()
+    return AutoModel.from_pretrained(
+        folder, attn_implementation="plain", use_safetensors=True
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,9 @@ def average(minilm: Encoder, sentences: Inputs) -> ConstantMatrices:
     return averager.result().average()
 
 
-def plain_states(plain, inputs: Inputs, constants: ConstantMatrices, heads: list[tuple[int, int]]) -> Tensor:
+def plain_states(
+    plain, inputs: Inputs, constants: ConstantMatrices, heads: list[tuple[int, int]]
+) -> Tensor:
     change = with_constants(constants.matrices, heads, inputs.attention_mask)
     with torch.inference_mode(), plainly(BERT.attentions(plain), change):
         output = plain(
@@ -77,7 +83,9 @@ def test_every_kind_equals_plain(
     expected = plain_states(plain, inputs, constants, heads)
     with replaced(minilm, constants, heads):
         assert largest_difference(minilm, inputs, expected) < 1e-5
-    other = control("identity" if kind == "toeplitz" else "toeplitz", minilm.layers, minilm.heads, SLOTS)
+    other = control(
+        "identity" if kind == "toeplitz" else "toeplitz", minilm.layers, minilm.heads, SLOTS
+    )
     with replaced(minilm, other, heads):
         assert largest_difference(minilm, inputs, expected) > 0.01
 
@@ -85,7 +93,12 @@ def test_every_kind_equals_plain(
 @pytest.mark.parametrize("order", HEAD_ORDERS)
 @pytest.mark.parametrize("fraction", [0.5, 0.0625])
 def test_every_order_equals_plain(
-    minilm: Encoder, plain, sentences: Inputs, average: ConstantMatrices, order: str, fraction: float
+    minilm: Encoder,
+    plain,
+    sentences: Inputs,
+    average: ConstantMatrices,
+    order: str,
+    fraction: float,
 ) -> None:
     inputs, constants = sentences[0:4], average
     lambdas = torch.rand(minilm.layers, minilm.heads, generator=torch.Generator().manual_seed(0))
@@ -93,7 +106,9 @@ def test_every_order_equals_plain(
     expected = plain_states(plain, inputs, constants, heads)
     with replaced(minilm, constants, heads):
         assert largest_difference(minilm, inputs, expected) < 1e-5
-    everyone_else = [place for place in head_order("first_to_last", None, 6, 12) if place not in heads]
+    everyone_else = [
+        place for place in head_order("first_to_last", None, 6, 12) if place not in heads
+    ]
     with replaced(minilm, constants, everyone_else):
         assert largest_difference(minilm, inputs, expected) > 0.01
 
@@ -103,7 +118,10 @@ def test_zeros_put_out_nothing(minilm: Encoder, sentences: Inputs) -> None:
     attention = minilm.family.attentions(minilm.model)[2]
     hook = attention.register_forward_hook(lambda module, inputs, output: outputs.append(output[0]))
     try:
-        with torch.inference_mode(), replaced(minilm, control("zeros", 6, 12, SLOTS), [(2, 0), (2, 5)]):
+        with (
+            torch.inference_mode(),
+            replaced(minilm, control("zeros", 6, 12, SLOTS), [(2, 0), (2, 5)]),
+        ):
             minilm.observe(sentences[0:8].compact())
     finally:
         hook.remove()

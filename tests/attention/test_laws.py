@@ -1,4 +1,6 @@
-"""The laws of the method, for every family, against plain padded computations by transformers' own models."""
+"""The laws of the method, for every family, against plain padded computations by transformers' own
+models.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 
 def test_compact_equals_padded(case: Case) -> None:
     inputs = case.inputs(1)
-    assert distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs) < case.tolerance
+    assert (
+        distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
+        < case.tolerance
+    )
     moved = case.encoder.hidden_states(case.inputs(2).compact())
     assert distance(moved, case.padded(inputs), inputs) > 0.1
 
@@ -31,12 +36,20 @@ def test_compact_equals_padded_for_two_texts(case: Case) -> None:
     with plainly(case.modules(), with_constants(constants.matrices, HALF, inputs.attention_mask)):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, HALF):
-        assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) < case.tolerance
-    assert distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs) < case.tolerance
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
+            < case.tolerance
+        )
+    assert (
+        distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
+        < case.tolerance
+    )
 
 
 def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
-    """All tokens run as one row, here longer than most variants have positions; attention keeps inputs apart."""
+    """All tokens run as one row, here longer than most variants have positions; attention keeps
+    inputs apart.
+    """
     inputs = case.inputs(1, tuple(range(1, 15)))
     batch = inputs.compact()
     assert int(batch.attention_mask.sum()) > 100
@@ -44,22 +57,33 @@ def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
     assert distance(found, case.padded(inputs), inputs) < case.tolerance
     alone = case.encoder.token_states(inputs[6:7].compact())
     start = int(batch.attention_mask[:6].sum())
-    together = [states[start : start + len(alone[0])] for states in case.encoder.token_states(batch)]
-    assert max(float((a - b).abs().max()) for a, b in zip(together, alone, strict=True)) < case.tolerance
+    together = [
+        states[start : start + len(alone[0])] for states in case.encoder.token_states(batch)
+    ]
+    assert (
+        max(float((a - b).abs().max()) for a, b in zip(together, alone, strict=True))
+        < case.tolerance
+    )
     assert float((together[-1] - alone[-1].flip(0)).abs().max()) > 0.01
 
 
 def test_slots_are_no_columns(case: Case) -> None:
-    """The same tokens side by side, without the gaps, are another input; RoBERTa's family alone does not notice."""
+    """The same tokens side by side, without the gaps, are another input; RoBERTa's family alone
+    does not notice.
+    """
     inputs = case.inputs(1)
     batch = inputs.compact()
     squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
     difference = distance(case.encoder.hidden_states(squeezed), case.padded(inputs), inputs)
-    assert difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
+    assert (
+        difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
+    )
 
 
 def test_positions_are_slots_or_count_tokens(case: Case) -> None:
-    """A token moved to another slot changes what is computed; RoBERTa alone counts tokens and does not notice."""
+    """A token moved to another slot changes what is computed; RoBERTa alone counts tokens and does
+    not notice.
+    """
     inputs = some_inputs(1, (3,), pad=case.pad)
     moved = copy.deepcopy(inputs)
     moved.attention_mask[:, 3], moved.attention_mask[:, 2] = True, False
@@ -67,7 +91,9 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
     before = case.encoder.hidden_states(inputs.compact())[-1]
     after = case.encoder.hidden_states(moved.compact())[-1]
     difference = float((before - after).abs().max())
-    assert difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
+    assert (
+        difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
+    )
 
 
 def test_extra_padding_changes_nothing(case: Case) -> None:
@@ -76,24 +102,37 @@ def test_extra_padding_changes_nothing(case: Case) -> None:
     kept = torch.isin(wide.columns, inputs.compact().columns)
     with replaced(case.encoder, random_constants(case), HALF):
         padded = [states[:, kept] for states in case.encoder.hidden_states(wide)]
-        assert distance(padded, case.encoder.hidden_states(inputs.compact()), inputs) < case.tolerance
+        assert (
+            distance(padded, case.encoder.hidden_states(inputs.compact()), inputs) < case.tolerance
+        )
 
 
 def test_lambda_one_is_the_unmodified_encoder(case: Case) -> None:
     inputs = case.inputs(1)
     theta = torch.full((case.encoder.layers, case.encoder.heads), 40.0)
     with mixed(case.encoder, random_constants(case), theta):
-        assert distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs) < case.tolerance
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
+            < case.tolerance
+        )
     with mixed(case.encoder, random_constants(case), theta * 0):
-        assert distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs) > 0.1
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
+            > 0.1
+        )
 
 
 def test_lambda_zero_is_all_constant(case: Case) -> None:
     inputs, constants = case.inputs(1), random_constants(case)
     with replaced(case.encoder, constants, case.heads):
         all_constant = case.encoder.hidden_states(inputs.compact())
-    with mixed(case.encoder, constants, torch.full((case.encoder.layers, case.encoder.heads), -40.0)):
-        assert distance(case.encoder.hidden_states(inputs.compact()), all_constant, inputs) < case.tolerance
+    with mixed(
+        case.encoder, constants, torch.full((case.encoder.layers, case.encoder.heads), -40.0)
+    ):
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), all_constant, inputs)
+            < case.tolerance
+        )
     assert distance(case.encoder.hidden_states(inputs.compact()), all_constant, inputs) > 0.1
 
 
@@ -105,10 +144,15 @@ def test_mixing_equals_plain(case: Case) -> None:
         dtype=torch.float64,
         generator=torch.Generator().manual_seed(3),
     )
-    with plainly(case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)):
+    with plainly(
+        case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)
+    ):
         expected = case.padded(inputs)
     with mixed(case.encoder, constants, theta):
-        assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) < case.tolerance
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
+            < case.tolerance
+        )
     with mixed(case.encoder, constants, -theta):
         assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) > 0.01
 
@@ -120,7 +164,10 @@ def test_replacing_equals_plain(case: Case, count: int) -> None:
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, heads):
-        assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) < case.tolerance
+        assert (
+            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
+            < case.tolerance
+        )
     with replaced(case.encoder, random_constants(case, seed=6), heads):
         assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) > 0.01
 
@@ -128,7 +175,10 @@ def test_replacing_equals_plain(case: Case, count: int) -> None:
 def test_constants_of_one_input_reproduce_its_forward_pass(case: Case) -> None:
     one, other = case.inputs(1, (9,)), case.inputs(2, (9,))
     with replaced(case.encoder, case.average(one).average(), case.heads):
-        assert distance(case.encoder.hidden_states(one.compact()), case.padded(one), one) < case.tolerance
+        assert (
+            distance(case.encoder.hidden_states(one.compact()), case.padded(one), one)
+            < case.tolerance
+        )
     with replaced(case.encoder, case.average(other).average(), case.heads):
         assert distance(case.encoder.hidden_states(one.compact()), case.padded(one), one) > 0.05
 
@@ -138,12 +188,17 @@ def test_average_equals_plain(case: Case) -> None:
     real = inputs.attention_mask.double()
     pairs = torch.einsum("bi,bj->ij", real, real)
     both = real[:, :, None] * real[:, None, :]
-    expected = (case.attentions(inputs).double() * both[None, :, None]).sum(dim=1) / pairs.clamp(min=1)
+    expected = (case.attentions(inputs).double() * both[None, :, None]).sum(dim=1) / pairs.clamp(
+        min=1
+    )
     average = case.average(inputs[0:2], inputs[2:6]).average()
     assert float((average.matrices - expected).abs().max()) < case.tolerance / 10
     assert torch.equal(average.seen, pairs > 0)
     assert float(average.matrices[:, :, ~average.seen].abs().max()) == 0.0
-    assert float((average.matrices - case.average(case.inputs(2)).average().matrices).abs().max()) > 0.01
+    assert (
+        float((average.matrices - case.average(case.inputs(2)).average().matrices).abs().max())
+        > 0.01
+    )
 
 
 def test_merged_shards_equal_one_pass_bit_for_bit(case: Case) -> None:

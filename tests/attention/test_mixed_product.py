@@ -1,4 +1,6 @@
-"""The product of the mix and its gradients, written out, against autograd in float64; λ's in every family."""
+"""The product of the mix and its gradients, written out, against autograd in float64; λ's in every
+family.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def furthest(found: list[Tensor], expected: list[Tensor]) -> float:
 def test_output_and_gradients_are_autograds(columns: int, masked: str, biased: str) -> None:
     torch.manual_seed(0)
     query, key, value = (
-        drawn(BATCH, columns, HEADS * WIDTH).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2).requires_grad_()
+        drawn(BATCH, columns, HEADS * WIDTH)
+        .unflatten(-1, (HEADS, WIDTH))
+        .transpose(1, 2)
+        .requires_grad_()
         for _ in range(3)
     )
     theta = drawn(HEADS, 1, 1).requires_grad_()
@@ -59,13 +64,17 @@ def test_output_and_gradients_are_autograds(columns: int, masked: str, biased: s
 
 
 def test_a_row_that_may_look_nowhere_spoils_no_gradient() -> None:
-    """As a place without a token in a local layer, far from every token; nobody reads what it puts out."""
+    """As a place without a token in a local layer, far from every token; nobody reads what it puts
+    out.
+    """
     query, key, value = (drawn(1, HEADS, 6, WIDTH).requires_grad_() for _ in range(3))
     mask = torch.ones(1, 1, 6, 6, dtype=torch.bool)
     mask[..., 3, :] = False
     own = InputDependentAttention(query, key, mask, SCALING)
     share = torch.full((HEADS, 1, 1), 0.5, dtype=torch.float64, requires_grad=True)
-    output = mixed_product(own, value, torch.full((1, HEADS, 6, 6), 1 / 6, dtype=torch.float64), share)
+    output = mixed_product(
+        own, value, torch.full((1, HEADS, 6, 6), 1 / 6, dtype=torch.float64), share
+    )
     read = output[:, :, [0, 1, 2, 4, 5]].square().sum()
     for gradient in torch.autograd.grad(read, [query, key, value, share]):
         assert bool(gradient.isfinite().all())
@@ -82,12 +91,18 @@ def theta_gradient(states: list[Tensor], inputs: Inputs, theta: Tensor) -> Tenso
 
 
 @pytest.mark.parametrize("most", [mixing.MOST_COLUMNS, 0])
-def test_gradients_of_theta_equal_plain(case: Case, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_theta_equal_plain(
+    case: Case, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By both ways: with the mix written out, and without."""
     monkeypatch.setattr(mixing, "MOST_COLUMNS", most)
     inputs, constants = case.inputs(1), random_constants(case)
-    theta = torch.randn(case.encoder.layers, case.encoder.heads, dtype=torch.float64).requires_grad_()
-    with plainly(case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)):
+    theta = torch.randn(
+        case.encoder.layers, case.encoder.heads, dtype=torch.float64
+    ).requires_grad_()
+    with plainly(
+        case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)
+    ):
         expected = theta_gradient(case.padded(inputs), inputs, theta)
 
     def away(used) -> float:

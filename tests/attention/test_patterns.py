@@ -71,7 +71,9 @@ def test_a_faint_diagonal_beside_a_separator_is_special_and_not_diagonal() -> No
 
 
 def test_rows_count_as_often_as_they_were_seen() -> None:
-    """Slots 1..10, in 1,000 inputs each, are diagonal; slots 11..62, in 10 inputs each, attend to [CLS]."""
+    """Slots 1..10, in 1,000 inputs each, are diagonal; slots 11..62, in 10 inputs each, attend to
+    [CLS].
+    """
     matrix = torch.zeros(1, 1, SLOTS, SLOTS)
     matrix[..., 0] = 1.0
     matrix[0, 0, 1:11] = torch.eye(SLOTS)[1:11]
@@ -111,7 +113,9 @@ def test_special_slots_follow_the_layout() -> None:
 
 
 def test_real_averages_hold_real_patterns(shared: Path) -> None:
-    """MiniLM on CoLA: some heads look at the slot before, some at [CLS]; shuffled columns lose diagonals."""
+    """MiniLM on CoLA: some heads look at the slot before, some at [CLS]; shuffled columns lose
+    diagonals.
+    """
     golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
     matrices, counts = golden["average_attention"], golden["counts"]
     patterns = head_patterns(matrices, counts, SPECIAL)
@@ -121,8 +125,12 @@ def test_real_averages_hold_real_patterns(shared: Path) -> None:
     assert 0.05 < patterns.summary()["special heads"] < 0.5
 
     text = torch.arange(1, SLOTS - 1)
-    order = torch.cat([torch.tensor([0]), text[torch.randperm(30, generator=torch.Generator().manual_seed(0))]])
+    order = torch.cat(
+        [torch.tensor([0]), text[torch.randperm(30, generator=torch.Generator().manual_seed(0))]]
+    )
     order = torch.cat([order, torch.arange(31, SLOTS)])
     shuffled = head_patterns(matrices[..., order], counts, SPECIAL)
     assert shuffled.summary()["diagonal heads"] == 0
-    assert shuffled.summary()["special heads"] == pytest.approx(patterns.summary()["special heads"], abs=0.05)
+    assert shuffled.summary()["special heads"] == pytest.approx(
+        patterns.summary()["special heads"], abs=0.05
+    )

@@ -1,4 +1,6 @@
-"""Trained attention in other families' classes: against the authors' golden tensors, or a padded stock model."""
+"""Trained attention in other families' classes: against the authors' golden tensors, or a padded
+stock model.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_classes_that_compute_the_same_match_the_golden_tensors(
 
 
 @pytest.mark.parametrize("convert", OTHER)
-def test_other_classes_match_a_padded_stock_model(golden: Golden, minilm: Encoder, convert: Convert) -> None:
+def test_other_classes_match_a_padded_stock_model(
+    golden: Golden, minilm: Encoder, convert: Convert
+) -> None:
     model = convert(minilm)
     plain = plain_model(copy.deepcopy(model))
     encoder, inputs = Encoder(model), golden.inputs()
@@ -50,7 +54,12 @@ def test_other_classes_match_a_padded_stock_model(golden: Golden, minilm: Encode
 
     def stock(change) -> Tensor:
         with torch.inference_mode(), plainly(encoder.family.attentions(plain), change):
-            output = plain_pass(plain, input_ids=ids, attention_mask=mask.long(), token_type_ids=inputs.token_type_ids)
+            output = plain_pass(
+                plain,
+                input_ids=ids,
+                attention_mask=mask.long(),
+                token_type_ids=inputs.token_type_ids,
+            )
         return output.last_hidden_state[:, batch.columns]
 
     def difference(expected: Tensor) -> float:
@@ -82,7 +91,9 @@ def test_roberta_is_bert_with_counted_positions(golden: Golden, minilm: Encoder)
 
     def difference(positions: Tensor) -> float:
         with torch.inference_mode():
-            expected = bert(input_ids=inputs.input_ids, attention_mask=mask, position_ids=positions).last_hidden_state
+            expected = bert(
+                input_ids=inputs.input_ids, attention_mask=mask, position_ids=positions
+            ).last_hidden_state
             found = roberta.hidden_states(batch)[-1]
         return float((found - expected[:, batch.columns]).abs()[batch.attention_mask].max())
 

@@ -22,9 +22,13 @@ def pinned(file: str) -> dict[str, Version]:
 
 
 def required() -> dict[str, Requirement]:
-    """What pyproject.toml names, with every extra but `audit`, whose tools have an environment of their own."""
+    """What pyproject.toml names, with every extra but `audit`, whose tools have an environment of
+    their own.
+    """
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    extras = (named for extra, named in project["optional-dependencies"].items() if extra != "audit")
+    extras = (
+        named for extra, named in project["optional-dependencies"].items() if extra != "audit"
+    )
     texts = [*project["dependencies"], *(text for named in extras for text in named)]
     found = {canonicalize_name(one.name): one for one in map(Requirement, texts)}
     return {name: one for name, one in found.items() if name not in UNTYPED}
@@ -46,4 +50,12 @@ def test_the_lowest_versions_are_low() -> None:
     named = required()
     assert not {name for name in named if lowest[name] > usual[name]}
     lower = {name for name in named if lowest[name] < usual[name]}
-    assert {"transformers", "datasets", "mlflow", "numpy", "pyarrow", "huggingface-hub", "pydantic"} <= lower
+    assert {
+        "transformers",
+        "datasets",
+        "mlflow",
+        "numpy",
+        "pyarrow",
+        "huggingface-hub",
+        "pydantic",
+    } <= lower

@@ -35,22 +35,31 @@ def bert() -> Any:
 
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A RoBERTa tokenizer with a small byte-level vocabulary, trained, saved and loaded like a real one."""
+    """A RoBERTa tokenizer with a small byte-level vocabulary, trained, saved and loaded like a real
+    one.
+    """
     from tokenizers import ByteLevelBPETokenizer
 
     special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(LINES, vocab_size=400, min_frequency=1, special_tokens=special_tokens)
+    trained.train_from_iterator(
+        LINES, vocab_size=400, min_frequency=1, special_tokens=special_tokens
+    )
     folder = tmp_path_factory.mktemp("roberta")
     model = json.loads(trained.to_str())["model"]
-    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
+    merges = [
+        tuple(merge) if isinstance(merge, list) else tuple(merge.split(" "))
+        for merge in model["merges"]
+    ]
     RobertaTokenizer(vocab=model["vocab"], merges=merges).save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
 def encoder() -> EncoderReference:
-    """The reference of an encoder with 512 positions; only its name, digests and positions matter here."""
+    """The reference of an encoder with 512 positions; only its name, digests and positions matter
+    here.
+    """
     return EncoderReference(
         name="embedded/all-MiniLM-L6-v2",
         revision=None,
@@ -76,7 +85,9 @@ def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
 
 
 def task_maker(folder: Path) -> Callable[..., TaskSpec]:
-    """Makes a task over rows (written as JSON Lines) or over the text of files (with their suffix)."""
+    """Makes a task over rows (written as JSON Lines) or over the text of files (with
+    their suffix).
+    """
 
     def make(
         train: list[dict[str, Any]] | str | Path,
@@ -122,10 +133,16 @@ def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., Tokeni
 def corpus_maker(place: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
     """Tokenises a task and loads what was published."""
 
-    def build(task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any) -> TokenisedCorpus:
-        folder = place / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(place.iterdir()))}"
+    def build(
+        task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
+    ) -> TokenisedCorpus:
+        folder = (
+            place / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(place.iterdir()))}"
+        )
         return load_corpus(
-            tokenise_corpus(task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows)
+            tokenise_corpus(
+                task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows
+            )
         )
 
     return build

@@ -14,7 +14,13 @@ import pytest
 import torch
 
 from papa.corpora import TokenisedCorpus, TokenisedSplit
-from papa.corpora.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches, rows_of_like_length
+from papa.corpora.batches import (
+    LARGEST_BATCH,
+    MicroBatch,
+    micro_batch,
+    micro_batches,
+    rows_of_like_length,
+)
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.reference import EncoderReference
 from papa.spec import TaskSpec
@@ -23,7 +29,10 @@ from tests.encoders.inputs import some_inputs
 
 Make = Callable[..., TaskSpec]
 Build = Callable[..., TokenisedCorpus]
-PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+PAIR = {
+    "kind": "pair",
+    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +81,9 @@ def scattered(batches: list[MicroBatch], split: TokenisedSplit) -> tuple[np.ndar
 
 
 @pytest.mark.parametrize("name", ["cola", "rte"])
-def test_every_real_token_appears_once_at_its_slot(name: str, request: pytest.FixtureRequest) -> None:
+def test_every_real_token_appears_once_at_its_slot(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     corpus: TokenisedCorpus = request.getfixturevalue(name)
     split = corpus.split("train")
     batches = list(micro_batches(split, None, 2048))
@@ -119,7 +130,9 @@ def test_batches_are_as_full_as_the_budget_allows(rte: TokenisedCorpus) -> None:
         assert math.prod(longer.shape) > 2048
 
 
-def test_short_inputs_make_batches_of_bounded_size(make_task: Make, corpus_of: Build, bert: Any) -> None:
+def test_short_inputs_make_batches_of_bounded_size(
+    make_task: Make, corpus_of: Build, bert: Any
+) -> None:
     split = corpus_of(make_task([{"text": "a", "label": 0}] * 600), bert).split("train")
     sizes = [len(batch.rows) for batch in micro_batches(split, None, 10**9)]
     assert sizes == [LARGEST_BATCH, LARGEST_BATCH, 600 - 2 * LARGEST_BATCH]
@@ -134,12 +147,18 @@ def test_the_same_rows_give_the_same_batches(rte: TokenisedCorpus) -> None:
     assert sorted(row for batch in first for row in batch.rows.tolist()) == sorted(rows.tolist())
 
 
-def test_shards_batch_their_own_rows(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+def test_shards_batch_their_own_rows(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
     folder = shared / "data" / "cola"
     columns = {"text": "sentence", "label": "label"}
     task = make_task(folder / "validation.jsonl", columns=columns, slots=64)
     split = corpus_of(task, bert, shard_rows=300).split("train")
-    batches = [batch for index in range(len(split.shards)) for batch in micro_batches(split.shard(index), None, 512)]
+    batches = [
+        batch
+        for index in range(len(split.shards))
+        for batch in micro_batches(split.shard(index), None, 512)
+    ]
     for found, expected in zip(scattered(batches, split), dense(split), strict=True):
         assert (found == expected).all()
     shard = split.shard(1)
@@ -158,8 +177,24 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
     assert batch.columns.tolist() == [0, 1, 2, 8, 9, 10, 15]
     assert batch.inputs_of_tokens.tolist() == [0] * 6 + [1] * 6
     assert batch.positions_in_input.tolist() == [*range(6), *range(6)]
-    assert batch.input_ids.tolist() == [101, 1996, 10658, 102, 2333, 102, 101, 1996, 102, 10658, 2333, 102]
-    assert batch.attention_mask.tolist() == [[True] * 5 + [False, True], [True, True, False] + [True] * 4]
+    assert batch.input_ids.tolist() == [
+        101,
+        1996,
+        10658,
+        102,
+        2333,
+        102,
+        101,
+        1996,
+        102,
+        10658,
+        2333,
+        102,
+    ]
+    assert batch.attention_mask.tolist() == [
+        [True] * 5 + [False, True],
+        [True, True, False] + [True] * 4,
+    ]
     assert batch.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
     assert batch.input_ids.dtype == batch.columns.dtype == batch.rows.dtype == torch.int64
     assert batch.attention_mask.dtype == torch.bool
@@ -168,7 +203,9 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
 def batch_of(mask: torch.Tensor) -> MicroBatch:
     lengths, tokens = mask.sum(dim=1).numpy(), np.arange(int(mask.sum()))
     slot_ids = mask.nonzero()[:, 1].numpy()
-    return MicroBatch.of(np.arange(len(mask)), PackedTokens(tokens, slot_ids, tokens, lengths, lengths - 1))
+    return MicroBatch.of(
+        np.arange(len(mask)), PackedTokens(tokens, slot_ids, tokens, lengths, lengths - 1)
+    )
 
 
 def test_pack_and_unpack_are_inverse_on_tokens() -> None:
@@ -195,12 +232,20 @@ def test_without_padding_nothing_is_moved() -> None:
     states = torch.randn(2, 3, 4)
     batch = batch_of(torch.ones(2, 3, dtype=torch.bool))
     assert batch.dense
-    assert batch.pack(states).data_ptr() == states.data_ptr() == batch.unpack(states.view(1, 6, 4)).data_ptr()
+    assert (
+        batch.pack(states).data_ptr()
+        == states.data_ptr()
+        == batch.unpack(states.view(1, 6, 4)).data_ptr()
+    )
 
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_heads_are_packed_each_as_states_are(dense: bool) -> None:
-    batch = batch_of(torch.ones(2, 3, dtype=torch.bool)) if dense else some_inputs(1, (3, 9, 5)).compact()
+    batch = (
+        batch_of(torch.ones(2, 3, dtype=torch.bool))
+        if dense
+        else some_inputs(1, (3, 9, 5)).compact()
+    )
     assert batch.dense == dense
     inputs, columns = batch.shape
     states = torch.randn(inputs, 4, columns, 2)
@@ -248,13 +293,17 @@ def test_gradients_of_packing_are_its_own_inverse() -> None:
     assert torch.equal(packed, batch.unpack(states.detach()) * mask)
     assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * mask), [states])
     heads = torch.randn(1, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda given: batch.pack_heads(batch.unpack_heads(given) * mask[:, None]), [heads])
+    assert torch.autograd.gradcheck(
+        lambda given: batch.pack_heads(batch.unpack_heads(given) * mask[:, None]), [heads]
+    )
 
 
 @pytest.mark.parametrize("batch_tokens", [512, 16_384])
 @pytest.mark.parametrize("place", [0, 1], ids=["first text", "second text"])
 def test_one_very_long_row_pads_no_short_ones(batch_tokens: int, place: int) -> None:
-    """Places of all batches, padding included: the long row adds its own, and cuts at most one batch in two."""
+    """Places of all batches, padding included: the long row adds its own, and cuts at most one
+    batch in two.
+    """
     drawn = np.random.default_rng(0).integers(3, 9, (2_000, 2))
     long = drawn.copy()
     long[1_000, place] = 500

@@ -15,7 +15,10 @@ from papa.spec import TaskSpec
 
 Make = Callable[..., TaskSpec]
 Build = Callable[..., TokenisedCorpus]
-PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+PAIR = {
+    "kind": "pair",
+    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+}
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
 
@@ -24,7 +27,9 @@ def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
     return [part.tolist() for part in np.split(values, split.offsets[1:-1])]
 
 
-def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
+def test_real_text_is_the_tokenizers_own_in_slots(
+    cola: TaskSpec, bert: Any, corpus_of: Build
+) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
     corpus = corpus_of(cola, bert)
     split = corpus.split("validation")
@@ -32,7 +37,9 @@ def test_real_text_is_the_tokenizers_own_in_slots(cola: TaskSpec, bert: Any, cor
     assert len(split) == len(source) == 1043
     expected = bert([row["sentence"] for row in source])["input_ids"]
     assert rows_of(split, split.tokens().input_ids) == expected
-    assert rows_of(split, split.tokens().slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
+    assert rows_of(split, split.tokens().slot_ids) == [
+        [*range(len(ids) - 1), 63] for ids in expected
+    ]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")
@@ -53,19 +60,26 @@ def test_long_texts_are_cut_and_counted(
 
 
 @pytest.mark.parametrize("kind", ["words", "mlm"])
-def test_half_leaves_tasks_with_a_label_a_token_alone(make_task: Make, corpus_of: Build, bert: Any, kind: str) -> None:
+def test_half_leaves_tasks_with_a_label_a_token_alone(
+    make_task: Make, corpus_of: Build, bert: Any, kind: str
+) -> None:
     rows = [{"tokens": ["the"] * 20, "pos_tags": ["DT"] * 20, "text": "the " * 20}]
     task = make_task(rows, **{"words": WORDS, "mlm": MLM}[kind])
     full, half = (
-        corpus_of(task, bert, one_text_truncation=switch).split("train").tokens([0]) for switch in ("full", "half")
+        corpus_of(task, bert, one_text_truncation=switch).split("train").tokens([0])
+        for switch in ("full", "half")
     )
     assert full.slot_ids.tolist() == half.slot_ids.tolist() == list(range(16))
     assert full.input_ids.tolist() == half.input_ids.tolist()
 
 
-def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+def test_real_pairs_keep_to_their_halves(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
     folder = shared / "data" / "rte"
-    corpus = corpus_of(make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=64), bert)
+    corpus = corpus_of(
+        make_task(folder / "train.jsonl", folder / "validation.jsonl", **PAIR, slots=64), bert
+    )
     split = corpus.split("validation")
     cut = 0
     for ids, slots, types in zip(
@@ -86,12 +100,17 @@ def test_real_pairs_keep_to_their_halves(shared: Path, make_task: Make, corpus_o
 def test_segments_that_stay_are_the_tokenizers_own_where_a_first_text_is_cut(
     make_task: Make, corpus_of: Build, bert: Any
 ) -> None:
-    """The reference is the tokenizer's own output for the whole pair, cut and padded to S, read at the slots."""
+    """The reference is the tokenizer's own output for the whole pair, cut and padded to S, read at
+    the slots.
+    """
     first, second = "the doll came loose and ran " * 4, "it moved"
     task = make_task([{"sentence1": first, "sentence2": second, "label": 0}], **PAIR)
-    own = bert(first, second, padding="max_length", truncation=True, max_length=16)["token_type_ids"]
+    own = bert(first, second, padding="max_length", truncation=True, max_length=16)[
+        "token_type_ids"
+    ]
     stay, follow = (
-        corpus_of(task, bert, segment_ids=switch).split("train").tokens([0]) for switch in ("stay", "follow")
+        corpus_of(task, bert, segment_ids=switch).split("train").tokens([0])
+        for switch in ("stay", "follow")
     )
     assert stay.slot_ids.tolist() == [*range(8), 8, 9, 10, 15]
     assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slot_ids]
@@ -103,7 +122,9 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
 ) -> None:
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
     folder = shared / "data" / "ud_ewt"
-    task = make_task(folder / "train.jsonl", folder / "validation.jsonl", **WORDS, slots=512, train_rows=500)
+    task = make_task(
+        folder / "train.jsonl", folder / "validation.jsonl", **WORDS, slots=512, train_rows=500
+    )
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
     assert corpus.label_names is not None
@@ -114,7 +135,10 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
         own = bert(row["tokens"], is_split_into_words=True)
         assert own["input_ids"] == ids
         words = own.word_ids(0)
-        firsts = [word is not None and word != before for word, before in zip(words, [None, *words], strict=False)]
+        firsts = [
+            word is not None and word != before
+            for word, before in zip(words, [None, *words], strict=False)
+        ]
         expected = [
             corpus.label_names.index(row["pos_tags"][word]) if first else -100
             for word, first in zip(words, firsts, strict=True)
@@ -124,19 +148,28 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
 
 
 def test_words_cut_off_are_counted(make_task: Make, corpus_of: Build, bert: Any) -> None:
-    rows = [{"tokens": ["the"] * 20, "pos_tags": ["DT"] * 20}, {"tokens": ["the"], "pos_tags": ["DT"]}]
+    rows = [
+        {"tokens": ["the"] * 20, "pos_tags": ["DT"] * 20},
+        {"tokens": ["the"], "pos_tags": ["DT"]},
+    ]
     corpus = corpus_of(make_task(rows, **WORDS), bert)
     assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}
     assert (corpus.split("train").labels == 0).sum() == 15
 
 
-def test_masked_text_and_labels_restore_the_text(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+def test_masked_text_and_labels_restore_the_text(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
     folder = shared / "data" / "wikitext_raw"
-    task = make_task(folder / "validation.txt", folder / "test.txt", **MLM, slots=64, train_rows=200)
+    task = make_task(
+        folder / "validation.txt", folder / "test.txt", **MLM, slots=64, train_rows=200
+    )
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
     labels, shown = split.labels, split.tokens().input_ids
-    texts = [line.strip() for line in (folder / "test.txt").read_text().splitlines() if line.strip()]
+    texts = [
+        line.strip() for line in (folder / "test.txt").read_text().splitlines() if line.strip()
+    ]
     expected = bert(texts, truncation=True, max_length=64)["input_ids"]
     restored = np.where(labels == -100, shown, labels)
     assert rows_of(split, restored) == expected
@@ -147,7 +180,9 @@ def test_masked_text_and_labels_restore_the_text(shared: Path, make_task: Make, 
     assert corpus.label_names is None
 
 
-def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: Build, roberta: Any) -> None:
+def test_roberta_like_tokenizers_lay_out_every_kind(
+    make_task: Make, corpus_of: Build, roberta: Any
+) -> None:
     cls, sep = roberta.cls_token_id, roberta.sep_token_id
     rows = [{"sentence1": "the facts", "sentence2": "a doll", "label": 0}]
     pair = corpus_of(make_task(rows, **PAIR, slots=32), roberta)
@@ -156,7 +191,9 @@ def test_roberta_like_tokenizers_lay_out_every_kind(make_task: Make, corpus_of: 
     tokens = split.tokens()
     middle = tokens.input_ids[(tokens.slot_ids == 16) | (tokens.slot_ids == 17)]
     assert middle.tolist() == [sep, sep]
-    words = corpus_of(make_task([{"tokens": ["facts", "loose"], "pos_tags": ["N", "A"]}], **WORDS), roberta)
+    words = corpus_of(
+        make_task([{"tokens": ["facts", "loose"], "pos_tags": ["N", "A"]}], **WORDS), roberta
+    )
     expected = roberta(" facts loose", add_special_tokens=False)["input_ids"]
     assert words.split("train").tokens().input_ids.tolist() == [cls, *expected, sep]
     assert [label for label in words.split("train").labels.tolist() if label != -100] == [1, 0]

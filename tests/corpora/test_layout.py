@@ -35,7 +35,9 @@ def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
 
 def test_two_texts_keep_to_their_halves(bert: Any) -> None:
     special_tokens = special_tokens_of(bert)
-    arranged = arrange_pair(ragged([11, 12], []), ragged([21], [31, 32]), special_tokens, "follow", 12)
+    arranged = arrange_pair(
+        ragged([11, 12], []), ragged([21], [31, 32]), special_tokens, "follow", 12
+    )
     assert arranged.input_ids.tolist() == [101, 11, 12, 102, 21, 102, 101, 102, 31, 32, 102]
     assert arranged.slot_ids.tolist() == [0, 1, 2, 6, 7, 11, 0, 6, 7, 8, 11]
     # The tokenizer counts the separator between to the first text, the last one to the second.
@@ -58,14 +60,16 @@ def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
 
 
 def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
-    """By hand, S=12: 7 + 3 tokens and 3 special ones are one too many, so the tokenizer drops the 7th token::
+    """By hand, S=12: 7 + 3 tokens and 3 special ones are one too many, so the tokenizer drops the
+    7th token::
 
         place    0     1  2  3  4  5  6    7    8  9  10   11
                [CLS]  a1 a2 a3 a4 a5 a6 [SEP]  b1 b2 b3 [SEP]
         segment  0     0  0  0  0  0  0    0    1  1  1    1
         slot   [CLS]  a1 a2 a3 a4 a5 [SEP] b1  b2 b3      [SEP]
 
-    The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in segment 0.
+    The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in
+    segment 0.
     """
     pair = ragged(range(11, 18)), ragged(range(21, 24))
     stay = arrange_pair(*pair, special_tokens_of(bert), "stay", 12)
@@ -77,7 +81,9 @@ def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
 
 
 def test_segments_of_pairs_of_any_length(bert: Any) -> None:
-    """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths up to S."""
+    """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
+    up to S.
+    """
     slots = 12
     for first in range(slots + 1):
         for second in range(slots + 1):
@@ -88,7 +94,10 @@ def test_segments_of_pairs_of_any_length(bert: Any) -> None:
             vector += [0] * (slots - len(vector))
             pair = ragged(range(100, 100 + first)), ragged(range(200, 200 + second))
             stay = arrange_pair(*pair, special_tokens_of(bert), "stay", slots)
-            assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slot_ids], (first, second)
+            assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slot_ids], (
+                first,
+                second,
+            )
 
 
 def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> None:
@@ -105,7 +114,9 @@ def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> N
 def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequest) -> None:
     special_tokens = special_tokens_of(request.getfixturevalue(name))
     limits = pair_capacity(special_tokens, 16)
-    arranged = arrange_pair(ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, "follow", 16)
+    arranged = arrange_pair(
+        ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, "follow", 16
+    )
     assert arranged.slot_ids.tolist() == list(range(16))
 
 
@@ -131,7 +142,9 @@ def test_spread_puts_values_on_text_tokens_alone(bert: Any) -> None:
 
 
 def plain_tokenizer(**special_tokens: str) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **special_tokens)
 
@@ -150,7 +163,9 @@ def test_a_tokenizer_that_frames_texts_otherwise_is_refused() -> None:
 
 
 def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
-    """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP] last."""
+    """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP]
+    last.
+    """
     golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
     ids, mask = golden["corpus.input_ids"], golden["corpus.attention_mask"].astype(bool)
     limit = text_capacity(LayoutSpec(one_text_truncation="half"), "text", 64)
@@ -159,8 +174,13 @@ def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
     texts = [bert.decode(row) + " and so on" * (len(row) == limit) for row in rows]
     tokens = tokens_of_texts(bert, special_tokens_of(bert), texts)
     assert (tokens.lengths > limit).any()
-    assert dense(arrange_one(tokens.cut(limit), special_tokens_of(bert), 64)) == (ids.tolist(), mask.tolist())
-    paper = arrange_one(tokens.cut(text_capacity(LayoutSpec(), "text", 64)), special_tokens_of(bert), 64)
+    assert dense(arrange_one(tokens.cut(limit), special_tokens_of(bert), 64)) == (
+        ids.tolist(),
+        mask.tolist(),
+    )
+    paper = arrange_one(
+        tokens.cut(text_capacity(LayoutSpec(), "text", 64)), special_tokens_of(bert), 64
+    )
     assert dense(paper)[0] != ids.tolist(), "the control: the paper's layout keeps more"
 
 

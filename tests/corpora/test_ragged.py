@@ -11,7 +11,11 @@ ROWS = [[5, 6, 7], [], [8], [9, 10]]
 
 
 def lists(ragged: Ragged) -> list[list[int]]:
-    return [part.tolist() for part in np.split(ragged.values, ragged.offsets[1:-1])] if len(ragged.lengths) else []
+    return (
+        [part.tolist() for part in np.split(ragged.values, ragged.offsets[1:-1])]
+        if len(ragged.lengths)
+        else []
+    )
 
 
 @pytest.mark.parametrize("rows", [ROWS, [], [[]], [[], [], [1]]])
@@ -20,7 +24,9 @@ def test_operations_agree_with_lists(rows: list[list[int]]) -> None:
     assert lists(ragged) == rows
     assert ragged.positions.tolist() == [place for row in rows for place in range(len(row))]
     assert lists(ragged.cut(2)) == [row[:2] for row in rows]
-    assert lists(ragged.where(ragged.values % 2 == 0)) == [[value for value in row if value % 2 == 0] for row in rows]
+    assert lists(ragged.where(ragged.values % 2 == 0)) == [
+        [value for value in row if value % 2 == 0] for row in rows
+    ]
 
 
 def test_take_repeats_and_reorders() -> None:

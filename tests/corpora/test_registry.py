@@ -49,7 +49,9 @@ def test_every_entry_is_a_whole_task(name: str) -> None:
 def test_the_papers_tasks_have_the_papers_settings(name: str) -> None:
     task = resolved(name)
     probe = task.probe
-    assert (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs) == PAPER[name]
+    assert (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs) == PAPER[
+        name
+    ]
 
 
 def test_mnli_is_validated_on_mismatched_genres() -> None:
@@ -64,9 +66,15 @@ def test_reviews_need_no_network() -> None:
     assert (rows.train.num_rows, rows.validation.num_rows) == (7464, 1066)
 
 
-@pytest.mark.parametrize(("name", "folder"), [("cola", "cola"), ("rte", "rte"), ("wnut17", "wnut17")])
-def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, folder: str, shared: Path) -> None:
-    paths = {split: str(shared / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")}
+@pytest.mark.parametrize(
+    ("name", "folder"), [("cola", "cola"), ("rte", "rte"), ("wnut17", "wnut17")]
+)
+def test_an_entry_reads_local_files_in_place_of_the_hub(
+    name: str, folder: str, shared: Path
+) -> None:
+    paths = {
+        split: str(shared / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")
+    }
     task = resolved(
         name,
         source={"kind": "files", **paths},

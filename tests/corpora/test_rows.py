@@ -45,7 +45,11 @@ def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
     ],
 )
 def test_classes_are_numbered_however_they_are_spelled(
-    make_task: Make, labels: list[Any], declared: list[str] | None, numbers: list[int], names: tuple[str, ...]
+    make_task: Make,
+    labels: list[Any],
+    declared: list[str] | None,
+    numbers: list[int],
+    names: tuple[str, ...],
 ) -> None:
     rows = read_rows(make_task(texts(*labels), labels=declared))
     assert rows.train["label"].to_pylist() == rows.validation["label"].to_pylist() == numbers
@@ -63,10 +67,25 @@ def test_classes_are_numbered_however_they_are_spelled(
             None,
             "row 1 has a label that no training row has: c, d: correct the rows",
         ),
-        (["a", "b"], ["a"], ["a", "x"], "row 2 has a label that the task does not know: b .known: a, x"),
-        ([0, 2], [0], ["no", "yes"], "row 2 has 2 as 'label' where the task knows the labels 0 to 1"),
+        (
+            ["a", "b"],
+            ["a"],
+            ["a", "x"],
+            "row 2 has a label that the task does not know: b .known: a, x",
+        ),
+        (
+            [0, 2],
+            [0],
+            ["no", "yes"],
+            "row 2 has 2 as 'label' where the task knows the labels 0 to 1",
+        ),
         ([0, 1], [-1, -1], None, "every 'label' is -1: -1 marks the hidden labels of GLUE"),
-        ([0, 1], [0, -1], ["no", "yes"], "row 2 has -1 as 'label': -1 marks the hidden labels of GLUE"),
+        (
+            [0, 1],
+            [0, -1],
+            ["no", "yes"],
+            "row 2 has -1 as 'label': -1 marks the hidden labels of GLUE",
+        ),
         (
             [0, 1],
             [0, -1],
@@ -75,13 +94,22 @@ def test_classes_are_numbered_however_they_are_spelled(
         ),
         ([0, 1], ["a", "b"], None, "column 'label' holds strings where .* holds integers"),
         ([0.5, 1], [1], None, r"row 1 has 0\.5 as 'label', which is no class"),
-        ([1, 2.0**53], [1], None, r"row 2 has 9007199254740992\.0 as 'label', and numbers this large are not exact"),
+        (
+            [1, 2.0**53],
+            [1],
+            None,
+            r"row 2 has 9007199254740992\.0 as 'label', and numbers this large are not exact",
+        ),
         (["a", ""], ["a"], None, r"row 2 has no 'label' \(it is empty\)"),
         ([[0], [1]], [[0]], None, "holds list<.*not labels"),
     ],
 )
 def test_labels_that_do_not_fit_are_named(
-    make_task: Make, train: list[Any], validation: list[Any], declared: list[str] | None, message: str
+    make_task: Make,
+    train: list[Any],
+    validation: list[Any],
+    declared: list[str] | None,
+    message: str,
 ) -> None:
     task = make_task(texts(*train), texts(*validation), labels=declared)
     with pytest.raises(DataError, match=message) as caught:
@@ -98,13 +126,17 @@ NEGATIVE_FIRST, POSITIVE_FIRST = ("negative", "positive"), ("positive", "negativ
 
 
 def parquet(folder: Path, split: str, names: Sequence[str], labels: Sequence[Any]) -> Path:
-    """Rows with integer classes, or lists of them, and their names, as the datasets library writes them."""
+    """Rows with integer classes, or lists of them, and their names, as the datasets library writes
+    them.
+    """
     from datasets import ClassLabel, Dataset, Features, List, Value
 
     words = isinstance(labels[0], list)
     classes = ClassLabel(names=list(names))
     text, label = Value("string"), classes
-    features = Features({"text": List(text), "label": List(label)} if words else {"text": text, "label": label})
+    features = Features(
+        {"text": List(text), "label": List(label)} if words else {"text": text, "label": label}
+    )
     rows = {"text": [["a"] * len(label) if words else "a" for label in labels], "label": labels}
     path = folder / f"{split}.parquet"
     Dataset.from_dict(rows, features=features).to_parquet(path)
@@ -115,7 +147,10 @@ def parquet(folder: Path, split: str, names: Sequence[str], labels: Sequence[Any
 def parquet_task(tmp_path: Path, make_task: Make) -> Callable[..., TaskSpec]:
     def make(train: tuple[Any, Any], validation: tuple[Any, Any], **settings: Any) -> TaskSpec:
         task = make_task(texts(0), **settings)
-        paths = {name: parquet(tmp_path, name, *of) for name, of in (("train", train), ("validation", validation))}
+        paths = {
+            name: parquet(tmp_path, name, *of)
+            for name, of in (("train", train), ("validation", validation))
+        }
         return task.model_copy(update={"source": FilesSource(kind="files", **paths)})
 
     return make
@@ -128,22 +163,36 @@ def test_named_classes_in_another_order_are_the_same_classes(
     task = parquet_task((NEGATIVE_FIRST, [0, 1, 1]), (POSITIVE_FIRST, [0, 1, 1]), labels=declared)
     rows = read_rows(task)
     assert rows.label_names == tuple(declared or NEGATIVE_FIRST)
-    assert (rows.train["label"].to_pylist(), rows.validation["label"].to_pylist()) == ([0, 1, 1], [1, 0, 0])
-    same = read_rows(parquet_task((NEGATIVE_FIRST, [0, 1, 1]), (NEGATIVE_FIRST, [0, 1, 1]), labels=declared))
+    assert (rows.train["label"].to_pylist(), rows.validation["label"].to_pylist()) == (
+        [0, 1, 1],
+        [1, 0, 0],
+    )
+    same = read_rows(
+        parquet_task((NEGATIVE_FIRST, [0, 1, 1]), (NEGATIVE_FIRST, [0, 1, 1]), labels=declared)
+    )
     assert same.validation["label"].to_pylist() == [0, 1, 1]
 
 
 def test_named_classes_of_words_in_another_order(parquet_task: Callable[..., TaskSpec]) -> None:
-    settings = {"kind": "words", "columns": {"words": "text", "label": "label"}, "metric": "entity_f1"}
-    task = parquet_task((("O", "B-X", "I-X"), [[0, 1, 2], [0]]), (("I-X", "O", "B-X"), [[1, 2, 0], [1]]), **settings)
+    settings = {
+        "kind": "words",
+        "columns": {"words": "text", "label": "label"},
+        "metric": "entity_f1",
+    }
+    task = parquet_task(
+        (("O", "B-X", "I-X"), [[0, 1, 2], [0]]), (("I-X", "O", "B-X"), [[1, 2, 0], [1]]), **settings
+    )
     rows = read_rows(task)
-    assert rows.validation["label"].to_pylist() == rows.train["label"].to_pylist() == [[0, 1, 2], [0]]
+    assert (
+        rows.validation["label"].to_pylist() == rows.train["label"].to_pylist() == [[0, 1, 2], [0]]
+    )
 
 
 def test_classes_of_other_names_are_refused(parquet_task: Callable[..., TaskSpec]) -> None:
     task = parquet_task((NEGATIVE_FIRST, [0, 1]), (("bad", "good"), [0, 1]))
     with pytest.raises(
-        DataError, match=r"validation\.parquet names the classes of 'label' bad, good where .*train\.parqu"
+        DataError,
+        match=r"validation\.parquet names the classes of 'label' bad, good where .*train\.parqu",
     ):
         read_rows(task)
 
@@ -179,7 +228,9 @@ def test_classes_are_no_numbers(make_task: Make, labels: list[str], message: str
 
 def test_columns_that_are_not_there_are_named(make_task: Make) -> None:
     task = make_task(texts(0, 1), columns={"text": "sentence", "label": "label"})
-    with pytest.raises(DataError, match=r"train\.jsonl has no column 'sentence' \(found: text, label\)"):
+    with pytest.raises(
+        DataError, match=r"train\.jsonl has no column 'sentence' \(found: text, label\)"
+    ):
         read_rows(task)
     with pytest.raises(DataError, match="column 'label' holds int64, not text"):
         read_rows(make_task(texts(0, 1), columns={"text": "label", "label": "label"}))
@@ -195,7 +246,10 @@ def test_missing_and_empty_splits_are_named(make_task: Make, tmp_path: Path) -> 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_samples_of_both_splits_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     rows = texts(*[0, 1] * 50)
-    samples = [read_rows(make_task(rows, train_rows=10, validation_rows=10, sample_seed=seed)) for seed in (0, 0, 1)]
+    samples = [
+        read_rows(make_task(rows, train_rows=10, validation_rows=10, sample_seed=seed))
+        for seed in (0, 0, 1)
+    ]
     first, again, other = [sample.split(split)["text"].to_pylist() for sample in samples]
     assert first == again
     assert len(set(first)) == 10
@@ -214,7 +268,9 @@ def test_a_sorted_split_is_sampled_over_all_its_classes(make_task: Make) -> None
 def test_all_rows_keep_their_order(make_task: Make, rows: int | None) -> None:
     found = read_rows(make_task(texts(0, 1, 0, 1), train_rows=rows, validation_rows=rows))
     assert (
-        found.train["text"].to_pylist() == found.validation["text"].to_pylist() == [f"text {row}" for row in range(4)]
+        found.train["text"].to_pylist()
+        == found.validation["text"].to_pylist()
+        == [f"text {row}" for row in range(4)]
     )
 
 
@@ -240,7 +296,9 @@ def test_words_and_tags_go_together(make_task: Make) -> None:
 def test_integer_tags_take_declared_names(make_task: Make) -> None:
     rows = read_rows(make_task(tagged([1, 2, 0], [0]), **WORDS, labels=["O", "B-X", "I-X"]))
     assert rows.train["label"].to_pylist() == [[1, 2, 0], [0]]
-    with pytest.raises(DataError, match="row 2 has 3 as 'tags' where the task knows the labels 0 to 2"):
+    with pytest.raises(
+        DataError, match="row 2 has 3 as 'tags' where the task knows the labels 0 to 2"
+    ):
         read_rows(make_task(tagged([1], [0, 3]), **WORDS, labels=["O", "B-X", "I-X"]))
     with pytest.raises(DataError, match="entity tags are integers without names"):
         read_rows(make_task(tagged([1, 2, 0], [0]), **WORDS))
@@ -251,19 +309,32 @@ def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
     names = ["O", "B-X", "I-X"]
     tags = ["I-X", "B-X", "O", "I-X"]
     content = tags if spelling == "names" else [names.index(tag) for tag in tags]
-    rows = read_rows(make_task(tagged(content), tagged(["B-X"] if spelling == "names" else [1]), **WORDS, labels=names))
-    assert [names[label] for label in rows.train["label"].to_pylist()[0]] == ["B-X", "B-X", "O", "B-X"]
+    rows = read_rows(
+        make_task(
+            tagged(content), tagged(["B-X"] if spelling == "names" else [1]), **WORDS, labels=names
+        )
+    )
+    assert [names[label] for label in rows.train["label"].to_pylist()[0]] == [
+        "B-X",
+        "B-X",
+        "O",
+        "B-X",
+    ]
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
 
 
 def test_iob1_in_numbers_needs_names_for_iob2(make_task: Make) -> None:
-    with pytest.raises(DataError, match="need names that the labels lack: B-X: add them to the task's labels"):
+    with pytest.raises(
+        DataError, match="need names that the labels lack: B-X: add them to the task's labels"
+    ):
         read_rows(make_task(tagged([0, 1]), **WORDS, labels=["O", "I-X"]))
 
 
 def test_part_of_speech_tags_are_no_entities(make_task: Make) -> None:
     words = {**WORDS, "metric": "token_f1"}
-    assert read_rows(make_task(tagged(["NN", "I-X"]), **words)).train["label"].to_pylist() == [[1, 0]]
+    assert read_rows(make_task(tagged(["NN", "I-X"]), **words)).train["label"].to_pylist() == [
+        [1, 0]
+    ]
     with pytest.raises(DataError, match="row 1 has the tag 'NN', which is not IOB2"):
         read_rows(make_task(tagged(["NN", "I-X"]), **WORDS))
 
@@ -279,9 +350,13 @@ def test_uneven_words_and_tags_are_named(make_task: Make) -> None:
 
 
 def test_conll_files_are_read_by_column_number(make_task: Make) -> None:
-    content = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n"
+    content = (
+        "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n"
+    )
     columns = {"words": "0", "label": "3"}
-    rows = read_rows(make_task(content, suffix=".conll", kind="words", columns=columns, metric="entity_f1"))
+    rows = read_rows(
+        make_task(content, suffix=".conll", kind="words", columns=columns, metric="entity_f1")
+    )
     assert rows.label_names == ("B-ORG", "B-PER", "O")
     assert rows.train["words"].to_pylist() == [["EU", "rejects"], ["Peter"]]
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2, "validation": 2}
@@ -317,19 +392,32 @@ def test_a_split_of_one_class_is_said(make_task: Make) -> None:
     task = make_task(texts("a", "b", "a"), texts("b", "b"), labels=["a", "b"])
     said = read_rows(task).notes["warnings"]
     assert said[0].startswith("every validation label is 'b' (2 of them), so a score shows nothing")
-    said = read_rows(make_task(texts("a", "a"), texts("a", "b"), labels=["a", "b"])).notes["warnings"]
-    assert said[0].startswith("every training label is 'a' (2 of them), so there is nothing to learn")
+    said = read_rows(make_task(texts("a", "a"), texts("a", "b"), labels=["a", "b"])).notes[
+        "warnings"
+    ]
+    assert said[0].startswith(
+        "every training label is 'a' (2 of them), so there is nothing to learn"
+    )
 
 
-@pytest.mark.parametrize(("positive", "shifted"), [(40, False), (64, False), (66, True), (10, True)])
+@pytest.mark.parametrize(
+    ("positive", "shifted"), [(40, False), (64, False), (66, True), (10, True)]
+)
 def test_classes_spread_differently_are_said(make_task: Make, positive: int, shifted: bool) -> None:
     """40 of 100 training labels are positive; total variation distances above 0.25 are said."""
-    task = make_task(texts(*[1] * 40, *[0] * 60), texts(*[1] * positive, *[0] * (100 - positive)), labels=["-", "+"])
+    task = make_task(
+        texts(*[1] * 40, *[0] * 60),
+        texts(*[1] * positive, *[0] * (100 - positive)),
+        labels=["-", "+"],
+    )
     said = read_rows(task).notes["warnings"]
     assert len(said) == shifted
     if shifted:
         assert f"(total variation distance {abs(positive - 40) / 100:.2f})" in said[0]
-        assert f"'-' is 60% of the training labels and {100 - positive}% of the validation labels" in said[0]
+        assert (
+            f"'-' is 60% of the training labels and {100 - positive}% of the validation labels"
+            in said[0]
+        )
 
 
 def test_classes_of_words_count_by_word(make_task: Make) -> None:

@@ -16,7 +16,8 @@ from papa.corpora.table import memory_mapped, take_rows
 from papa.errors import DataError
 
 ROWS = [
-    {"text": f"line {number}, «quoted»", "label": number % 3, "tags": ["a"] * (number % 4)} for number in range(500)
+    {"text": f"line {number}, «quoted»", "label": number % 3, "tags": ["a"] * (number % 4)}
+    for number in range(500)
 ]
 
 
@@ -39,7 +40,10 @@ def test_jsonl(tmp_path: Path) -> None:
 
 def test_a_type_that_changes_after_the_first_block(tmp_path: Path) -> None:
     rows = [*ROWS, {"text": "last", "label": 0.5, "tags": []}]
-    assert read_file(written(tmp_path / "rows.jsonl", rows), None, header=True).rows.to_pylist() == rows
+    assert (
+        read_file(written(tmp_path / "rows.jsonl", rows), None, header=True).rows.to_pylist()
+        == rows
+    )
 
 
 def test_a_column_that_comes_after_the_first_block(tmp_path: Path) -> None:
@@ -50,7 +54,10 @@ def test_a_column_that_comes_after_the_first_block(tmp_path: Path) -> None:
 
 def test_a_row_longer_than_a_block(tmp_path: Path) -> None:
     rows = [*ROWS, {"text": "x" * 10_000, "label": 1, "tags": []}]
-    assert read_file(written(tmp_path / "rows.jsonl", rows), None, header=True).rows.to_pylist() == rows
+    assert (
+        read_file(written(tmp_path / "rows.jsonl", rows), None, header=True).rows.to_pylist()
+        == rows
+    )
 
 
 def test_text_that_looks_like_a_date_in_some_blocks(tmp_path: Path) -> None:
@@ -84,7 +91,9 @@ def test_csv_and_text(tmp_path: Path) -> None:
 def test_parquet_with_dictionaries(group: int, tmp_path: Path) -> None:
     texts = [f"line {row // 2}" for row in range(500)]
     path = tmp_path / "rows.parquet"
-    pa.parquet.write_table(pa.table({"text": pa.array(texts).dictionary_encode()}), path, row_group_size=group)
+    pa.parquet.write_table(
+        pa.table({"text": pa.array(texts).dictionary_encode()}), path, row_group_size=group
+    )
     assert read_file(path, None, header=True).rows.column("text").to_pylist() == texts
 
 
@@ -97,9 +106,13 @@ def test_one_batch_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("count", [1, 64, 400])
-def test_rows_taken_from_many_blocks(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_taken_from_many_blocks(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("papa.corpora.table._ROWS_AT_ONCE", 64)
     table = read_file(written(tmp_path / "rows.jsonl", ROWS), None, header=True).rows
     chosen = np.random.default_rng(0).permutation(len(ROWS))[:count]
     assert take_rows(table, chosen).to_pylist() == [ROWS[row] for row in chosen]
-    assert take_rows(table, chosen).to_pylist() != [ROWS[row] for row in sorted(chosen)] or count == 1
+    assert (
+        take_rows(table, chosen).to_pylist() != [ROWS[row] for row in sorted(chosen)] or count == 1
+    )

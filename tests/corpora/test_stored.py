@@ -20,15 +20,25 @@ from papa.storage.metadata import signed
 
 Make = Callable[..., TaskSpec]
 Build = Callable[..., TokenisedCorpus]
-PAIR = {"kind": "pair", "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"}}
+PAIR = {
+    "kind": "pair",
+    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+}
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
 
 
-def test_sharding_changes_files_and_nothing_else(shared: Path, make_task: Make, corpus_of: Build, bert: Any) -> None:
+def test_sharding_changes_files_and_nothing_else(
+    shared: Path, make_task: Make, corpus_of: Build, bert: Any
+) -> None:
     folder = shared / "data" / "wikitext_raw"
     task = make_task(
-        folder / "validation.txt", folder / "test.txt", **MLM, slots=32, train_rows=100, validation_rows=50
+        folder / "validation.txt",
+        folder / "test.txt",
+        **MLM,
+        slots=32,
+        train_rows=100,
+        validation_rows=50,
     )
     whole, parts = (
         corpus_of(task, bert).split("train"),
@@ -48,14 +58,22 @@ def test_sharding_changes_files_and_nothing_else(shared: Path, make_task: Make, 
     mixed = [99, 3, 40, 33, 3]
     for rows in (None, mixed):
         for name in ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths"):
-            assert (getattr(whole.tokens(rows), name) == getattr(parts.tokens(rows), name)).all(), name
-    assert (parts.tokens(mixed).input_ids != parts.tokens(sorted(mixed)).input_ids).any(), "the control: order counts"
-    assert (parts.labels_of(mixed) == np.concatenate([parts.labels_of([row]) for row in mixed])).all()
+            assert (getattr(whole.tokens(rows), name) == getattr(parts.tokens(rows), name)).all(), (
+                name
+            )
+    assert (parts.tokens(mixed).input_ids != parts.tokens(sorted(mixed)).input_ids).any(), (
+        "the control: order counts"
+    )
+    assert (
+        parts.labels_of(mixed) == np.concatenate([parts.labels_of([row]) for row in mixed])
+    ).all()
     other = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
     assert (whole.labels != other.labels).any(), "the control: another seed hides other tokens"
 
 
-def test_a_shard_is_a_view_with_the_splits_row_numbers(cola: TaskSpec, bert: Any, corpus_of: Build) -> None:
+def test_a_shard_is_a_view_with_the_splits_row_numbers(
+    cola: TaskSpec, bert: Any, corpus_of: Build
+) -> None:
     split = corpus_of(cola, bert, shard_rows=400).split("validation")
     assert [len(split.shard(index)) for index in range(3)] == [400, 400, 243]
     shard = split.shard(1)
@@ -107,13 +125,17 @@ def test_metadata_says_what_it_was_made_from(
 def test_other_names_of_the_same_classes_are_another_corpus(
     make_task: Make, corpus_of: Build, bert: Any, tmp_path: Path
 ) -> None:
-    """A source renames its classes and keeps their numbers: what was trained on it must not be taken for the new."""
+    """A source renames its classes and keeps their numbers: what was trained on it must not be
+    taken for the new.
+    """
     from datasets import ClassLabel, Dataset, Features, Value
 
     found = []
     for names in (["no", "yes"], ["yes", "no"], ["no", "yes"]):
         features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
-        Dataset.from_dict({"text": ["a b", "c"], "label": [0, 1]}, features).to_parquet(tmp_path / "rows.parquet")
+        Dataset.from_dict({"text": ["a b", "c"], "label": [0, 1]}, features).to_parquet(
+            tmp_path / "rows.parquet"
+        )
         corpus = corpus_of(make_task(tmp_path / "rows.parquet"), bert)
         assert corpus.label_names == tuple(names)
         found.append((corpus.metadata["digest"], corpus.split("train").labels.tolist()))
@@ -122,21 +144,33 @@ def test_other_names_of_the_same_classes_are_another_corpus(
     assert found[0][0] != found[1][0]
 
 
-def test_the_digest_covers_all_that_later_stages_read(make_task: Make, corpus_of: Build, bert: Any) -> None:
-    """A corpus is known by the digest of its files, so what is read must lie in them, not in the metadata alone."""
-    corpus = corpus_of(make_task([{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3), bert, shard_rows=4)
+def test_the_digest_covers_all_that_later_stages_read(
+    make_task: Make, corpus_of: Build, bert: Any
+) -> None:
+    """A corpus is known by the digest of its files, so what is read must lie in them, not in the
+    metadata alone.
+    """
+    corpus = corpus_of(
+        make_task([{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3), bert, shard_rows=4
+    )
     path = corpus.folder / "metadata.json"
     sound = json.loads(path.read_text())
     needed = ("stage", "version", "files", "digest")
-    path.write_text(json.dumps(signed({key: value if key in needed else None for key, value in sound.items()})))
+    path.write_text(
+        json.dumps(signed({key: value if key in needed else None for key, value in sound.items()}))
+    )
     again = load_corpus(corpus.folder)
     for field in fields(TokenisedCorpus):
         if field.name != "metadata":
             assert getattr(again, field.name) == getattr(corpus, field.name), field.name
     for name in ("train", "validation"):
-        assert again.split(name).tokens([0, 5]).lengths.tolist() == corpus.split(name).tokens([0, 5]).lengths.tolist()
+        assert (
+            again.split(name).tokens([0, 5]).lengths.tolist()
+            == corpus.split(name).tokens([0, 5]).lengths.tolist()
+        )
         assert again.split(name).labels.tolist() == corpus.split(name).labels.tolist()
-    # What the report shows and λ's number of workers follows from is read from the metadata, which repeats the file.
+    # What the report shows and λ's number of workers follows from is read from the metadata, which
+    # repeats the file.
     held = json.loads((corpus.folder / "corpus.json").read_text())
     assert {"rows", "tokens", "texts_cut", "words_cut", "notes", "shards"} < held.keys()
     assert held.items() <= sound.items()
@@ -150,14 +184,20 @@ def test_more_slots_than_positions_are_refused(
         tokenise_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
 
 
-def test_a_failure_leaves_nothing_behind(make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing_behind(
+    make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
+) -> None:
     task = make_task([{"text": "a", "label": 0}], [{"text": "a", "label": 1}])
     with pytest.raises(DataError):
-        tokenise_corpus(task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8)
+        tokenise_corpus(
+            task, LayoutSpec(), bert, encoder, tmp_path / "out" / "corpus", shard_rows=8
+        )
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, corpus_of: Build) -> None:
+def test_damaged_and_foreign_artifacts_are_refused(
+    make_task: Make, bert: Any, corpus_of: Build
+) -> None:
     folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
@@ -167,7 +207,9 @@ def test_damaged_and_foreign_artifacts_are_refused(make_task: Make, bert: Any, c
         with pytest.raises(ArtifactError, match="'metadata_digest' is not that of what it says"):
             load_corpus(folder)
     metadata.write_text(json.dumps(signed({**json.loads(sound), "version": 1})))
-    with pytest.raises(ArtifactError, match="holds tokenise version 1, expected tokenise version 3"):
+    with pytest.raises(
+        ArtifactError, match="holds tokenise version 1, expected tokenise version 3"
+    ):
         load_corpus(folder)
     metadata.write_text(json.dumps(signed({**json.loads(sound), "stage": "average"})))
     with pytest.raises(ArtifactError, match="holds average version 3, expected tokenise version 3"):

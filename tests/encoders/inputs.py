@@ -49,7 +49,9 @@ def some_inputs(
     pad: int = 0,
     segments: int = 1,
 ) -> Inputs:
-    """Random inputs with text in slots 0..length-1 and a last token in slot S-1; second texts start at slot S/2."""
+    """Random inputs with text in slots 0..length-1 and a last token in slot S-1; second texts start
+    at slot S/2.
+    """
     generator = torch.Generator().manual_seed(seed)
     mask = torch.zeros(len(lengths), SLOTS, dtype=torch.bool)
     for row, length in enumerate(lengths):

@@ -1,4 +1,6 @@
-"""The first layers of the embedded encoder: trained weights and its own tokenizer at a part of its cost."""
+"""The first layers of the embedded encoder: trained weights and its own tokenizer at a part of its
+cost.
+"""
 
 from __future__ import annotations
 

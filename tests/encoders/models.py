@@ -1,4 +1,6 @@
-"""Small encoders with random weights, one a variant: sharp attention, so that equivalence tests prove something."""
+"""Small encoders with random weights, one a variant: sharp attention, so that equivalence tests
+prove something.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ SIZES: dict[str, Any] = {
     "initializer_range": RANGE,
 }
 COUNTING: dict[str, Any] = {"max_position_embeddings": 66, "pad_token_id": 1}
-BUCKETS: dict[str, Any] = {"relative_attention": True, "position_buckets": 8, "max_relative_positions": 32}
+BUCKETS: dict[str, Any] = {
+    "relative_attention": True,
+    "position_buckets": 8,
+    "max_relative_positions": 32,
+}
 
 
 def bert() -> PreTrainedModel:
@@ -70,7 +76,9 @@ def electra() -> PreTrainedModel:
 def distilbert() -> PreTrainedModel:
     sizes = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
     return DistilBertModel(
-        DistilBertConfig(vocab_size=300, **sizes, initializer_range=RANGE, max_position_embeddings=64)
+        DistilBertConfig(
+            vocab_size=300, **sizes, initializer_range=RANGE, max_position_embeddings=64
+        )
     )
 
 
@@ -100,11 +108,17 @@ def deberta() -> PreTrainedModel:
 
 def deberta_near() -> PreTrainedModel:
     """Distances beyond 7 are one; one position term; absolute positions too."""
-    return DebertaModel(DebertaConfig(**SIZES, relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7))
+    return DebertaModel(
+        DebertaConfig(
+            **SIZES, relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7
+        )
+    )
 
 
 def deberta_v3() -> PreTrainedModel:
-    """As the published third version: buckets, keys and queries of positions shared with those of content."""
+    """As the published third version: buckets, keys and queries of positions shared with those of
+    content.
+    """
     return DebertaV2Model(
         DebertaV2Config(
             **SIZES,
@@ -150,9 +164,21 @@ def deberta_v2_near() -> PreTrainedModel:
 
 def modernbert() -> PreTrainedModel:
     """The first layer sees everything, the others three slots to either side."""
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    tokens = {
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
+    }
     return ModernBertModel(
-        ModernBertConfig(**SIZES, **tokens, local_attention=6, max_position_embeddings=64, attention_dropout=DROPOUT)
+        ModernBertConfig(
+            **SIZES,
+            **tokens,
+            local_attention=6,
+            max_position_embeddings=64,
+            attention_dropout=DROPOUT,
+        )
     )
 
 
@@ -175,7 +201,9 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
 
 
 def random_model(variant: str, seed: int = 0) -> PreTrainedModel:
-    """A model in float64 whose weights follow from ``seed``, in eval mode; biases are random too."""
+    """A model in float64 whose weights follow from ``seed``, in eval mode; biases are
+    random too.
+    """
     torch.manual_seed(seed)
     model = MODELS[variant]()
     for name, parameter in model.named_parameters():

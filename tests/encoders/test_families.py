@@ -1,4 +1,6 @@
-"""Every family: found, resolved from a folder, loaded, run on all of its slots, or refused in a sentence."""
+"""Every family: found, resolved from a folder, loaded, run on all of its slots, or refused in a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, DebertaConfig, DebertaModel
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    DebertaConfig,
+    DebertaModel,
+)
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder, load_encoder
@@ -65,7 +74,9 @@ def test_all_the_slots_that_are_promised_have_positions(variant: str) -> None:
         assert bool(Encoder(model).hidden_states(batch)[-1].isfinite().all())
 
 
-@pytest.mark.parametrize("variant", ["bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"])
+@pytest.mark.parametrize(
+    "variant", ["bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"]
+)
 def test_one_slot_more_has_no_position(variant: str) -> None:
     """Negative control: families whose positions are embedded have none beyond."""
     model = random_model(variant)
@@ -79,19 +90,32 @@ def test_one_slot_more_has_no_position(variant: str) -> None:
 @pytest.mark.parametrize("model_type", ["t5", "bart", "gpt2", "llama", "my-own"])
 def test_other_architectures_are_refused_by_name(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-    with pytest.raises(EncoderError, match=f"architecture '{model_type}' is not supported: use one of bert, roberta"):
+    with pytest.raises(
+        EncoderError,
+        match=f"architecture '{model_type}' is not supported: use one of bert, roberta",
+    ):
         resolve_encoder(EncoderSpec(name=str(tmp_path)))
 
 
 REFUSED = {
     "causal model": (BertConfig(**SIZES, is_decoder=True), BertModel, "causal"),
-    "inner groups": (AlbertConfig(**SIZES, embedding_size=16, inner_group_num=2), AlbertModel, "inner_group_num is 2"),
-    "talking heads": (DebertaConfig(**SIZES, talking_head=True), DebertaModel, "talking heads mix the attention"),
+    "inner groups": (
+        AlbertConfig(**SIZES, embedding_size=16, inner_group_num=2),
+        AlbertModel,
+        "inner_group_num is 2",
+    ),
+    "talking heads": (
+        DebertaConfig(**SIZES, talking_head=True),
+        DebertaModel,
+        "talking heads mix the attention",
+    ),
 }
 
 
 @pytest.mark.parametrize("variant", sorted(REFUSED))
-def test_variants_without_attention_of_single_heads_are_refused(variant: str, tmp_path: Path) -> None:
+def test_variants_without_attention_of_single_heads_are_refused(
+    variant: str, tmp_path: Path
+) -> None:
     config, model, reason = REFUSED[variant]
     config.save_pretrained(tmp_path)
     with pytest.raises(EncoderError, match=reason) as found:
@@ -102,9 +126,13 @@ def test_variants_without_attention_of_single_heads_are_refused(variant: str, tm
 
 
 def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
-    """A wrapped model's configuration is the model's own object: whoever changes it would switch PAPA off unseen."""
+    """A wrapped model's configuration is the model's own object: whoever changes it would switch
+    PAPA off unseen.
+    """
     encoder, batch = Encoder(random_model("bert")), some_inputs(1).compact()
     encoder.hidden_states(batch)
     encoder.config._attn_implementation = "sdpa"
-    with pytest.raises(EncoderError, match=r"0 of 3 layers sent their attention through PAPA: .*load it again"):
+    with pytest.raises(
+        EncoderError, match=r"0 of 3 layers sent their attention through PAPA: .*load it again"
+    ):
         encoder.hidden_states(batch)

@@ -22,7 +22,9 @@ def random_linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 
 def exactly(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
-    """x Wᵀ + b in float64 of operands rounded to bfloat16, and the same of absolute values: what errors scale with."""
+    """x Wᵀ + b in float64 of operands rounded to bfloat16, and the same of absolute values: what
+    errors scale with.
+    """
     rounded, weight = x.bfloat16().double(), linear.weight.bfloat16().double()
     bias = 0.0 if linear.bias is None else linear.bias.double()
     return rounded @ weight.T + bias, rounded.abs() @ weight.T.abs() + abs(bias)
@@ -31,8 +33,12 @@ def exactly(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tokens", [1, 3, 100, 600])
 @pytest.mark.parametrize("bias", [True, False])
-def test_only_operands_and_result_are_rounded(shape: tuple[int, int], tokens: int, bias: bool) -> None:
-    """The result is rounded once; sums in between are float32, whose error is some 2⁻²⁴ of the sum of absolutes."""
+def test_only_operands_and_result_are_rounded(
+    shape: tuple[int, int], tokens: int, bias: bool
+) -> None:
+    """The result is rounded once; sums in between are float32, whose error is some 2⁻²⁴ of the sum
+    of absolutes.
+    """
     linear = random_linear(*shape, bias=bias)
     x = torch.randn(tokens, shape[0])
     expected, absolutes = exactly(linear, x)
@@ -85,12 +91,16 @@ def test_it_may_be_made_where_no_gradients_are_taken() -> None:
 @pytest.mark.parametrize("variant", sorted(MODELS))
 def test_maps_of_all_families_stand_in_and_leave_no_trace(variant: str) -> None:
     model = random_model(variant).float()
-    names = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    names = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
+    }
     inside = {name for name in names if any(part.isdigit() for part in name.split("."))}
     assert inside
     frozen = FrozenLinears(model)
     with frozen.in_use():
-        assert {name for name, linear in names.items() if isinstance(linear.forward, FrozenLinear)} == inside
+        assert {
+            name for name, linear in names.items() if isinstance(linear.forward, FrozenLinear)
+        } == inside
         with frozen.in_use():
             pass
         assert all(isinstance(names[name].forward, FrozenLinear) for name in inside)

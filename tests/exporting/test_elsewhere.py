@@ -1,4 +1,6 @@
-"""An exported folder in other libraries: put together as its page shows, and refused with what does load it."""
+"""An exported folder in other libraries: put together as its page shows, and refused with what does
+load it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from tests.exporting.conftest import FIRST
 def test_sentence_transformers_pools_its_hidden_states(written: Path) -> None:
     module = papa.SentenceModule(written)
     model = SentenceTransformer(
-        modules=[module, Pooling(module.get_embedding_dimension(), "mean"), Normalize()], device="cpu"
+        modules=[module, Pooling(module.get_embedding_dimension(), "mean"), Normalize()],
+        device="cpu",
     )
     vectors = model.encode(FIRST, batch_size=2, convert_to_tensor=True, show_progress_bar=False)
     own = papa.load_exported(written)
@@ -44,9 +47,13 @@ def test_a_pipeline_extracts_features(written: Path) -> None:
     torch.testing.assert_close(found, model(**inputs).last_hidden_state, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("load", [AutoConfig.from_pretrained, AutoModel.from_pretrained, SentenceTransformer])
+@pytest.mark.parametrize(
+    "load", [AutoConfig.from_pretrained, AutoModel.from_pretrained, SentenceTransformer]
+)
 def test_what_cannot_load_it_names_what_can(written: Path, load: Callable[[str], Any]) -> None:
-    """Without the configuration there was random noise in the rows that are left out, and no word of it."""
+    """Without the configuration there was random noise in the rows that are left out, and no word
+    of it.
+    """
     sentence = "has model type `an export of PAPA, which papa.load_exported loads`"
     with pytest.raises((ValueError, KeyError), match=sentence):
         load(str(written))
@@ -54,4 +61,6 @@ def test_what_cannot_load_it_names_what_can(written: Path, load: Callable[[str],
 
 def test_its_tokenizer_loads_as_any(written: Path) -> None:
     assert len(AutoTokenizer.from_pretrained(written)) > 5
-    assert len(AutoTokenizer.from_pretrained(written, config=papa.load_exported(written).config)) > 5
+    assert (
+        len(AutoTokenizer.from_pretrained(written, config=papa.load_exported(written).config)) > 5
+    )

@@ -1,4 +1,6 @@
-"""What an exported encoder's embeddings keep of the original's: measured as users pool them, and said."""
+"""What an exported encoder's embeddings keep of the original's: measured as users pool them, and
+said.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.exporting.conftest import Case
 @torch.inference_mode()
 def pooled(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
     """One text at a time, so that padding plays no part."""
-    states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in texts]
+    states = [
+        model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in texts
+    ]
     return torch.stack(states).numpy()
 
 
@@ -40,7 +44,9 @@ def test_the_embeddings_compared_are_those_that_users_get(
         found[name] = measure_fidelity(original, exported, case.split)
     assert found["most"] is not None
     assert found["some"] is not None
-    before, after = (pooled(model, exported.tokenizer, case.texts[0]) for model in (original, exported))
+    before, after = (
+        pooled(model, exported.tokenizer, case.texts[0]) for model in (original, exported)
+    )
     expected = embedding_fidelity(before, after)
     assert found["most"].keys() == expected.keys() | {"texts"}
     for name in expected:
@@ -51,7 +57,9 @@ def test_the_embeddings_compared_are_those_that_users_get(
 
 def test_pairs_have_no_embeddings_of_use(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("electra", "pair")
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "pair")
+    export_encoder(
+        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "pair"
+    )
     original = AutoModel.from_pretrained(case.reference.folder).eval()
     assert measure_fidelity(original, papa.load_exported(tmp_path / "pair"), case.split) is None
 
@@ -68,7 +76,13 @@ def rows(kept: float, half: float) -> dict[str, str]:
                 study={},
                 score=None,
                 speed=None,
-                fidelity={"texts": 300, "cosine": one, "similarities": one, "nearest_1": one, "nearest_10": one},
+                fidelity={
+                    "texts": 300,
+                    "cosine": one,
+                    "similarities": one,
+                    "nearest_1": one,
+                    "nearest_10": one,
+                },
                 size={"weights": 1, "original_weights": 2, "constants": 1},
             )
         )
@@ -78,7 +92,9 @@ def rows(kept: float, half: float) -> dict[str, str]:
 def test_a_warning_comes_first_where_surely_too_few_neighbours_are_kept() -> None:
     found = rows(0.54, 0.04)
     assert next(iter(found)) == "Warning"
-    assert "54.0 % of the original's ten nearest neighbours, surely less than 80 %" in found["Warning"]
+    assert (
+        "54.0 % of the original's ten nearest neighbours, surely less than 80 %" in found["Warning"]
+    )
     assert "on 300 validation texts" in found["Embeddings"]
     assert "ten nearest kept 0.540 ± 0.040" in found["Embeddings"]
     assert "Warning" not in rows(0.78, 0.04)

@@ -24,11 +24,16 @@ from tests.exporting.conftest import FIRST, SLOTS, Case
 
 
 def test_weights_lack_the_rows_of_constant_heads(small: Case, written: Path) -> None:
-    original, kept = (load_file(folder / "model.safetensors") for folder in (Path(small.reference.folder), written))
+    original, kept = (
+        load_file(folder / "model.safetensors")
+        for folder in (Path(small.reference.folder), written)
+    )
     assert kept.keys() == original.keys()
     width = small.reference.width // small.reference.heads
     for layer in range(small.reference.layers):
-        own = [head for head in range(small.reference.heads) if (layer, head) not in small.some_heads()]
+        own = [
+            head for head in range(small.reference.heads) if (layer, head) not in small.some_heads()
+        ]
         rows = [row for head in own for row in range(head * width, (head + 1) * width)]
         for projection in ("query", "key"):
             for part in ("weight", "bias"):
@@ -53,8 +58,16 @@ def test_the_document_names_every_file_and_the_source(small: Case, written: Path
     document = json.loads((written / "papa.json").read_text())
     present = {path.name for path in written.iterdir()}
     assert set(document["files"]) == present - {"papa.json"}
-    assert {"config.json", "tokenizer.json", "model.safetensors", "constants.safetensors", "README.md"} <= present
-    assert all(sha256_of_file(written / name) == digest for name, digest in document["files"].items())
+    assert {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "constants.safetensors",
+        "README.md",
+    } <= present
+    assert all(
+        sha256_of_file(written / name) == digest for name, digest in document["files"].items()
+    )
     assert document["encoder"]["digest"] == small.reference.digest
     assert [tuple(head) for head in document["heads"]] == small.some_heads()
     assert document["size"]["weights"] == (written / "model.safetensors").stat().st_size
@@ -134,9 +147,14 @@ def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
 
 def test_constants_of_another_length_are_said(small: Case, written: Path) -> None:
     tensors = load_file(written / "constants.safetensors")
-    save_file({**tensors, "matrices": tensors["matrices"][:, 1:, 1:].contiguous()}, written / "constants.safetensors")
+    save_file(
+        {**tensors, "matrices": tensors["matrices"][:, 1:, 1:].contiguous()},
+        written / "constants.safetensors",
+    )
     _change(written)
-    with pytest.raises(ArtifactError, match=f"expected \\[{len(small.some_heads())}, {SLOTS}, {SLOTS}\\]"):
+    with pytest.raises(
+        ArtifactError, match=f"expected \\[{len(small.some_heads())}, {SLOTS}, {SLOTS}\\]"
+    ):
         papa.load_exported(written)
 
 
@@ -154,7 +172,9 @@ def test_a_folder_that_holds_something_is_left_alone(small: Case, tmp_path: Path
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(ArtifactError, match="is not empty"):
-        export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "taken")
+        export_encoder(
+            small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "taken"
+        )
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
 
 
@@ -175,7 +195,9 @@ def test_what_cannot_be_exported_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_export_that_differs_from_the_study_is_not_published(make_case: Callable[..., Case], tmp_path: Path) -> None:
+def test_an_export_that_differs_from_the_study_is_not_published(
+    make_case: Callable[..., Case], tmp_path: Path
+) -> None:
     follow, stay = make_case("electra", "pair"), make_case("electra", "pair", segment_ids="stay")
     with pytest.raises(ArtifactError, match="differs from the study's"):
         export_encoder(
@@ -192,7 +214,9 @@ def test_an_export_that_differs_from_the_study_is_not_published(make_case: Calla
 def test_pairs_that_were_cut_are_not_compared_where_segments_stay(
     make_case: Callable[..., Case], tmp_path: Path
 ) -> None:
-    """The corpus gives them the segments of the uncut pair, which no input of an exported encoder can have."""
+    """The corpus gives them the segments of the uncut pair, which no input of an exported encoder
+    can have.
+    """
     long = [*FIRST[:3], "verbs " * 40, FIRST[4]]
     case = make_case("electra", "pair", first=long, segment_ids="stay")
     assert reproducible_rows(case.split, case.layout).tolist() == [0, 1, 2, 4]
@@ -207,5 +231,8 @@ def test_pairs_that_were_cut_are_not_compared_where_segments_stay(
 
 @pytest.mark.server
 def test_importing_papa_stays_light() -> None:
-    code = "import sys, papa; assert 'torch' not in sys.modules; papa.load_exported; assert 'torch' in sys.modules"
+    code = (
+        "import sys, papa; assert 'torch' not in sys.modules; papa.load_exported; assert 'torch' "
+        "in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

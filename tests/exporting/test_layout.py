@@ -1,4 +1,6 @@
-"""Ordinary inputs find the slots that the corpora give the same texts; what does not fit is said."""
+"""Ordinary inputs find the slots that the corpora give the same texts; what does not fit
+is said.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_tokens_stand_where_the_corpora_put_them(
 
 @pytest.mark.parametrize("family", ["minilm", "roberta", "electra"])
 @pytest.mark.parametrize("kind", ["text", "pair"])
-def test_rows_of_a_corpus_become_the_tokenizers_inputs(make_case: Callable[..., Case], family: str, kind: str) -> None:
+def test_rows_of_a_corpus_become_the_tokenizers_inputs(
+    make_case: Callable[..., Case], family: str, kind: str
+) -> None:
     case = make_case(family, kind, segment_ids="stay")
     expected = load_tokenizer(case.reference)(*case.texts, padding=True, return_tensors="pt")
     found = ordinary_inputs(case.split, case.split.rows, case.layout)
@@ -56,19 +60,25 @@ def test_states_come_back_where_the_tokens_were(make_case: Callable[..., Case]) 
     restored = torch.full((*inputs["input_ids"].shape, 1), -1.0)
     write_back(batch.input_ids[:, None].float(), batch, restored)
     mask = inputs["attention_mask"].bool()
-    assert torch.equal(restored[rows, :, 0][mask[rows]].long(), inputs["input_ids"][rows][mask[rows]])
+    assert torch.equal(
+        restored[rows, :, 0][mask[rows]].long(), inputs["input_ids"][rows][mask[rows]]
+    )
     assert bool((restored[[1, 3]] == -1).all()), "other rows are left alone"
     assert bool((restored[rows][~mask[rows]] == -1).all()), "so are places without a token"
 
 
 @pytest.mark.parametrize("budget", [1, 40, 10_000])
-def test_groups_share_out_all_rows_within_the_budget(make_case: Callable[..., Case], budget: int) -> None:
+def test_groups_share_out_all_rows_within_the_budget(
+    make_case: Callable[..., Case], budget: int
+) -> None:
     case = make_case("electra", "pair")
     placed = case.layout.place(**ordinary_inputs(case.split, case.split.rows, case.layout))
     groups = list(rows_of_like_length(placed.first_lengths, placed.lengths, budget))
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(FIRST)))
     for group in groups:
-        assert len(group) == 1 or math.prod(MicroBatch.of(group, placed.take(group)).shape) <= budget
+        assert (
+            len(group) == 1 or math.prod(MicroBatch.of(group, placed.take(group)).shape) <= budget
+        )
     assert len(groups) == {1: len(FIRST), 10_000: 1}.get(budget, len(groups))
 
 
@@ -90,7 +100,11 @@ def _ids(*rows: list[int]) -> dict[str, torch.Tensor]:
         ("pair", [[2, 7, 3]], "input 0 has 0 separators"),
         ("pair", [[2, 7, 3, 8, 3], [2, 7, 3, 8, 3, 9, 3]], "input 1 has 2 separators"),
         ("pair", [[2, *[7] * (SLOTS // 2), 3, 8, 3]], f"hold {SLOTS // 2 - 1} of it"),
-        ("pair", [[2, 7, 3, *[8] * (SLOTS // 2 - 1), 3]], f"shorten the second text to {SLOTS // 2 - 2} tokens"),
+        (
+            "pair",
+            [[2, 7, 3, *[8] * (SLOTS // 2 - 1), 3]],
+            f"shorten the second text to {SLOTS // 2 - 2} tokens",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(

@@ -1,4 +1,6 @@
-"""An exported encoder gives the hidden states that the encoder gives under ``replaced``, token by token."""
+"""An exported encoder gives the hidden states that the encoder gives under ``replaced``, token by
+token.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +49,27 @@ def test_equals_the_encoder_under_replaced(
     make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str, share: str
 ) -> None:
     case = make_case(family, kind)
-    every = [(layer, head) for layer in range(case.reference.layers) for head in range(case.reference.heads)]
+    every = [
+        (layer, head)
+        for layer in range(case.reference.layers)
+        for head in range(case.reference.heads)
+    ]
     heads = every if share == "all" else case.some_heads()
     export_encoder(case.reference, case.constants, heads, case.layout, tmp_path / "export")
     model = papa.load_exported(tmp_path / "export")
     found = states_of(model, case)
     assert largest_difference(found, case.expected(heads)) <= TOLERANCE
     others = heads[:-1] if share == "all" else [head for head in every if head not in heads]
-    assert largest_difference(found, case.expected(others)) > 1000 * TOLERANCE, "other heads give other states"
+    assert largest_difference(found, case.expected(others)) > 1000 * TOLERANCE, (
+        "other heads give other states"
+    )
 
 
 def test_stays_exact_where_segment_ids_stay(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("electra", "pair", segment_ids="stay")
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    export_encoder(
+        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
+    )
     found = states_of(papa.load_exported(tmp_path / "export"), case)
     assert largest_difference(found, case.expected(case.some_heads())) <= TOLERANCE
     follow = make_case("electra", "pair")
@@ -68,7 +78,9 @@ def test_stays_exact_where_segment_ids_stay(make_case: Callable[..., Case], tmp_
 
 def test_neighbours_in_a_batch_change_nothing(small: Case, written: Path) -> None:
     model = papa.load_exported(written)
-    together = model(**model.tokenizer(*small.texts, padding=True, return_tensors="pt")).last_hidden_state
+    together = model(
+        **model.tokenizer(*small.texts, padding=True, return_tensors="pt")
+    ).last_hidden_state
     for row, text in enumerate(small.texts[0]):
         alone = model(**model.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
         assert float((together[row, : len(alone)] - alone).abs().max()) <= TOLERANCE
@@ -122,7 +134,9 @@ def test_the_unseen_share_is_what_the_average_had_never_seen(small: Case, tmp_pa
     seen = torch.ones_like(small.constants.seen)
     seen[:, 2] = False
     constants = replace(small.constants, seen=seen)
-    export_encoder(small.reference, constants, small.some_heads(), small.layout, tmp_path / "export")
+    export_encoder(
+        small.reference, constants, small.some_heads(), small.layout, tmp_path / "export"
+    )
     model = papa.load_exported(tmp_path / "export")
     inputs = model.tokenizer(["the doll ran"], return_tensors="pt")
     model(**inputs)

@@ -1,4 +1,6 @@
-"""The ONNX form of an exported encoder gives the exported encoder's hidden states in onnxruntime."""
+"""The ONNX form of an exported encoder gives the exported encoder's hidden states
+in onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from papa.exporting.writing import TOLERANCE
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
+onnxruntime = pytest.importorskip(
+    "onnxruntime", reason="onnxruntime is not installed: run 'make setup'"
+)
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
 
 CONVOLUTION = "deberta_v2_xlarge"
@@ -30,7 +34,9 @@ CONVOLUTION = "deberta_v2_xlarge"
 
 @pytest.fixture(scope="module", autouse=True)
 def _sizes_may_be_symbols() -> Iterator[None]:
-    """While a graph is traced, sizes are symbols, which the tests' check of signatures takes for no ints."""
+    """While a graph is traced, sizes are symbols, which the tests' check of signatures takes for no
+    ints.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -43,7 +49,9 @@ def in_onnxruntime(path: Path, inputs: dict[str, torch.Tensor]) -> np.ndarray:
     return np.asarray(states)
 
 
-def largest_difference(model: ExportedEncoder, path: Path, inputs: dict[str, torch.Tensor]) -> float:
+def largest_difference(
+    model: ExportedEncoder, path: Path, inputs: dict[str, torch.Tensor]
+) -> float:
     expected = model(**inputs).last_hidden_state.detach().numpy()
     return float(np.abs(in_onnxruntime(path, inputs) - expected).max() / np.abs(expected).max())
 
@@ -53,7 +61,13 @@ def folder(small: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small encoder exported with its ONNX form."""
     place = tmp_path_factory.mktemp("onnx") / "export"
     export_encoder(
-        small.reference, small.constants, small.some_heads(), small.layout, place, examples=small.split, onnx=True
+        small.reference,
+        small.constants,
+        small.some_heads(),
+        small.layout,
+        place,
+        examples=small.split,
+        onnx=True,
     )
     return place
 
@@ -67,7 +81,9 @@ def test_batches_of_any_shape(small: Case, folder: Path) -> None:
 
 
 def test_other_heads_give_other_states(small: Case, folder: Path, tmp_path: Path) -> None:
-    export_encoder(small.reference, small.constants, small.some_heads()[1:], small.layout, tmp_path / "other")
+    export_encoder(
+        small.reference, small.constants, small.some_heads()[1:], small.layout, tmp_path / "other"
+    )
     other = papa.load_exported(tmp_path / "other")
     inputs = dict(other.tokenizer(*small.texts, padding=True, return_tensors="pt"))
     assert largest_difference(other, folder / ONNX, inputs) > 10 * TOLERANCE
@@ -89,9 +105,13 @@ def test_the_card_says_how_fast_and_how(folder: Path) -> None:
 
 def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("minilm", "text")
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    export_encoder(
+        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
+    )
     model = papa.load_exported(tmp_path / "export")
-    before = model(**model.tokenizer(*case.texts, padding=True, return_tensors="pt")).last_hidden_state
+    before = model(
+        **model.tokenizer(*case.texts, padding=True, return_tensors="pt")
+    ).last_hidden_state
     write_onnx(model, tmp_path / ONNX)
     inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
     assert largest_difference(model, tmp_path / ONNX, inputs) <= TOLERANCE
@@ -100,7 +120,9 @@ def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:
 
 def test_two_texts(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("roberta", "pair")
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export")
+    export_encoder(
+        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
+    )
     model = papa.load_exported(tmp_path / "export")
     write_onnx(model, tmp_path / ONNX)
     inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
@@ -110,14 +132,21 @@ def test_two_texts(make_case: Callable[..., Case], tmp_path: Path) -> None:
 @pytest.mark.parametrize("texts", [1, 2])
 @pytest.mark.parametrize("family", sorted(MODELS.keys() - {CONVOLUTION}))
 def test_the_dense_form_of_every_family(family: str, texts: int) -> None:
-    """What ONNX holds, before it is a graph: the hidden states of inputs of unlike lengths, in one padded batch."""
+    """What ONNX holds, before it is a graph: the hidden states of inputs of unlike lengths, in one
+    padded batch.
+    """
     model, slots = random_model(family).float(), 32
     layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
     longest = (slots - 2,) if texts == 1 else (slots // 2 - 1, slots // 2 - 2)
     layout = InputLayout(texts, slots, longest, "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
     matrices = (4 * torch.randn(layers, heads, slots, slots)).softmax(dim=-1)
     constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
-    some = [(layer, head) for layer in range(layers) for head in range(heads) if layer == 1 or (layer + head) % 2]
+    some = [
+        (layer, head)
+        for layer in range(layers)
+        for head in range(heads)
+        if layer == 1 or (layer + head) % 2
+    ]
     exported = ExportedEncoder(Encoder(model), constants, some, layout)
     rows = [_input(length, texts) for length in (3, 12, 1, 7)]
     width = max(map(len, rows))
@@ -149,7 +178,10 @@ def test_deberta_as_a_graph(tmp_path: Path) -> None:
     exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
     write_onnx(exported, tmp_path / ONNX)
     rows = [_input(12, 1), [*_input(6, 1), *[0] * 6]]
-    inputs = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor([[1] * 14, [1] * 8 + [0] * 6])}
+    inputs = {
+        "input_ids": torch.tensor(rows),
+        "attention_mask": torch.tensor([[1] * 14, [1] * 8 + [0] * 6]),
+    }
     assert largest_difference(exported, tmp_path / ONNX, inputs) <= TOLERANCE
 
 

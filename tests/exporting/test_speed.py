@@ -1,4 +1,6 @@
-"""The gain in speed: measured in turn, at several sizes, with an interval; what is not gained is said first."""
+"""The gain in speed: measured in turn, at several sizes, with an interval; what is not gained is
+said first.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_every_size_is_timed_in_pairs(small: Case, monkeypatch: pytest.MonkeyPat
     assert len(set(firsts)) == 2, "the order within pairs is drawn"
 
 
-def test_sizes_that_there_is_no_time_for_are_named(small: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_there_is_no_time_for_are_named(
+    small: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(speed, "BUDGET", 0.0)
     recorder = Recorder()
     found = timings(recorder.of("exported"), recorder.of("original"), small.split, small.layout)
@@ -74,7 +78,10 @@ def timing(batch: int, low: float, high: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        ([timing(1, 0.9, 1.1), timing(16, 1.2, 1.4)], "no sure gain at 1 text × 20 tokens; 1.30× at the others"),
+        (
+            [timing(1, 0.9, 1.1), timing(16, 1.2, 1.4)],
+            "no sure gain at 1 text × 20 tokens; 1.30× at the others",
+        ),
         ([timing(1, 0.7, 0.9), timing(16, 0.9, 1.4)], "no sure gain at any size measured"),
         ([timing(1, 1.1, 1.3), timing(16, 1.4, 1.6)], "1.20 to 1.50× at every size"),
     ],
@@ -87,10 +94,18 @@ def test_what_is_not_gained_is_said_first(found: list[dict[str, float]], sentenc
         constants="average",
         study={},
         score=None,
-        speed={"timings": found, "left_out": [], "threads": 2, "device": "CPU", "attention": "sdpa"},
+        speed={
+            "timings": found,
+            "left_out": [],
+            "threads": 2,
+            "device": "CPU",
+            "attention": "sdpa",
+        },
         fidelity=None,
         size={"weights": 1, "original_weights": 2, "constants": 1},
     )
     rows = report_rows(document)
     assert rows[0] == ("Speed", sentence)
-    assert ("Speed, 16 texts × 20 tokens", f"{found[1]['ratio']:.2f}× ") in [(what, how[:6]) for what, how in rows]
+    assert ("Speed, 16 texts × 20 tokens", f"{found[1]['ratio']:.2f}× ") in [
+        (what, how[:6]) for what, how in rows
+    ]

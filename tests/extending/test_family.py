@@ -41,7 +41,9 @@ class Attention(nn.Module):
             for linear in (self.queries, self.keys, self.values)
         )
         scores = query @ key.transpose(-1, -2) / (WIDTH // HEADS) ** 0.5
-        matrices = self.dropout(scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(dim=-1))
+        matrices = self.dropout(
+            scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(dim=-1)
+        )
         return (matrices @ value).transpose(1, 2).flatten(2)
 
 
@@ -56,7 +58,9 @@ class Model(nn.Module):
         self.words, self.places = nn.Embedding(300, WIDTH), nn.Embedding(SLOTS, WIDTH)
         self.blocks = nn.ModuleList(Attention() for _ in range(LAYERS))
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, real: Tensor | None = None, **_: object) -> Any:
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, real: Tensor | None = None, **_: object
+    ) -> Any:
         states = [self.words(input_ids) + self.places(position_ids)]
         for block in self.blocks:
             states.append(nn.functional.layer_norm(states[-1] + block(states[-1], real), (WIDTH,)))
@@ -69,9 +73,12 @@ def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
 
 def attend(module: Attention, dispatch: Dispatch, states: Tensor, real: None) -> Tensor:
     query, key, value = (
-        split_heads(linear(states), WIDTH // HEADS) for linear in (module.queries, module.keys, module.values)
+        split_heads(linear(states), WIDTH // HEADS)
+        for linear in (module.queries, module.keys, module.values)
     )
-    own = InputDependentAttention(*dispatch.unpack_projected(query, key), dispatch.mask, (WIDTH // HEADS) ** -0.5)
+    own = InputDependentAttention(
+        *dispatch.unpack_projected(query, key), dispatch.mask, (WIDTH // HEADS) ** -0.5
+    )
     return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)
 
 
@@ -96,7 +103,9 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
     torch.manual_seed(0)
     model = Model().double().eval()
     plain = copy.deepcopy(model)
-    with pytest.raises(EncoderError, match="architecture 'bare' is not supported: use one of bert, roberta"):
+    with pytest.raises(
+        EncoderError, match="architecture 'bare' is not supported: use one of bert, roberta"
+    ):
         Encoder(copy.deepcopy(model))
 
     monkeypatch.setattr(supported, "FAMILIES", (*supported.FAMILIES, BARE))

@@ -28,12 +28,16 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     """A study beside its file of scores."""
     folder.mkdir(exist_ok=True)
     (folder / "heads.tsv").write_text(scores_as_tsv(scores))
-    (folder / "study.yaml").write_text(yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]}))
+    (folder / "study.yaml").write_text(
+        yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]})
+    )
     return load_study(folder / "study.yaml")
 
 
 def heads_by_order(steps: StudySteps) -> dict[str, tuple[Head, ...]]:
-    return {cell.order: step.heads({}) for cell, (step,) in steps.cells.items() if cell.fraction == 0.5}
+    return {
+        cell.order: step.heads({}) for cell, (step,) in steps.cells.items() if cell.fraction == 0.5
+    }
 
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
@@ -43,9 +47,14 @@ def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     found = heads_by_order(steps)
     assert found["scores:heads.tsv"] == tuple(ASCENDING[:36])
     assert found["reversed:scores:heads.tsv"] == tuple(ASCENDING[:-37:-1])
-    assert found["reversed:last_to_first"] == tuple(head_order("last_to_first", None, 6, 12)[:-37:-1])
+    assert found["reversed:last_to_first"] == tuple(
+        head_order("last_to_first", None, 6, 12)[:-37:-1]
+    )
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
-    assert [order_label(one) for one in orders[:2]] == ["scores of heads.tsv", "scores of heads.tsv, reversed"]
+    assert [order_label(one) for one in orders[:2]] == [
+        "scores of heads.tsv",
+        "scores of heads.tsv, reversed",
+    ]
 
 
 def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
@@ -63,7 +72,11 @@ def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) 
     other = written(tmp_path / "two", ["scores:heads.tsv"], -SCORES)
 
     def keys(study: StudySpec) -> set[str]:
-        return {step.key for probes in study_steps(check_inputs(study)).cells.values() for step in probes}
+        return {
+            step.key
+            for probes in study_steps(check_inputs(study)).cells.values()
+            for step in probes
+        }
 
     assert keys(study) == keys(renamed) != keys(other)
     (tmp_path / "one" / "heads.tsv").unlink()
@@ -78,7 +91,9 @@ def test_lambda_from_its_end_has_one_name(tmp_path: Path) -> None:
 
 
 def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"):
+    with pytest.raises(
+        CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
+    ):
         check_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8]))
     for order, sentence in {
         "scores:nowhere.tsv": "'orders': .*nowhere.tsv cannot be read as head scores",

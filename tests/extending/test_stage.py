@@ -1,4 +1,6 @@
-"""A stage is a file of its own in papa/study with a ``Step``, which enters the study in papa/study/steps.py."""
+"""A stage is a file of its own in papa/study with a ``Step``, which enters the study in
+papa/study/steps.py.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Vocabulary(Step):
             (scratch / "words.json").write_text(json.dumps(words))
 
 
-def test_a_step_runs_once_and_again_for_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_runs_once_and_again_for_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, lines = Store(tmp_path / "store"), []
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))

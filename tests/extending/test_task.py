@@ -25,15 +25,29 @@ jokes:
   slots: 16
   probe: {learning_rate: 1.0e-4, batch_size: 8, epochs: 4}
 """
-ROWS = [("Why did the slot cross the layout?", 1), ("The encoder is frozen.", 0), ("Heads, they are constant.", 1)]
+ROWS = [
+    ("Why did the slot cross the layout?", 1),
+    ("The encoder is frozen.", 0),
+    ("Heads, they are constant.", 1),
+]
 
 
-def test_an_entry_of_the_registry_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_of_the_registry_is_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = tmp_path / "jokes.jsonl"
-    data.write_text("".join(json.dumps({"line": text, "funny": label}) + "\n" for text, label in ROWS))
+    data.write_text(
+        "".join(json.dumps({"line": text, "funny": label}) + "\n" for text, label in ROWS)
+    )
     source = {"kind": "files", "train": data.name, "validation": data.name}
-    study = {"name": "study", "encoders": [EMBEDDED], "tasks": [{"name": "jokes", "source": source}]}
-    with pytest.raises(SpecError, match=r"task 'jokes' is unknown: use one of cola, mlm, .* or describe it in full"):
+    study = {
+        "name": "study",
+        "encoders": [EMBEDDED],
+        "tasks": [{"name": "jokes", "source": source}],
+    }
+    with pytest.raises(
+        SpecError, match=r"task 'jokes' is unknown: use one of cola, mlm, .* or describe it in full"
+    ):
         resolve_study(study, folder=tmp_path, origin="test")
 
     registry = tmp_path / "registry.yaml"
@@ -41,6 +55,8 @@ def test_an_entry_of_the_registry_is_a_task(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(spec_file, "REGISTRY", registry)
     (task,) = resolve_study(study, folder=tmp_path, origin="test").tasks
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    folder = tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, tmp_path / "corpus", shard_rows=8)
+    folder = tokenise_corpus(
+        task, LayoutSpec(), load_tokenizer(encoder), encoder, tmp_path / "corpus", shard_rows=8
+    )
     answer = best_constant_answer(load_corpus(folder), task, vocabulary=0)
     assert (answer.answer, answer.score) == ("funny", pytest.approx(2 / 3))

@@ -32,15 +32,21 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
     """What the study finds where nothing is hurt, but for how long it took."""
     store = tmp_path_factory.mktemp("undisturbed") / "store"
     finish_study(study, store)
-    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(columns="seconds")
+    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(
+        columns="seconds"
+    )
 
 
 @pytest.fixture(scope="session")
 def lives() -> Iterator[list[Life]]:
-    """All lives of the session. In the end nothing runs that belongs to one; Ray's agents may take two minutes."""
+    """All lives of the session. In the end nothing runs that belongs to one; Ray's agents may take
+    two minutes.
+    """
     yield _lives
     for life in _lives:
-        wait_until(lambda one=life: not one.processes(), PATIENCE_SECONDS, "all that a study started ends")
+        wait_until(
+            lambda one=life: not one.processes(), PATIENCE_SECONDS, "all that a study started ends"
+        )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

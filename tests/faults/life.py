@@ -1,4 +1,6 @@
-"""A study's life: begun, hurt, begun again until it is complete; and what has to hold of it in the end."""
+"""A study's life: begun, hurt, begun again until it is complete; and what has to hold of it in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +88,13 @@ class Life:
         self._made = artifacts(self.store.root, *KEPT)
 
     def once(self, meanwhile: Callable[[Seen, subprocess.Popen[str]], None]) -> int:
-        """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit code."""
+        """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit
+        code.
+        """
         lines: list[str] = []
-        with start("run", self.study, "--store", self.address, more={**self.more, LIFE: self.name}) as process:
+        with start(
+            "run", self.study, "--store", self.address, more={**self.more, LIFE: self.name}
+        ) as process:
             output, errors = process.stdout, process.stderr
             assert output is not None
             assert errors is not None
@@ -98,7 +104,10 @@ class Life:
             ]
             for reader in readers:
                 reader.start()
-            seen, deadline = Seen(process.pid, lines, self.store.root), time.monotonic() + PATIENCE_SECONDS
+            seen, deadline = (
+                Seen(process.pid, lines, self.store.root),
+                time.monotonic() + PATIENCE_SECONDS,
+            )
             while process.poll() is None:
                 meanwhile(seen, process)
                 assert time.monotonic() < deadline, lines
@@ -111,12 +120,19 @@ class Life:
         return process.returncode
 
     def run(self, left: deque[Fault]) -> int:
-        """Run the study; the faults that strike it are taken from ``left``. Returns its exit code."""
+        """Run the study; the faults that strike it are taken from ``left``. Returns its
+        exit code.
+        """
         hurt: list[Fault] = []
 
         def strike(seen: Seen, process: subprocess.Popen[str]) -> None:
             ending = hurt and hurt[-1].victim == "driver"
-            if left and not ending and NAMED[left[0].point].reached(seen) and self._kill(left[0].victim, seen, process):
+            if (
+                left
+                and not ending
+                and NAMED[left[0].point].reached(seen)
+                and self._kill(left[0].victim, seen, process)
+            ):
                 hurt.append(left.popleft())
 
         code = self.once(strike)
@@ -125,8 +141,13 @@ class Life:
         # The command went on to where the next one struck.
         outcomes = ["the study went on"] * len(hurt)
         if hurt and code:
-            outcomes[-1] = "killed, run again" if code == -signal.SIGKILL else "ended in a sentence, run again"
-        self.struck += [Struck(str(one), one.victim, outcome) for one, outcome in zip(hurt, outcomes, strict=True)]
+            outcomes[-1] = (
+                "killed, run again" if code == -signal.SIGKILL else "ended in a sentence, run again"
+            )
+        self.struck += [
+            Struck(str(one), one.victim, outcome)
+            for one, outcome in zip(hurt, outcomes, strict=True)
+        ]
         if not hurt:
             assert code == 0, f"it failed although nothing was hurt: {self.log[-30:]}"
         return code
@@ -156,8 +177,12 @@ class Life:
         self._made = now
 
     def check(self, undisturbed: pandas.DataFrame) -> None:
-        """Its results are the undisturbed ones, no finished cell was computed twice, and nothing lies about."""
-        found = pandas.read_parquet(self.store.study("small") / "results.parquet").drop(columns="seconds")
+        """Its results are the undisturbed ones, no finished cell was computed twice, and nothing
+        lies about.
+        """
+        found = pandas.read_parquet(self.store.study("small") / "results.parquet").drop(
+            columns="seconds"
+        )
         pandas.testing.assert_frame_equal(found, undisturbed)
         done: set[str] = set()
         for line in self.log:
@@ -172,7 +197,9 @@ class Life:
         # Leftovers of the killed have names that are known as such.
         prune(self.store, Console(file=StringIO()), really=True)
         assert survey(self.store) == Findings([], [])
-        left = [path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)]
+        left = [
+            path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
+        ]
         assert not left, left
         assert not list(self.store.scratch.iterdir())
         assert not list(self.store.backend.files("runs"))

@@ -1,4 +1,6 @@
-"""Where faults strike: points in a study's life that are seen from outside, in the order in which they come."""
+"""Where faults strike: points in a study's life that are seen from outside, in the order in which
+they come.
+"""
 
 from __future__ import annotations
 
@@ -90,14 +92,22 @@ class Fault:
 
 
 def draw(seed: int, victims: Sequence[str], points: Sequence[str] = ORDER) -> list[Fault]:
-    """One fault for each of ``victims``, at points that ``seed`` draws, in the order in which they are reached.
+    """One fault for each of ``victims``, at points that ``seed`` draws, in the order in which they
+    are reached.
 
     A process is hurt where it can be there: no worker before Ray starts.
     """
     source = random.Random(seed)
-    first = dict.fromkeys(("worker", "node", "GCS"), "a worker is up") | {FOR_GOOD: "tokenise started"}
+    first = dict.fromkeys(("worker", "node", "GCS"), "a worker is up") | {
+        FOR_GOOD: "tokenise started"
+    }
     faults = [
-        Fault(victim, source.choice([one for one in points if ORDER.index(one) >= ORDER.index(first.get(victim, one))]))
+        Fault(
+            victim,
+            source.choice(
+                [one for one in points if ORDER.index(one) >= ORDER.index(first.get(victim, one))]
+            ),
+        )
         for victim in victims
     ]
     return sorted(faults, key=lambda fault: ORDER.index(fault.point))

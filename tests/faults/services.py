@@ -1,4 +1,6 @@
-"""Servers beside a study that are killed and started again as they were: same command, environment, folder, ports."""
+"""Servers beside a study that are killed and started again as they were: same command, environment,
+folder, ports.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,13 @@ def revived(process: subprocess.Popen[Any]) -> Iterator[Revived]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment that a process was started with; empty where it is gone, or another user's."""
+    """The environment that a process was started with; empty where it is gone, or
+    another user's.
+    """
     try:
-        pairs = (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
+        pairs = (
+            (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
+        )
     except OSError:
         return {}
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)

@@ -21,9 +21,13 @@ pytestmark = pytest.mark.faults
 
 
 class Trouble:
-    """What is done to a running study: ``begin`` at a point, and ``end`` once a line says that it was noticed."""
+    """What is done to a running study: ``begin`` at a point, and ``end`` once a line says that it
+    was noticed.
+    """
 
-    def __init__(self, point: str, begin: Callable[[], object], noticed: str, end: Callable[[], object]) -> None:
+    def __init__(
+        self, point: str, begin: Callable[[], object], noticed: str, end: Callable[[], object]
+    ) -> None:
         self.point, self.begin, self.noticed, self.end = NAMED[point], begin, noticed, end
         self.begun = self.ended = False
 
@@ -36,7 +40,9 @@ class Trouble:
             self.end()
 
 
-def test_prefects_disk_is_full(study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path) -> None:
+def test_prefects_disk_is_full(
+    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
     with small_disk(tmp_path / "store" / "prefect", 8) as disk:
         life = Life(study, str(tmp_path / "store"))
         lives.append(life)
@@ -55,7 +61,10 @@ def test_the_stores_disk_is_full_until_there_is_room(
         life = Life(study, str(tmp_path / "store"))
         lives.append(life)
         trouble = Trouble(
-            "average started", lambda: fill(disk), "is full: free some space", lambda: (disk / "fill").unlink()
+            "average started",
+            lambda: fill(disk),
+            "is full: free some space",
+            lambda: (disk / "fill").unlink(),
         )
         code = life.once(trouble)
         assert trouble.ended
@@ -70,7 +79,12 @@ def test_the_store_is_read_only_for_a_while(
     folder = tmp_path / "store" / "artifacts"
     life = Life(study, str(tmp_path / "store"))
     lives.append(life)
-    trouble = Trouble("rank started", lambda: forbid_writing(folder), "is read-only", lambda: allow_writing(folder))
+    trouble = Trouble(
+        "rank started",
+        lambda: forbid_writing(folder),
+        "is read-only",
+        lambda: allow_writing(folder),
+    )
     try:
         code = life.once(trouble)
     finally:

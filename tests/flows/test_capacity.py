@@ -57,7 +57,8 @@ with own_memory() as peak:
     elif stage == "rank":
         train_lambda(encoder, constants, corpus, task, study.ranking)
     else:
-        options = {"features": study.features, "execution": study.execution, "scratch": Path(folder)}
+        execution, scratch = study.execution, Path(folder)
+        options = {"features": study.features, "execution": execution, "scratch": scratch}
         with replaced(encoder, constants, [(0, 0)]):
             evaluate_cell(encoder, corpus, task, study.seeds, **options)
     print(peak())
@@ -76,9 +77,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
     return resolve_encoder(EncoderSpec(name=str(folder)))
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads a process's memory from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads a process's memory from /proc"
+)
 @pytest.mark.parametrize(
-    ("stage", "budget"), [("average", 20), ("rank", 20), ("probe", 20), ("probe", 0)], ids=lambda value: str(value)
+    ("stage", "budget"),
+    [("average", 20), ("rank", 20), ("probe", 20), ("probe", 0)],
+    ids=lambda value: str(value),
 )
 @pytest.mark.server
 def test_a_process_takes_no_more_than_is_said(
@@ -86,8 +91,8 @@ def test_a_process_takes_no_more_than_is_said(
 ) -> None:
     """At BERT-base's size, S=256, on real text.
 
-    More than is said would end in a killed worker. Nor is it half as much again: who has memory for three such
-    processes would be refused the third.
+    More than is said would end in a killed worker. Nor is it half as much again: who has memory for
+    three such processes would be refused the third.
     """
     text = setting("rte", ROWS, tmp_path)
     task = text.task.model_copy(update={"probe": text.task.probe.model_copy(update={"epochs": 1})})
@@ -97,7 +102,15 @@ def test_a_process_takes_no_more_than_is_said(
         tasks=(task,),
         execution=ExecutionSpec(features_budget_gb=budget),
     )
-    command = [sys.executable, "-c", WORK, stage, base.folder, str(text.corpus.folder), study.model_dump_json()]
+    command = [
+        sys.executable,
+        "-c",
+        WORK,
+        stage,
+        base.folder,
+        str(text.corpus.folder),
+        study.model_dump_json(),
+    ]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)
     measured = float(finished.stdout.split()[-1]) * 2**20
     tokens = text.corpus.split("train").lengths.mean()
@@ -113,9 +126,14 @@ def test_weights_that_are_mapped_count_once(base: EncoderReference) -> None:
 @pytest.mark.server
 def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    finished = papa("run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000")
+    finished = papa(
+        "run", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000"
+    )
     assert finished.code == 1
-    assert re.search(r"error: .* GB per worker, .* for 10000 workers .* GB are free: use --workers \d+", finished.err)
+    assert re.search(
+        r"error: .* GB per worker, .* for 10000 workers .* GB are free: use --workers \d+",
+        finished.err,
+    )
     assert not (store / "artifacts").exists()
 
 
@@ -133,7 +151,9 @@ def test_copies_of_the_weights_in_bfloat16_count(tmp_path: Path) -> None:
     study = load_study(Path(write_study(tmp_path, SMALL)), ())
     full = resolve_encoder(EncoderSpec(name=EMBEDDED))
     task, size = study.tasks[0], Size(24, 8, 20.0, 0.0)
-    in_full, in_half = (worker_bytes(study, one, task, size) for one in (full, replace(full, precision="bfloat16")))
+    in_full, in_half = (
+        worker_bytes(study, one, task, size) for one in (full, replace(full, precision="bfloat16"))
+    )
     more = {stage: in_half[stage] - in_full[stage] for stage in in_full}
     copy = weight_bytes(full) / 2
     assert more == pytest.approx({"average": copy, "rank": 2 * copy, "probe": copy})

@@ -1,4 +1,6 @@
-"""A study is looked at before anything is computed, and all that is wrong with it is told at once."""
+"""A study is looked at before anything is computed, and all that is wrong with it is told
+at once.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,15 @@ GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 
 
-def write(folder: Path, name: str, train: list[Any], validation: list[Any] | None = None) -> dict[str, Any]:
+def write(
+    folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
+) -> dict[str, Any]:
     """Rows as files; returns their source."""
     paths = {}
-    for split, content in (("train", train), ("validation", train if validation is None else validation)):
+    for split, content in (
+        ("train", train),
+        ("validation", train if validation is None else validation),
+    ):
         paths[split] = f"{name}-{split}.jsonl"
         (folder / paths[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
     return {"kind": "files", **paths}
@@ -55,7 +62,9 @@ def task(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
 
 
 def entities(name: str, source: dict[str, Any]) -> dict[str, Any]:
-    return task(name, source, kind="words", columns={"words": "words", "label": "tags"}, metric="entity_f1")
+    return task(
+        name, source, kind="words", columns={"words": "words", "label": "tags"}, metric="entity_f1"
+    )
 
 
 @pytest.fixture
@@ -65,7 +74,9 @@ def seven(tmp_path: Path) -> str:
     tasks = [
         *SMALL["tasks"],
         task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"}),
-        task("columns", write(tmp_path, "columns", GOOD), columns={"text": "txet", "label": "label"}),
+        task(
+            "columns", write(tmp_path, "columns", GOOD), columns={"text": "txet", "label": "label"}
+        ),
         task("three", write(tmp_path, "three", three), metric="f1"),
         task("unseen", write(tmp_path, "unseen", GOOD, [*GOOD, {"text": "x", "label": 7}])),
         entities("tags", write(tmp_path, "tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}])),
@@ -82,13 +93,18 @@ FAULTS = [
     "tasks.3 (three): ",
     "tasks.4 (unseen): ",
     "tasks.5 (tags): ",
-    "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes 512 at most",
+    "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes "
+    "512 at most",
 ]
 
 
-@pytest.mark.parametrize("command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)])
+@pytest.mark.parametrize(
+    "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
+)
 def test_seven_faults_are_seven_sentences(command: str, seven: str, tmp_path: Path) -> None:
-    finished = (papa if command == "run" else said)(command, seven, "--store", str(tmp_path / "store"))
+    finished = (papa if command == "run" else said)(
+        command, seven, "--store", str(tmp_path / "store")
+    )
     assert finished.code == 1
     first, *told = words(finished)
     assert first == "error: 7 problems keep this study from running:"
@@ -110,9 +126,15 @@ def test_a_good_study_is_ready(tmp_path: Path) -> None:
 
 
 def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: Path) -> None:
-    folder, other = (Path(shutil.copytree(embedded_folder(), tmp_path / name)) for name in ("encoder", "other"))
+    folder, other = (
+        Path(shutil.copytree(embedded_folder(), tmp_path / name)) for name in ("encoder", "other")
+    )
     weights = load_file(other / "model.safetensors")
-    save_file({name: 2 * tensor for name, tensor in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: 2 * tensor for name, tensor in weights.items()},
+        other / "model.safetensors",
+        {"format": "pt"},
+    )
     spec, store = study(tmp_path, encoders=[str(folder)]), Store(tmp_path / "store")
     check_study(spec, store)
     check_study(study(tmp_path, encoders=[str(other)]), store)
@@ -139,9 +161,13 @@ def study(folder: Path, **changes: Any) -> StudySpec:
 
 def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
     source = write(
-        tmp_path, "rows", [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}]
+        tmp_path,
+        "rows",
+        [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}],
     )
-    both = refused(tmp_path, tasks=[task("t", source, columns={"text": "sentense", "label": "lable"})])
+    both = refused(
+        tmp_path, tasks=[task("t", source, columns={"text": "sentense", "label": "lable"})]
+    )
     assert [problem.partition(": no column ")[2] for problem in both] == [
         "'sentense' (found: sentence, label, id): set the task's columns to fit it",
         "'lable' (found: label, sentence, id): set the task's columns to fit it",
@@ -168,16 +194,36 @@ def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows_of_train", "changes", "sentence"),
     [
-        ([{"text": "x", "label": 0}, {"text": "y", "label": 5}], {"labels": ["a", "b"]}, "has 5 as 'label' where the"),
-        ([{"text": "x", "label": -1}] * 4, {}, "every 'label' is -1: -1 marks the hidden labels of GLUE's test splits"),
+        (
+            [{"text": "x", "label": 0}, {"text": "y", "label": 5}],
+            {"labels": ["a", "b"]},
+            "has 5 as 'label' where the",
+        ),
+        (
+            [{"text": "x", "label": -1}] * 4,
+            {},
+            "every 'label' is -1: -1 marks the hidden labels of GLUE's test splits",
+        ),
         ([{"text": "x", "label": 0.5}] * 4, {}, "has 0.5 as 'label', which is no class"),
-        ([{"text": "x", "label": "red"}] * 4, {"metric": "spearman"}, "'red' as 'label' where a regression task"),
+        (
+            [{"text": "x", "label": "red"}] * 4,
+            {"metric": "spearman"},
+            "'red' as 'label' where a regression task",
+        ),
         ([{"text": 1, "label": 0}] * 4, {}, "column 'text' holds int64, not text"),
-        ([{"text": "x", "label": 0}] * 4, {"metric": "f1"}, "metric f1 needs two classes, and 'label' has 1 (0)"),
+        (
+            [{"text": "x", "label": 0}] * 4,
+            {"metric": "f1"},
+            "metric f1 needs two classes, and 'label' has 1 (0)",
+        ),
     ],
 )
-def test_labels_are_read(tmp_path: Path, rows_of_train: list[Any], changes: dict[str, Any], sentence: str) -> None:
-    (only,) = refused(tmp_path, tasks=[task("t", write(tmp_path, "rows", rows_of_train), **changes)])
+def test_labels_are_read(
+    tmp_path: Path, rows_of_train: list[Any], changes: dict[str, Any], sentence: str
+) -> None:
+    (only,) = refused(
+        tmp_path, tasks=[task("t", write(tmp_path, "rows", rows_of_train), **changes)]
+    )
     assert only.startswith("tasks.0 (t): ")
     assert sentence in only
 
@@ -202,17 +248,23 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
     free = psutil.disk_usage(str(tmp_path)).free
     many = {text: Size(2 * free // a_row, 0, 32.0, 0.0) for text in inputs.sizes}
     wide = StudyInputs(inputs.study, inputs.encoders, inputs.fingerprints, many, inputs.labels)
-    with pytest.raises(CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"):
+    with pytest.raises(
+        CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"
+    ):
         check_disk(wide, 1, tmp_path / "not" / "there")
     small = study(tmp_path, execution={"features_budget_gb": 1})
     check_disk(replace(wide, study=small), 1, tmp_path)
 
 
-def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     execution = {"device": "cpu", "workers": 1}
-    both = refused(tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution)
+    both = refused(
+        tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution
+    )
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 
@@ -221,7 +273,10 @@ def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) 
     odd = task("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
     odd["probe"] = {"batch_size": 16, "epochs": 0, "color": "red"}
     tasks = ["reviws", missing, odd, *SMALL["tasks"]]
-    path = write_study(tmp_path, SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"})
+    path = write_study(
+        tmp_path,
+        SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"},
+    )
     finished = said("check", path, "--store", str(tmp_path / "store"))
     assert finished.code == 1
     first, *told = words(finished)
@@ -248,7 +303,9 @@ def test_a_limit_of_file_sizes_is_one_sentence(tmp_path: Path, command: str) -> 
     program = 'ulimit -f 200; exec "$0" -c "from flows.cli import app; app()" "$@"'
     limited = ["bash", "-c", program, sys.executable]
     arguments = [command, write_study(tmp_path, SMALL), "--store", str(tmp_path / "store")]
-    finished = subprocess.run([*limited, *arguments], capture_output=True, text=True, env=environment())
+    finished = subprocess.run(
+        [*limited, *arguments], capture_output=True, text=True, env=environment()
+    )
     assert finished.returncode == 1
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: a file may have 204,800 bytes at most here (ulimit -f)")
@@ -266,12 +323,16 @@ def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
     missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
-    both = refused(tmp_path, tasks=[*SMALL["tasks"], missing], execution={"device": "cuda", "workers": 1})
+    both = refused(
+        tmp_path, tasks=[*SMALL["tasks"], missing], execution={"device": "cuda", "workers": 1}
+    )
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "execution"]
     assert both[1].startswith("execution: device 'cuda' needs a GPU")
 
 
-def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_tokenised_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from papa.progress import ignore_progress
     from papa.spec import ExecutionSpec
     from papa.study.inputs import check_inputs
@@ -284,7 +345,9 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     step = Tokenise("", 0.0, encoder, text, spec.layout, inputs.fingerprint(text))
     read: list[str] = []
     real: Callable[..., Any] = rows.read_source
-    monkeypatch.setattr("papa.corpora.preview.read_source", lambda *of: read.append(of[1]) or real(*of))
+    monkeypatch.setattr(
+        "papa.corpora.preview.read_source", lambda *of: read.append(of[1]) or real(*of)
+    )
     before = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress)
@@ -293,11 +356,15 @@ def test_what_is_tokenised_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     assert after.previews == before.previews
 
 
-def test_tokens_are_counted_once_for_the_same_text_and_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_counted_once_for_the_same_text_and_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     loaded: list[str] = []
     real = check.load_tokenizer
-    monkeypatch.setattr(check, "load_tokenizer", lambda encoder: loaded.append(encoder.name) or real(encoder))
+    monkeypatch.setattr(
+        check, "load_tokenizer", lambda encoder: loaded.append(encoder.name) or real(encoder)
+    )
 
     def counted(**changes: Any) -> float:
         checked = check_study(study(tmp_path, **changes), Store(tmp_path / "store"), workers=1)
@@ -323,4 +390,7 @@ def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     (told,) = refused(tmp_path, encoders=["./encoder"])
     assert told.startswith("encoders.0")
-    assert "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own" in told
+    assert (
+        "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own"
+        in told
+    )

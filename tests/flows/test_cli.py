@@ -35,8 +35,12 @@ def test_version_is_printed_without_engines() -> None:
         ({"seeds": []}, "'seeds'"),
     ],
 )
-def test_impossible_studies_are_one_sentence(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
-    finished = said("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
+def test_impossible_studies_are_one_sentence(
+    tmp_path: Path, change: dict[str, object], sentence: str
+) -> None:
+    finished = said(
+        "run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store")
+    )
     assert finished.code == 1
     (line,) = words(finished)
     assert line.startswith("error: ")
@@ -45,11 +49,15 @@ def test_impossible_studies_are_one_sentence(tmp_path: Path, change: dict[str, o
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("change", "allowed"), [({"seeds": []}, set()), ({"encoders": ["/no/encoder"]}, HEAVY)])
+@pytest.mark.parametrize(
+    ("change", "allowed"), [({"seeds": []}, set()), ({"encoders": ["/no/encoder"]}, HEAVY)]
+)
 def test_a_study_that_cannot_run_imports_no_engine(
     tmp_path: Path, change: dict[str, object], allowed: set[str]
 ) -> None:
-    finished = papa("run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store"))
+    finished = papa(
+        "run", write_study(tmp_path, SMALL | change), "--store", str(tmp_path / "store")
+    )
     assert finished.code == 1
     assert finished.imported <= allowed
     assert not (tmp_path / "store" / "artifacts").exists()
@@ -65,12 +73,17 @@ def test_a_missing_study_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("tasks.0.slots=1024", "has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes 512 at most"),
+        (
+            "tasks.0.slots=1024",
+            "has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes 512 at most",
+        ),
         ("encoders.0.name=/nowhere/encoder", "there is no encoder folder at /nowhere/encoder"),
         ("tasks.0.source={kind: files, train: no.csv, validation: no.csv}", "there is no file at"),
     ],
 )
-def test_what_does_not_fit_is_said_before_anything_is_made(tmp_path: Path, override: str, sentence: str) -> None:
+def test_what_does_not_fit_is_said_before_anything_is_made(
+    tmp_path: Path, override: str, sentence: str
+) -> None:
     store = tmp_path / "store"
     finished = said("check", write_study(tmp_path, SMALL), "--set", override, "--store", str(store))
     assert finished.code == 1
@@ -82,7 +95,9 @@ def test_what_does_not_fit_is_said_before_anything_is_made(tmp_path: Path, overr
 
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    finished = said("run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "file" / "store"))
+    finished = said(
+        "run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "file" / "store")
+    )
     assert finished.code == 1
     (line,) = words(finished)
     assert "cannot be written" in line
@@ -92,7 +107,9 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 def test_models_and_tasks_are_listed() -> None:
     models, tasks = said("models"), said("tasks")
     assert models.code == tasks.code == 0
-    assert all(kind in models.out for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"))
+    assert all(
+        kind in models.out for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2")
+    )
     rows = [line.split("\t") for line in tasks.out.splitlines()]
     assert rows[0] == ["Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"]
     assert ["cola", "text", "matthews", "64", "2e-05", "16", "15", "nyu-mll/glue/cola"] in rows
@@ -145,7 +162,10 @@ def test_a_cell_to_export_is_chosen_in_one_way(tmp_path: Path, options: list[str
 def test_shells_complete_commands() -> None:
     asked = {"_PAPA_COMPLETE": "complete_bash", "COMP_WORDS": "papa he", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("papa"))], env=environment() | asked, capture_output=True, text=True
+        [str(Path(sys.executable).with_name("papa"))],
+        env=environment() | asked,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout.split() == ["heads"]
 

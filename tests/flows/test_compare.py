@@ -33,9 +33,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
-    finished = said("compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new"))
+    finished = said(
+        "compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new")
+    )
     assert finished.code == 0, finished.err
-    for told in ("Study", "first-encoder  | short", "second-encoder | long", "1/16", "drop", "Beats both"):
+    for told in (
+        "Study",
+        "first-encoder  | short",
+        "second-encoder | long",
+        "1/16",
+        "drop",
+        "Beats both",
+    ):
         assert told in finished.out, finished.out
     table = pandas.read_csv(tmp_path / "new" / "compare.csv")
     assert len(table) == 2 * (2 + 5)
@@ -48,25 +57,39 @@ def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
             assert point["mean"] == pytest.approx(means[point["encoder"], point["fraction"]])
             assert point["seeds"] == 3
             assert point["low"] < point["mean"] < point["high"]
-    assert not table[table["study"] == "short"]["mean"].isin(table[table["study"] == "long"]["mean"]).any()
+    assert (
+        not table[table["study"] == "short"]["mean"]
+        .isin(table[table["study"] == "long"]["mean"])
+        .any()
+    )
     for figure in ("compare.png", "compare.svg"):
         assert (tmp_path / "new" / figure).stat().st_size > 1000
 
 
 def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) -> None:
     said("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
-    lines = pandas.read_csv(tmp_path / "compare.csv")[["encoder", "study"]].drop_duplicates().to_records(index=False)
-    assert [tuple(line) for line in lines] == [(model, study) for model in MODELS for study in ("long", "short")]
+    lines = (
+        pandas.read_csv(tmp_path / "compare.csv")[["encoder", "study"]]
+        .drop_duplicates()
+        .to_records(index=False)
+    )
+    assert [tuple(line) for line in lines] == [
+        (model, study) for model in MODELS for study in ("long", "short")
+    ]
 
 
 def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Path) -> None:
     changed = RESULTS["short"].assign(score=lambda frame: frame["score"] - 0.2)
-    log_study("changed", Store(tmp_path / "first"), f"sqlite:///{store / 'mlflow.db'}", RESULTS["short"])
+    log_study(
+        "changed", Store(tmp_path / "first"), f"sqlite:///{store / 'mlflow.db'}", RESULTS["short"]
+    )
     log_study("changed", Store(tmp_path / "second"), f"sqlite:///{store / 'mlflow.db'}", changed)
     said("compare", "changed", "--store", str(store), "--to", str(tmp_path))
     table = pandas.read_csv(tmp_path / "compare.csv")
     first = table[(table["encoder"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
-    expected = changed[(changed["encoder"] == MODELS[0]) & (changed["fraction"] == 1)]["score"].mean()
+    expected = changed[(changed["encoder"] == MODELS[0]) & (changed["fraction"] == 1)][
+        "score"
+    ].mean()
     assert first == pytest.approx(expected)
 
 
@@ -91,7 +114,9 @@ def _folder(file: Path) -> None:
     ],
     ids=["other scores", "a row missing", "zeros", "text", "nothing", "a folder"],
 )
-def test_mlflows_files_are_believed_only_as_they_were_logged(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
+def test_mlflows_files_are_believed_only_as_they_were_logged(
+    tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
     address = f"sqlite:///{tmp_path / 'mlflow.db'}"
     log_study("short", Store(tmp_path), address, RESULTS["short"])
     files = list(tmp_path.glob("mlartifacts/*/artifacts/results/results.parquet"))
@@ -120,8 +145,8 @@ def test_a_store_without_studies(tmp_path: Path) -> None:
     finished = said("compare", "any", "--store", str(tmp_path / "empty"))
     assert finished.code == 1
     assert words(finished) == [
-        f"error: there is no MLflow database {tmp_path / 'empty' / 'mlflow.db'}: run a study first, "
-        "or set MLFLOW_TRACKING_URI"
+        f"error: there is no MLflow database {tmp_path / 'empty' / 'mlflow.db'}: run a study "
+        "first, or set MLFLOW_TRACKING_URI"
     ]
     assert not (tmp_path / "empty").exists()
 

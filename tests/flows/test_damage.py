@@ -1,4 +1,6 @@
-"""A store in which something was damaged: a plan says so, and a run makes it again, to the same results."""
+"""A store in which something was damaged: a plan says so, and a run makes it again, to the same
+results.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def newest(store: Path, stage: str) -> Path:
 
 def data_of(place: Path) -> Path:
     """The largest of an artifact's data files."""
-    return max((path for path in place.rglob("*") if path.is_file() and path.name != METADATA), key=size)
+    return max(
+        (path for path in place.rglob("*") if path.is_file() and path.name != METADATA), key=size
+    )
 
 
 def size(path: Path) -> int:
@@ -64,7 +68,9 @@ def size(path: Path) -> int:
 
 
 def scores(store: Path) -> pandas.DataFrame:
-    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(columns="seconds")
+    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(
+        columns="seconds"
+    )
 
 
 @pytest.mark.parametrize("damage", [flip, empty, cut, Path.unlink])
@@ -105,7 +111,9 @@ def test_so_are_steps_whose_metadata_are_damaged(
     pandas.testing.assert_frame_equal(scores(store), before)
 
 
-def test_results_are_restored_from_their_artifact(finished: tuple[str, Path], prefect: dict[str, str]) -> None:
+def test_results_are_restored_from_their_artifact(
+    finished: tuple[str, Path], prefect: dict[str, str]
+) -> None:
     study, store = finished
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,4 +1,6 @@
-"""The database of a study's own Prefect server: one that a killed server left without its tables is made anew."""
+"""The database of a study's own Prefect server: one that a killed server left without its tables is
+made anew.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +52,7 @@ def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> N
     (store.prefect / "prefect.db").write_bytes(b"garbage" * 1000)
     for _ in range(2):  # The first one leaves no lock behind.
         with pytest.raises(
-            PapaError, match=r"prefect\.db is damaged \(file is not a database\): remove it and run again"
+            PapaError,
+            match=r"prefect\.db is damaged \(file is not a database\): remove it and run again",
         ):
             start_own_server(store)

@@ -1,4 +1,6 @@
-"""`papa doctor`: what is installed, what the machine has, what answers; and what it never prints."""
+"""`papa doctor`: what is installed, what the machine has, what answers; and what it
+never prints.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,16 @@ def closed() -> Iterator[int]:
 
 
 @pytest.mark.server
-def test_a_machine_on_which_studies_can_run(tmp_path: Path, hub: dict[str, str], prefect: dict[str, str]) -> None:
-    asked = {**hub, **prefect, "HF_TOKEN": TOKEN, "PREFECT_API_AUTH_STRING": f"papa:{PASSWORD}", "COLUMNS": "80"}
+def test_a_machine_on_which_studies_can_run(
+    tmp_path: Path, hub: dict[str, str], prefect: dict[str, str]
+) -> None:
+    asked = {
+        **hub,
+        **prefect,
+        "HF_TOKEN": TOKEN,
+        "PREFECT_API_AUTH_STRING": f"papa:{PASSWORD}",
+        "COLUMNS": "80",
+    }
     store = tmp_path / "store"
     finished = papa("doctor", "--store", str(store), more=asked)
     assert finished.code == 0, finished.err
@@ -64,7 +74,9 @@ def test_a_machine_on_which_studies_can_run(tmp_path: Path, hub: dict[str, str],
 
 
 @pytest.mark.server
-def test_a_machine_on_which_studies_cannot_run(tmp_path: Path, hub: dict[str, str], closed: int) -> None:
+def test_a_machine_on_which_studies_cannot_run(
+    tmp_path: Path, hub: dict[str, str], closed: int
+) -> None:
     (tmp_path / "file").touch()
     asked = {
         **hub,
@@ -75,7 +87,13 @@ def test_a_machine_on_which_studies_cannot_run(tmp_path: Path, hub: dict[str, st
     }
     address = f"127.0.0.1:{closed}"
     finished = papa(
-        "doctor", "--json", "--store", str(tmp_path / "file" / "store"), "--ray-address", address, more=asked
+        "doctor",
+        "--json",
+        "--store",
+        str(tmp_path / "file" / "store"),
+        "--ray-address",
+        address,
+        more=asked,
     )
     assert finished.code == 1, finished.err
     found = json.loads(finished.out)
@@ -94,12 +112,21 @@ def test_a_machine_on_which_studies_cannot_run(tmp_path: Path, hub: dict[str, st
     assert "hf_another" not in finished.out + finished.err
 
 
-def test_packages_are_held_to_the_distributions_own_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_held_to_the_distributions_own_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "papa_attention-7.dist-info"
     own.mkdir()
     wanted = ("numpy<1", "psutil>=1", "there-is-no-such-package>=2", "absent-too; extra == 's3'")
-    lines = ["Metadata-Version: 2.1", "Name: papa-attention", "Version: 7", "Requires-Python: >=3.9"]
-    (own / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {one}" for one in wanted)]) + "\n")
+    lines = [
+        "Metadata-Version: 2.1",
+        "Name: papa-attention",
+        "Version: 7",
+        "Requires-Python: >=3.9",
+    ]
+    (own / "METADATA").write_text(
+        "\n".join([*lines, *(f"Requires-Dist: {one}" for one in wanted)]) + "\n"
+    )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     found = {one.what: (one.state, one.broken) for one in installed()}
     assert found == {

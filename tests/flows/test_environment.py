@@ -15,10 +15,13 @@ def test_a_cut_line_to_prefect_leaves_no_traceback(tmp_path: Path) -> None:
         "import logging, sys\n"
         "from flows.environment import prepare_environment\n"
         "from papa.study.store import Store\n"
-        f"prepare_environment(Store({str(tmp_path / 'store')!r}), verbose=sys.argv[1] == 'verbose')\n"
+        f"prepare_environment(Store({str(tmp_path / 'store')!r}), verbose=sys.argv[1] == "
+        "'verbose')\n"
         "import prefect\n"
         "logging.getLogger('websockets.client').error('keepalive ping failed')\n"
     )
     for word, told in (("quiet", False), ("verbose", True)):
-        done = subprocess.run([sys.executable, "-c", source, word], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", source, word], capture_output=True, text=True, check=True
+        )
         assert ("keepalive ping failed" in done.stdout + done.stderr) == told

@@ -1,4 +1,6 @@
-"""Steps that fail: mended by waiting, or told with everything else kept. Real failures, no stand-ins."""
+"""Steps that fail: mended by waiting, or told with everything else kept. Real failures, no
+stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def broken_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broken(broken_store: Path, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
-    """A study of two tasks, the probes of one of which leave all numbers behind; and what Prefect recorded."""
+    """A study of two tasks, the probes of one of which leave all numbers behind; and what Prefect
+    recorded.
+    """
     folder, store = broken_store.parent, broken_store
     task = write_task(folder) | {"probe": {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}}
     study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
@@ -42,7 +46,9 @@ def broken(broken_store: Path, prefect: dict[str, str]) -> tuple[Finished, FlowR
 
 def write_task(folder: Path) -> dict[str, Any]:
     """A task on 40 rows that are written to ``folder``."""
-    rows = [json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)]
+    rows = [
+        json.dumps({"text": f"a text number {number}", "label": number % 2}) for number in range(40)
+    ]
     for split in ("train", "validation"):
         (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
     return {
@@ -60,7 +66,9 @@ def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Flow
     finished, run = broken
     assert finished.code == 1
     sentence = words(finished)[-1]
-    failed = r"(baseline|probe) · all-MiniLM-L6-v2 · numbers.* failed: .*the loss of seed 0 is (nan|inf)"
+    failed = (
+        r"(baseline|probe) · all-MiniLM-L6-v2 · numbers.* failed: .*the loss of seed 0 is (nan|inf)"
+    )
     assert re.match(f"error: {failed}", sentence)
     assert run.state == "Failed"
     assert run.message is not None
@@ -68,7 +76,9 @@ def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, Flow
     assert run.steps[CELL].state == "Completed"
 
 
-def test_its_runs_in_mlflow_have_failed(broken: tuple[Finished, FlowRun], broken_store: Path) -> None:
+def test_its_runs_in_mlflow_have_failed(
+    broken: tuple[Finished, FlowRun], broken_store: Path
+) -> None:
     states = mlflow_states(broken_store)
     assert states["parent"] == {"FAILED"}
     assert {"FAILED", "FINISHED"} <= states["cell"] <= {"FAILED", "FINISHED", "KILLED"}
@@ -80,7 +90,9 @@ def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Fl
     assert "tried again" not in finished.err
 
 
-def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path, prefect: dict[str, str]) -> None:
+def test_a_step_whose_store_comes_back_is_tried_again(
+    tmp_path: Path, prefect: dict[str, str]
+) -> None:
     store = tmp_path / "store"
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
@@ -104,7 +116,9 @@ def test_a_step_whose_store_comes_back_is_tried_again(tmp_path: Path, prefect: d
     assert run.steps[told.split(": ")[0]].attempts == 2
 
 
-def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path, prefect: dict[str, str]) -> None:
+def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
+    tmp_path: Path, prefect: dict[str, str]
+) -> None:
     store = tmp_path / "store"
     (store / "artifacts").mkdir(parents=True)
     mark(str(store))
@@ -115,34 +129,51 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(tmp_path: Path
     assert "Traceback" not in finished.err
     assert finished.err.count(f"{CELL}: will be tried again") == 2
     log = logged(store, prefect["PREFECT_API_URL"])
-    tracebacks = [text for task, level, text in log if task and level >= logging.ERROR and "Traceback" in text]
+    tracebacks = [
+        text for task, level, text in log if task and level >= logging.ERROR and "Traceback" in text
+    ]
     assert tracebacks, log
-    assert all("FileExistsError" in text or "NotADirectoryError" in text for text in tracebacks), tracebacks
+    assert all("FileExistsError" in text or "NotADirectoryError" in text for text in tracebacks), (
+        tracebacks
+    )
     progress = [message for task, _, message in log if task is None]
-    assert any(message.startswith("tokenise · all-MiniLM-L6-v2 · reviews: done in") for message in progress)
+    assert any(
+        message.startswith("tokenise · all-MiniLM-L6-v2 · reviews: done in") for message in progress
+    )
     assert any(message.startswith(f"{CELL}: failed: ") for message in progress)
     shown = [line for line in words(finished) if not line.startswith("error: ")]
     assert set(shown) <= set(progress) | {line for line in shown if line.startswith("MLflow: ")}
 
 
-def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(tmp_path: Path, prefect: dict[str, str]) -> None:
+def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(
+    tmp_path: Path, prefect: dict[str, str]
+) -> None:
     """Queries of the last layer: where all heads are constant nobody computes them."""
     lower_layers(2, tmp_path / "poisoned")
     weights = load_file(tmp_path / "poisoned" / "model.safetensors")
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, tmp_path / "poisoned" / "model.safetensors", metadata={"format": "pt"})
     changed = {"encoders": [str(tmp_path / "poisoned")], "constants": ["identity"]}
-    finished = papa("run", write_study(tmp_path, TINY | changed), "--store", str(tmp_path / "store"), more=prefect)
+    finished = papa(
+        "run",
+        write_study(tmp_path, TINY | changed),
+        "--store",
+        str(tmp_path / "store"),
+        more=prefect,
+    )
     (run,) = flow_runs(tmp_path / "store", prefect["PREFECT_API_URL"])
     reached = "probe · poisoned · reviews · no constant head"
     assert run.message is not None
     assert re.search(
-        rf"{reached} failed: the output of layer 1 of row \d+, batch 1 of the train split holds NaN or infinity: so do "
-        r"the encoder's weights encoder\.layer\.1\.attention\.self\.query\.weight: use other weights \(finished cells "
+        rf"{reached} failed: the output of layer 1 of row \d+, batch 1 of the train split holds NaN or infinity: so do "  # noqa: E501
+        r"the encoder's weights encoder\.layer\.1\.attention\.self\.query\.weight: use other weights \(finished cells "  # noqa: E501
         r"are kept\)$",
         run.message,
     )
     assert finished.code == 1
     assert run.steps[reached].attempts == 1
-    assert run.steps["probe · poisoned · reviews · identity · every head constant"].state == "Completed"
+    assert (
+        run.steps["probe · poisoned · reviews · identity · every head constant"].state
+        == "Completed"
+    )
     assert run.steps["baseline · poisoned · reviews"].state == "Completed"

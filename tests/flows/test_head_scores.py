@@ -1,4 +1,6 @@
-"""``papa heads`` writes scores of heads and takes those of others: through files, from a finished study."""
+"""``papa heads`` writes scores of heads and takes those of others: through files, from a finished
+study.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def heads(finished: tuple[Path, Store], *options: str) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def test_lambda_is_written_and_read_to_the_last_digit(finished: tuple[Path, Store], tmp_path: Path) -> None:
+def test_lambda_is_written_and_read_to_the_last_digit(
+    finished: tuple[Path, Store], tmp_path: Path
+) -> None:
     code, written = heads(finished, "--tsv")
     assert code == 0, written
     (tmp_path / "lambda.tsv").write_text(written)
@@ -52,7 +56,9 @@ def test_lambda_is_written_and_read_to_the_last_digit(finished: tuple[Path, Stor
     assert (code, again) == (0, written)
 
 
-def test_others_scores_say_which_heads_would_become_constant(finished: tuple[Path, Store], tmp_path: Path) -> None:
+def test_others_scores_say_which_heads_would_become_constant(
+    finished: tuple[Path, Store], tmp_path: Path
+) -> None:
     file = tmp_path / "duo.tsv"
     np.savetxt(file, np.arange(72.0).reshape(6, 12)[::-1], delimiter="\t")
     code, told = heads(finished, "--scores", str(file))

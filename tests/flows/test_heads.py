@@ -34,12 +34,19 @@ def answer(*counts: Count, reason: str = "", missing: int = 0) -> Answer:
         (math.nan, math.nan, "undecided"),
     ],
 )
-def test_the_whole_interval_must_be_within_the_drop(low: float, high: float, verdict: Verdict) -> None:
+def test_the_whole_interval_must_be_within_the_drop(
+    low: float, high: float, verdict: Verdict
+) -> None:
     assert verdict_on(Interval(0.0, low, high, 3), 0.01, all_within=True) == verdict
 
 
 def test_the_most_is_the_largest_number_that_is_surely_within() -> None:
-    found = answer(count(9, -0.02, 0.001), count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09))
+    found = answer(
+        count(9, -0.02, 0.001),
+        count(18, -0.01, 0.005),
+        count(36, -0.01, 0.03),
+        count(72, 0.05, 0.09),
+    )
     assert found.most is not None
     assert found.most.constant_heads == 18
     assert [one.constant_heads for one in found.undecided] == [36]
@@ -49,13 +56,17 @@ def test_no_number_is_within_where_a_smaller_one_is_not() -> None:
     found = answer(count(9, -0.02, 0.02), count(18, -0.01, 0.005, all_within=False))
     assert found.most is None
     assert [one.verdict for one in found.counts] == ["undecided", "undecided"]
-    assert "18 of 72: cannot tell: drop -0.2 % (-1.0 to 0.5 %), but fewer are not known to be within" in text_of(
-        found, 0.01
+    assert (
+        "18 of 72: cannot tell: drop -0.2 % (-1.0 to 0.5 %), but fewer are not known to be within"
+        in text_of(found, 0.01)
     )
 
 
 def test_what_is_shown() -> None:
-    text = text_of(answer(count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09), missing=2), 0.01)
+    text = text_of(
+        answer(count(18, -0.01, 0.005), count(36, -0.01, 0.03), count(72, 0.05, 0.09), missing=2),
+        0.01,
+    )
     assert text.splitlines() == [
         "minilm · reviews · average · λ ascending, within a drop of 1 % on these validation rows:",
         "  18 of 72 heads may become constant: drop -0.2 % (-1.0 to 0.5 %)",
@@ -80,7 +91,9 @@ def test_where_nothing_can_be_told_it_says_why() -> None:
     assert "no cell with constant heads is finished" in text_of(answer(missing=3), 0.01)
 
 
-@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0.0)])
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0.0)]
+)
 def test_shares(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 

@@ -1,4 +1,6 @@
-"""``papa init``: the study that it writes is valid, names every key, and its comments say what holds without them."""
+"""``papa init``: the study that it writes is valid, names every key, and its comments say what
+holds without them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def test_its_comments_name_every_key_and_what_holds_without_it(tmp_path: Path) -
     write_example(short)
     full.write_text(with_its_defaults(short.read_text()))
     document = yaml.safe_load(full.read_text())
-    named = {key: dict.fromkeys(value) if isinstance(value, dict) else None for key, value in document.items()}
+    named = {
+        key: dict.fromkeys(value) if isinstance(value, dict) else None
+        for key, value in document.items()
+    }
     assert named == keys(StudySpec)
     assert load_study(full) == load_study(short)
     changed = tmp_path / "changed.yaml"
@@ -75,7 +80,9 @@ def test_the_task_of_ones_own_is_one(tmp_path: Path) -> None:
 def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("mine")
-    with pytest.raises(SpecError, match=r"study.yaml is there already: give the path of a new file"):
+    with pytest.raises(
+        SpecError, match=r"study.yaml is there already: give the path of a new file"
+    ):
         write_example(path)
     assert path.read_text() == "mine"
     with pytest.raises(SpecError, match="cannot be written"):

@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM in every phase of a study: a sentence, no process left, and it goes on to the same scores."""
+"""Ctrl-C and SIGTERM in every phase of a study: a sentence, no process left, and it goes on to the
+same scores.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ PHASES = [
 
 
 def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int, str]:
-    """Send a signal when a line appears; the exit code and what was printed from then on. No process is left."""
+    """Send a signal when a line appears; the exit code and what was printed from then on. No
+    process is left.
+    """
     with start(*arguments) as process:
         assert process.stderr is not None
         before = []
@@ -41,7 +45,9 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int
         os.kill(process.pid, number)
         said = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
-    left = [pid for pid, started in children.items() if started is not None and start_of(pid) == started]
+    left = [
+        pid for pid, started in children.items() if started is not None and start_of(pid) == started
+    ]
     assert not left, "every process below it ended with it"
     return process.returncode, said
 
@@ -54,18 +60,24 @@ def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path
         code, said = interrupted(arguments, line, number)
         assert code == 128 + number
         sentence = next(text for text in said.splitlines() if text.startswith("interrupted"))
-        assert f"steps are kept in {store}; to go on run: papa run {study} --store {store}" in sentence
+        assert (
+            f"steps are kept in {store}; to go on run: papa run {study} --store {store}" in sentence
+        )
         assert "failed" not in said
         assert "Traceback" not in said
         assert not list((store / "scratch").glob("papa-ray-*"))
         assert not list((store / "runs").iterdir()), "nobody takes the store for used"
-        # Where the machine was too busy for it within the two seconds of an ending, the next run closes them.
+        # Where the machine was too busy for it within the two seconds of an ending, the next run
+        # closes them.
         assert mlflow_states(store)["parent"] <= {"KILLED", "RUNNING"}
 
     assert papa(*arguments).code == 0
     other = tmp_path / "undisturbed"
     assert papa("run", study, "--store", str(other)).code == 0
-    scores = [pandas.read_parquet(place / "studies" / "small" / "results.parquet") for place in (store, other)]
+    scores = [
+        pandas.read_parquet(place / "studies" / "small" / "results.parquet")
+        for place in (store, other)
+    ]
     assert scores[0]["score"].tolist() == scores[1]["score"].tolist()
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("parent", "cell", "curve")}
     runs = own_flow_runs(store)
@@ -134,5 +146,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
         "    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
         "print('went on')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")

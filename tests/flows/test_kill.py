@@ -25,14 +25,22 @@ def workers_below(root: int) -> list[int]:
 
 def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    study = write_study(tmp_path, SMALL | {"orders": ["lambda"], "execution": {"shard_rows": 16, "workers": 2}})
+    study = write_study(
+        tmp_path, SMALL | {"orders": ["lambda"], "execution": {"shard_rows": 16, "workers": 2}}
+    )
     arguments = ("run", study, "--store", str(store))
     with start(*arguments) as process:
         try:
             wait_until(lambda: artifacts(store, "average"), PATIENCE_SECONDS, "the average is done")
-            wait_until(lambda: len(workers_below(process.pid)) == 2, PATIENCE_SECONDS, "both workers are up")
+            wait_until(
+                lambda: len(workers_below(process.pid)) == 2,
+                PATIENCE_SECONDS,
+                "both workers are up",
+            )
             wait_until(lambda: mlflow_states(store), PATIENCE_SECONDS, "MLflow shows the study")
-            children = {pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()}
+            children = {
+                pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()
+            }
             addresses = listening({process.pid, *children})
         finally:
             os.kill(process.pid, signal.SIGKILL)
@@ -42,8 +50,14 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert all(is_loopback(address) for address in addresses), addresses
     # Ray's two agents, which do no work, take up to two minutes to notice.
     names = ("ray::Worker", "raylet/raylet", "gcs_server")
-    rays = {pid: started for pid, (started, command) in children.items() if any(name in command for name in names)}
-    servers = {pid: started for pid, (started, command) in children.items() if "flows.served" in command}
+    rays = {
+        pid: started
+        for pid, (started, command) in children.items()
+        if any(name in command for name in names)
+    }
+    servers = {
+        pid: started for pid, (started, command) in children.items() if "flows.served" in command
+    }
     assert len(rays) >= 4
     assert servers
     wait_until(

@@ -31,7 +31,18 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert re.search(r"probe\s+│\s+180\b", finished.out)
     assert "on 16 GPUs" in finished.out
     assert "a GPU at 100 TFLOP/s, as stated" in finished.out
-    nodes = said("plan", str(WHOLE), "--store", str(tmp_path), "--gpus", "8", "--nodes", "64", "--tflops", "100")
+    nodes = said(
+        "plan",
+        str(WHOLE),
+        "--store",
+        str(tmp_path),
+        "--gpus",
+        "8",
+        "--nodes",
+        "64",
+        "--tflops",
+        "100",
+    )
     assert "on 512 GPUs of 64 nodes" in nodes.out
     assert "more would not help" in nodes.out
     workers = said("plan", str(WHOLE), "--store", str(tmp_path), "--workers", "4", "--nodes", "2")
@@ -49,7 +60,9 @@ def test_a_plan_for_no_node_is_refused() -> None:
 def test_more_gpus_do_not_shorten_the_longest_chain(tmp_path: Path) -> None:
     study = load_study(WHOLE, ())
     inputs = check_inputs(study, shapes_suffice=True)
-    plan = planned_steps(tracked_steps(inputs, "sqlite://").steps, Store(tmp_path), expected_rates(1e14))
+    plan = planned_steps(
+        tracked_steps(inputs, "sqlite://").steps, Store(tmp_path), expected_rates(1e14)
+    )
     found = bound(plan, alone=("rank",))
     one, some, many, all_ = map(found.seconds, (1, 4, 64, 10_000))
     assert one > some > many == all_ > 0
@@ -80,7 +93,9 @@ def test_an_encoder_that_nobody_knows_is_not_planned() -> None:
         check_inputs(study, shapes_suffice=True)
 
 
-def test_a_run_does_not_take_a_shape_for_an_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_does_not_take_a_shape_for_an_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(CheckError, match="bert-base-uncased"):
         check_inputs(load_study(WHOLE, ()))

@@ -1,4 +1,6 @@
-"""A store to which somebody else may write: nothing there that Prefect would run or believe reaches a reader."""
+"""A store to which somebody else may write: nothing there that Prefect would run or believe reaches
+a reader.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ class Fires:
 
 
 def records(store: Path, results: list[str]) -> Iterator[tuple[Path, str]]:
-    """Where Prefect would keep the record of each finished step, and one of ``results``, in turn."""
+    """Where Prefect would keep the record of each finished step, and one of ``results``,
+    in turn.
+    """
     folder = store / "prefect" / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    places = sorted(place for place in (store / "artifacts").glob("*/*") if not place.name.startswith("."))
+    places = sorted(
+        place for place in (store / "artifacts").glob("*/*") if not place.name.startswith(".")
+    )
     for number, place in enumerate(places):
         yield folder / f"{place.parent.name}-{place.name}", results[number % len(results)]
 
@@ -49,7 +55,11 @@ def records(store: Path, results: list[str]) -> Iterator[tuple[Path, str]]:
 def plant(store: Path, serializer: str, results: list[str]) -> None:
     """Prefect's record of every finished step."""
     for path, result in records(store, results):
-        metadata = {"storage_key": str(path), "serializer": {"type": serializer}, "prefect_version": "3.8.8"}
+        metadata = {
+            "storage_key": str(path),
+            "serializer": {"type": serializer},
+            "prefect_version": "3.8.8",
+        }
         path.write_text(json.dumps({"metadata": metadata, "result": result}))
 
 
@@ -65,13 +75,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) 
 
 def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
     """Run a study from whose store the results are gone."""
-    for folder in (store / "artifacts" / "aggregate", store / "artifacts" / "track", store / "studies"):
+    for folder in (
+        store / "artifacts" / "aggregate",
+        store / "artifacts" / "track",
+        store / "studies",
+    ):
         shutil.rmtree(folder)
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
 
 
-def test_no_pickle_in_a_store_is_read(finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path) -> None:
+def test_no_pickle_in_a_store_is_read(
+    finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path
+) -> None:
     """The control has Prefect read the same records, which do create the file."""
     (study, store), fired = finished, tmp_path / "fired"
     before = scores(store)
@@ -79,12 +95,18 @@ def test_no_pickle_in_a_store_is_read(finished: tuple[str, Path], prefect: dict[
     finish_again(study, store, prefect)
     assert not fired.exists()
     assert scores(store).equals(before)
-    subprocess.run([sys.executable, "-c", RUNS_IT, store / "prefect" / "results"], env=environment(), check=True)
+    subprocess.run(
+        [sys.executable, "-c", RUNS_IT, store / "prefect" / "results"],
+        env=environment(),
+        check=True,
+    )
     assert fired.exists()
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_no_record_says_what_a_step_found(finished: tuple[str, Path], prefect: dict[str, str], others: bool) -> None:
+def test_no_record_says_what_a_step_found(
+    finished: tuple[str, Path], prefect: dict[str, str], others: bool
+) -> None:
     """Each names the artifact of another probe, or none at all."""
     study, store = finished
     before = scores(store)
@@ -104,11 +126,21 @@ def test_no_record_says_what_a_step_found(finished: tuple[str, Path], prefect: d
 def test_no_setting_of_prefect_comes_from_a_store(
     finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path, own_server: bool
 ) -> None:
-    """Neither a logging configuration, which calls whatever it names, nor a profile that points to one."""
+    """Neither a logging configuration, which calls whatever it names, nor a profile that points to
+    one.
+    """
     (study, store), fired, elsewhere = finished, tmp_path / "fired", tmp_path / "elsewhere.yml"
-    logging = {"version": 1, "handlers": {"it": {"()": "subprocess.Popen", "args": ["touch", str(fired)]}}}
-    profile = f'active = "planted"\n[profiles.planted]\nPREFECT_LOGGING_CONFIG_PATH = "{elsewhere}"\n'
-    planted = {store / "prefect" / "logging.yml": json.dumps(logging), store / "prefect" / "profiles.toml": profile}
+    logging = {
+        "version": 1,
+        "handlers": {"it": {"()": "subprocess.Popen", "args": ["touch", str(fired)]}},
+    }
+    profile = (
+        f'active = "planted"\n[profiles.planted]\nPREFECT_LOGGING_CONFIG_PATH = "{elsewhere}"\n'
+    )
+    planted = {
+        store / "prefect" / "logging.yml": json.dumps(logging),
+        store / "prefect" / "profiles.toml": profile,
+    }
     elsewhere.write_text(json.dumps(logging))
     for path, content in planted.items():
         path.parent.mkdir(exist_ok=True)

@@ -18,7 +18,11 @@ OTHER = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 68 of 72 h
 def screen(width: int) -> list[str]:
     """The bars of a study that runs, as a terminal shows them."""
     console = Console(
-        file=io.StringIO(), force_terminal=True, width=width, color_system="standard", legacy_windows=False
+        file=io.StringIO(),
+        force_terminal=True,
+        width=width,
+        color_system="standard",
+        legacy_windows=False,
     )
     progress = StudyProgress(console)
     progress.plan({LONG: 60.0, OTHER: 60.0})

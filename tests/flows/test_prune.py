@@ -49,7 +49,9 @@ def test_another_machine_is_believed_for_a_day(store: Store) -> None:
     place = said(store, "elsewhere:1:2", 0.5)
     damaged = store.scratch / "papa-ray-abc"
     damaged.mkdir(parents=True)
-    with pytest.raises(ArtifactError, match=r"a study uses .* \(process 1 on elsewhere, last heard of"):
+    with pytest.raises(
+        ArtifactError, match=r"a study uses .* \(process 1 on elsewhere, last heard of"
+    ):
         prune(store, Console(file=StringIO()), really=True)
     assert place.exists()
     assert damaged.exists()

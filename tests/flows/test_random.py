@@ -1,4 +1,6 @@
-"""A study with random head orders on an uneven task: a set of heads a seed, and what its reader is told."""
+"""A study with random head orders on an uneven task: a set of heads a seed, and what its reader is
+told.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from tests.flows.conftest import SMALL, Finished, artifacts, papa, write_study
 
 pytestmark = pytest.mark.server
 
-STUDY = SMALL | {"orders": ["random"], "constants": ["zeros"], "fractions": [1, 0.0625], "seeds": [0, 1]}
+STUDY = SMALL | {
+    "orders": ["random"],
+    "constants": ["zeros"],
+    "fractions": [1, 0.0625],
+    "seeds": [0, 1],
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +56,24 @@ def finished(place: Path, prefect: dict[str, str]) -> Finished:
 
 
 def test_each_seed_has_heads_of_its_own(finished: Finished, place: Path) -> None:
-    scores = [json.loads(path.read_text()) for path in (place / "store" / "artifacts" / "probe").glob("*/scores.json")]
-    drawn = {one["scores"][0]["seed"]: one["constant_heads"] for one in scores if one["constant_heads"]}
+    scores = [
+        json.loads(path.read_text())
+        for path in (place / "store" / "artifacts" / "probe").glob("*/scores.json")
+    ]
+    drawn = {
+        one["scores"][0]["seed"]: one["constant_heads"] for one in scores if one["constant_heads"]
+    }
     assert drawn.keys() == {0, 1}
     assert len(drawn[0]) == len(drawn[1]) == 68
     assert drawn[0] != drawn[1]
-    assert len(artifacts(place / "store", "probe")) == 3, "one for the original, whose seeds share it"
+    assert len(artifacts(place / "store", "probe")) == 3, (
+        "one for the original, whose seeds share it"
+    )
     results = pandas.read_parquet(place / "store" / "studies" / "small" / "results.parquet")
     assert sorted(results.loc[results["fraction"] == 0.0625, "seed"]) == [0, 1]
-    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index("fraction")
+    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index(
+        "fraction"
+    )
     assert summary["seeds"].tolist() == [2, 2]
 
 
@@ -72,7 +88,9 @@ def test_mlflow_has_the_mean_over_the_seeds(finished: Finished, place: Path) -> 
     assert {run.data.params["seed"] for run in children} == {"0", "1"}
     (line,) = (run for run in runs if run.data.tags["papa.role"] == "curve")
     assert (line.data.params["constants"], line.data.params["order"]) == ("zeros", "random")
-    curve = {point.step: point.value for point in client.get_metric_history(line.info.run_id, "score")}
+    curve = {
+        point.step: point.value for point in client.get_metric_history(line.info.run_id, "score")
+    }
     assert curve.keys() == {625, 10_000}
     assert curve[625] == pytest.approx(fmean(run.data.metrics["score"] for run in children))
 
@@ -88,7 +106,15 @@ def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, pla
 
 
 def test_a_set_of_heads_a_seed_is_no_one_encoder(finished: Finished, place: Path) -> None:
-    request = ExportRequest(encoder=None, task=None, constants="zeros", order="random", fraction=0.0625)
+    request = ExportRequest(
+        encoder=None, task=None, constants="zeros", order="random", fraction=0.0625
+    )
     with pytest.raises(SpecError, match="other heads constant for each of the study's 2 seeds"):
-        export_cell(load_study(place / "study.yaml"), Store(place / "store"), request, place / "export", Console())
+        export_cell(
+            load_study(place / "study.yaml"),
+            Store(place / "store"),
+            request,
+            place / "export",
+            Console(),
+        )
     assert not (place / "export").exists()

@@ -16,7 +16,15 @@ import yaml
 
 from papa.processes import Process
 from papa.reporting.summary import read_summary
-from tests.flows.conftest import SMALL, Finished, artifacts, environment, papa, readable_once, write_study
+from tests.flows.conftest import (
+    SMALL,
+    Finished,
+    artifacts,
+    environment,
+    papa,
+    readable_once,
+    write_study,
+)
 from tests.flows.history import FlowRun, own_flow_runs
 
 pytestmark = pytest.mark.server
@@ -69,7 +77,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_study(tmp_path_factory.mktemp("study"), SMALL | {"execution": {"shard_rows": 16, "workers": 2}})
+    return write_study(
+        tmp_path_factory.mktemp("study"), SMALL | {"execution": {"shard_rows": 16, "workers": 2}}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +94,9 @@ def first(store: Path, study: str) -> Finished:
 def second(
     first: Finished, store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Finished, dict[str, int], FlowRun]:
-    """The same study again, readable once: what it printed, the artifacts before it, what Prefect recorded."""
+    """The same study again, readable once: what it printed, the artifacts before it, what Prefect
+    recorded.
+    """
     before = artifacts(store, *COMPUTED, "aggregate", "track")
     with readable_once(tmp_path_factory.mktemp("again"), SMALL) as study:
         finished = papa("run", study, "--store", str(store))
@@ -94,7 +106,9 @@ def second(
 
 @pytest.fixture
 def own_store(first: Finished, store: Path, tmp_path: Path) -> Path:
-    """A copy of the store for a test that changes it: the others, in whatever order, find it as it was."""
+    """A copy of the store for a test that changes it: the others, in whatever order, find it as it
+    was.
+    """
     return shutil.copytree(store, tmp_path / "store")
 
 
@@ -104,7 +118,14 @@ def test_the_report_is_written_on_a_worker(first: Finished) -> None:
 
 def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     folder = store / "studies" / "small"
-    for name in ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md", "study.yaml"):
+    for name in (
+        "results.parquet",
+        "summary.csv",
+        "scores.png",
+        "scores.svg",
+        "report.md",
+        "study.yaml",
+    ):
         assert (folder / name).stat().st_size > 0
     results = pandas.read_parquet(folder / "results.parquet")
     columns = [
@@ -140,7 +161,9 @@ def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None
     assert (summary["low"] < summary["high"]).all()
     assert summary["mean"].between(summary["low"], summary["high"]).all()
     whole = summary["fraction"] == 1
-    assert (summary.loc[whole, ["difference", "difference_low", "difference_high"]] == 0).all(axis=None)
+    assert (summary.loc[whole, ["difference", "difference_low", "difference_high"]] == 0).all(
+        axis=None
+    )
     assert (summary.loc[~whole, "difference_low"] < summary.loc[~whole, "difference_high"]).all()
     assert summary["beats_baseline"].nunique() == 1
     answer = results["one_answer"].iloc[0]
@@ -164,7 +187,11 @@ def test_the_resolved_specification_is_kept(first: Finished, store: Path) -> Non
 
 
 def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
-    for told in (str(store / "studies" / "small" / "report.html"), "scores.png", str(store / "mlflow.db")):
+    for told in (
+        str(store / "studies" / "small" / "report.html"),
+        "scores.png",
+        str(store / "mlflow.db"),
+    ):
         assert told in first.out
 
 
@@ -187,7 +214,9 @@ def test_to_look_at_a_finished_study_imports_no_engine(
     assert not finished.imported
 
 
-def test_runs_are_logged_once_in_one_level(second: tuple[Finished, dict[str, int], FlowRun], store: Path) -> None:
+def test_runs_are_logged_once_in_one_level(
+    second: tuple[Finished, dict[str, int], FlowRun], store: Path
+) -> None:
     runs = logged_runs(store)
     parents, children = runs[runs["parent"].isna()], runs[runs["role"] == "cell"]
     assert len(parents) == 1
@@ -201,11 +230,16 @@ def test_runs_are_logged_once_in_one_level(second: tuple[Finished, dict[str, int
         assert data.params.items() >= parents["data"].iloc[0].params.items()
         fraction, seed = float(data.params["fraction"]), int(data.params["seed"])
         row = results[
-            (results["order"] == data.params["order"]) & (results["fraction"] == fraction) & (results["seed"] == seed)
+            (results["order"] == data.params["order"])
+            & (results["fraction"] == fraction)
+            & (results["seed"] == seed)
         ]
         assert data.metrics["score"] == pytest.approx(row["score"].item())
         assert {"seconds", "cell_seconds", "relative_drop"} <= set(data.metrics)
-        assert data.tags.items() >= {name: data.params[name] for name in ("order", "fraction", "seed")}.items()
+        assert (
+            data.tags.items()
+            >= {name: data.params[name] for name in ("order", "fraction", "seed")}.items()
+        )
 
 
 def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) -> None:
@@ -213,7 +247,10 @@ def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) 
 
     client, runs = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), logged_runs(store)
     (parent,) = runs[runs["role"] == "parent"]["id"]
-    live = {run: client.get_metric_history(run, "train_loss") for run in runs[runs["role"] == "cell"]["id"]}
+    live = {
+        run: client.get_metric_history(run, "train_loss")
+        for run in runs[runs["role"] == "cell"]["id"]
+    }
     assert [[one.step for one in losses] for losses in live.values()] == [[1]] * len(live)
     assert all(0 < one.value < 10 for losses in live.values() for one in losses)
     for name in ("lambda/seed_0/train_loss", "word_embeddings/train_loss"):
@@ -242,14 +279,20 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     assert {"results/summary.csv", "results/scores.png"} <= {
         file.path for file in client.list_artifacts(parent, "results")
     }
-    assert {"baseline/always_one_answer", "baseline/word_embeddings"} <= set(client.get_run(parent).data.metrics)
+    assert {"baseline/always_one_answer", "baseline/word_embeddings"} <= set(
+        client.get_run(parent).data.metrics
+    )
     summary = read_summary(store / "studies" / "small" / "summary.csv")
     beaten = client.get_run(parent).data.tags["papa.beats_baseline"]
     assert (beaten == "yes") == bool(summary["beats_baseline"].iloc[0])
     scores = {f"accuracy/{end}" for end in ("original", "all_heads_constant/average")}
     assert scores <= set(client.get_run(parent).data.metrics)
     for curve in runs[runs["role"] == "curve"]["id"]:
-        assert {point.step for point in client.get_metric_history(curve, "score")} == {0, 5000, 10000}
+        assert {point.step for point in client.get_metric_history(curve, "score")} == {
+            0,
+            5000,
+            10000,
+        }
 
 
 def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:
@@ -259,9 +302,13 @@ def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -
     assert "3 of 10 steps are cached; 7 would run" in changed.out
 
 
-def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str, prefect: dict[str, str]) -> None:
+def test_a_change_reruns_its_stage_and_what_depends_on_it(
+    own_store: Path, study: str, prefect: dict[str, str]
+) -> None:
     before = artifacts(own_store, *COMPUTED)
-    finished = papa("run", study, "--store", str(own_store), "--set", "tasks.0.probe.epochs=2", more=prefect)
+    finished = papa(
+        "run", study, "--store", str(own_store), "--set", "tasks.0.probe.epochs=2", more=prefect
+    )
     assert finished.code == 0, finished.err
     after = artifacts(own_store, *COMPUTED)
     assert after.items() >= before.items()
@@ -282,7 +329,9 @@ def test_a_deleted_artifact_is_made_again_and_nothing_else(
     assert [name for name in after if after[name] != before[name]] == [gone]
 
 
-def test_the_flow_run_names_the_study_and_its_process(second: tuple[Finished, dict[str, int], FlowRun]) -> None:
+def test_the_flow_run_names_the_study_and_its_process(
+    second: tuple[Finished, dict[str, int], FlowRun],
+) -> None:
     run = second[2]
     assert run.name == "small"
     driver = next(tag.removeprefix("driver=") for tag in run.tags if tag.startswith("driver="))
@@ -303,10 +352,15 @@ def heard(store: Path, event: str) -> int:
 def test_no_heartbeats_go_to_a_server_that_ends_with_the_study(own_store: Path, study: str) -> None:
     before = heard(own_store, "heartbeat"), heard(own_store, "Running")
     assert papa("run", study, "--store", str(own_store)).code == 0
-    assert (heard(own_store, "heartbeat"), heard(own_store, "Running")) == (before[0], before[1] + 1)
+    assert (heard(own_store, "heartbeat"), heard(own_store, "Running")) == (
+        before[0],
+        before[1] + 1,
+    )
 
 
-def test_the_deployed_flow_needs_its_parameters_alone(first: Finished, store: Path, tmp_path: Path) -> None:
+def test_the_deployed_flow_needs_its_parameters_alone(
+    first: Finished, store: Path, tmp_path: Path
+) -> None:
     with readable_once(tmp_path, SMALL) as study:
         done = subprocess.run(
             [sys.executable, "-c", AS_DEPLOYED, study, str(store)],

@@ -1,4 +1,6 @@
-"""An application that is lost is started again where it was; where it cannot be, clients know at once."""
+"""An application that is lost is started again where it was; where it cannot be, clients know at
+once.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def test_what_is_killed_is_started_again_and_requests_wait_for_it(served: Served
     assert len(set(pids)) == 3
     served.end()
     assert told.empty()
-    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", served.port)):
+    with (
+        pytest.raises(ConnectionRefusedError),
+        socket.create_connection(("127.0.0.1", served.port)),
+    ):
         pass
 
 

@@ -1,4 +1,6 @@
-"""The server that ``papa ui`` runs is found by what it wrote; one that was not used makes a template."""
+"""The server that ``papa ui`` runs is found by what it wrote; one that was not used makes a
+template.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_a_server_that_answers_is_found(tmp_path: Path, port: int) -> None:
     assert running_server(written(tmp_path, str(Process.this()), port)) == port
 
 
-def test_an_empty_address_is_none(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_address_is_none(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "")
     assert use_server(written(tmp_path, str(Process.this()), port)) is None
     assert os.environ["PREFECT_API_URL"] == f"http://127.0.0.1:{port}/api"
@@ -74,7 +78,10 @@ def test_a_process_that_is_gone_is_passed_over(tmp_path: Path, port: int) -> Non
 
 def test_another_machine_is_passed_over(tmp_path: Path, port: int) -> None:
     this = Process.this()
-    assert running_server(written(tmp_path, str(Process("elsewhere", this.pid, this.started)), port)) is None
+    assert (
+        running_server(written(tmp_path, str(Process("elsewhere", this.pid, this.started)), port))
+        is None
+    )
 
 
 def test_a_port_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:

@@ -20,16 +20,28 @@ KEY = "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("store", "more", "sentence"),
     [
-        ("s3://papa/x", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "at http://127.0.0.1:1 cannot be reached"),
+        (
+            "s3://papa/x",
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
+            "at http://127.0.0.1:1 cannot be reached",
+        ),
         ("gs://papa/x", {}, "a package for 'gs://' is not installed"),
-        ("s3:/papa/x", {}, "'s3:/papa/x' is no address of a store: give a folder, or a URI such as s3://"),
+        (
+            "s3:/papa/x",
+            {},
+            "'s3:/papa/x' is no address of a store: give a folder, or a URI such as s3://",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "plan", "prune"])
 def test_a_store_that_cannot_be_used_is_one_sentence(
     tmp_path: Path, command: str, store: str, more: dict[str, str], sentence: str
 ) -> None:
-    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "PAPA_CACHE": str(tmp_path / "cache")}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "PAPA_CACHE": str(tmp_path / "cache"),
+    }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
     with start(command, *study, "--store", store, more={**keys, **more}) as process:
         finished = finish(process)
@@ -45,7 +57,9 @@ def store(tmp_path: Path) -> Store:
     """A store with one artifact that nothing refers to."""
     store = Store(tmp_path / "store")
     store.make()
-    with published(store.folder("probe", KEY), {"stage": "probe", "key": KEY, "name": "probe · [nobody's]"}) as scratch:
+    with published(
+        store.folder("probe", KEY), {"stage": "probe", "key": KEY, "name": "probe · [nobody's]"}
+    ) as scratch:
         (scratch / "scores.json").write_text("{}")
     return store
 
@@ -67,7 +81,10 @@ def test_prune_shows_and_deletes_only_when_asked(store: Store) -> None:
 
 def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
     with announced(store, str(Process.this())):
-        shown, refused = said("prune", "--store", store.address), said("prune", "--store", store.address, "--delete")
+        shown, refused = (
+            said("prune", "--store", store.address),
+            said("prune", "--store", store.address, "--delete"),
+        )
     assert "A study uses the store (process" in shown.out
     assert refused.code == 1
     (line,) = words(refused)
@@ -87,7 +104,12 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
-    for name in ("scratch/thesis/chapter.txt", "artifacts/photos/2020/a.jpg", "locks/poetry.lock", "runs/notes"):
+    for name in (
+        "scratch/thesis/chapter.txt",
+        "artifacts/photos/2020/a.jpg",
+        "locks/poetry.lock",
+        "runs/notes",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
     before = everything(tmp_path)
@@ -95,11 +117,17 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
         finished = said("prune", "--store", str(tmp_path), *more)
         assert finished.code == 1
         (line,) = words(finished)
-        assert "does not say that it is a PAPA store (papa-store.json is missing), so nothing was touched" in line
+        assert (
+            "does not say that it is a PAPA store (papa-store.json is missing), so nothing was "
+            "touched" in line
+        )
     refused = said("run", write_study(tmp_path / "runs", SMALL), "--store", str(tmp_path))
     assert refused.code == 1
     (line,) = words(refused)
-    assert "holds other things and no PAPA store (papa-store.json is missing): give a new or empty folder" in line
+    assert (
+        "holds other things and no PAPA store (papa-store.json is missing): give a new or empty "
+        "folder" in line
+    )
     (tmp_path / "runs" / "study.yaml").unlink()
     assert everything(tmp_path) == before
 
@@ -126,11 +154,15 @@ def test_what_is_deleted_was_listed_and_nothing_else_goes(store: Store) -> None:
     }
     for text in (shown.out, deleted.out):
         listed = "".join(text.split()).replace("│", "")
-        assert all(str(path) in listed for path in (artifact, f"locks/probe-{KEY}.lock", f"runs/{ended}"))
+        assert all(
+            str(path) in listed for path in (artifact, f"locks/probe-{KEY}.lock", f"runs/{ended}")
+        )
         assert "Not PAPA's, left: scratch/thesis.txt, locks/poetry.lock." in text
 
 
 def test_there_is_no_store_to_prune(tmp_path: Path) -> None:
     finished = said("prune", "--store", str(tmp_path / "none"))
     assert finished.code == 1
-    assert words(finished) == [f"error: there is no store at {tmp_path / 'none'}: give another folder with --store"]
+    assert words(finished) == [
+        f"error: there is no store at {tmp_path / 'none'}: give another folder with --store"
+    ]

@@ -24,7 +24,12 @@ pytestmark = pytest.mark.server
 NAME = "all-MiniLM-L6-v2-reviews-300-rows"
 STUDY = ("--encoder", "embedded/all-MiniLM-L6-v2", "--task", "reviews", "--limit", "300")
 STAGES = ("tokenise", "average", "baseline", "probe", "aggregate", "track")
-SETTINGS = ("orders=[first_to_last]", "fractions=[1, 0.5]", "tasks.0.slots=32", "execution.workers=1")
+SETTINGS = (
+    "orders=[first_to_last]",
+    "fractions=[1, 0.5]",
+    "tasks.0.slots=32",
+    "execution.workers=1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,37 +69,63 @@ def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
 
 
 def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
-    (answer,) = json.loads(heads(store, "--max-drop", percent(drop["drop_high"] + 1e-6), "--json").out)["answers"]
+    (answer,) = json.loads(
+        heads(store, "--max-drop", percent(drop["drop_high"] + 1e-6), "--json").out
+    )["answers"]
     assert answer["constant_heads"] == 36
     assert answer["heads"] == [[layer, head] for layer in range(3) for head in range(12)]
     (count,) = answer["counts"]
     assert (count["verdict"], count["fraction"]) == ("within", 0.5)
-    for name, column in (("drop", "relative_drop"), ("drop_low", "drop_low"), ("drop_high", "drop_high")):
+    for name, column in (
+        ("drop", "relative_drop"),
+        ("drop_low", "drop_low"),
+        ("drop_high", "drop_high"),
+    ):
         assert count[name] == pytest.approx(drop[column])
-    (answer,) = json.loads(heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6), "--json").out)["answers"]
+    (answer,) = json.loads(
+        heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6), "--json").out
+    )["answers"]
     assert answer["constant_heads"] is None
     assert answer["counts"][0]["verdict"] == "undecided"
-    assert "36 of 72: cannot tell: drop" in heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6)).out
+    assert (
+        "36 of 72: cannot tell: drop"
+        in heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6)).out
+    )
 
 
 def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path) -> None:
     options = ("--store", str(store), "--order", "first_to_last")
     to = tmp_path / "within"
-    refused = said("export", NAME, *options, "--max-drop", percent(drop["drop_high"] - 1e-6), "--to", str(to))
+    refused = said(
+        "export", NAME, *options, "--max-drop", percent(drop["drop_high"] - 1e-6), "--to", str(to)
+    )
     assert refused.code == 1
     (line,) = words(refused)
     assert "no number of heads is known to stay within a drop" in line
     assert not to.exists()
-    done = papa("export", NAME, *options, "--max-drop", percent(drop["drop_high"] + 1e-6), "--to", str(to))
+    done = papa(
+        "export", NAME, *options, "--max-drop", percent(drop["drop_high"] + 1e-6), "--to", str(to)
+    )
     assert done.code == 0, done.err
     assert "ray" not in done.imported, "nothing had to be run"
     assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.5
     library.load_exported(to)
 
 
-def test_an_export_by_its_drop_runs_what_the_study_lacks(store: Path, tmp_path: Path, prefect: dict[str, str]) -> None:
+def test_an_export_by_its_drop_runs_what_the_study_lacks(
+    store: Path, tmp_path: Path, prefect: dict[str, str]
+) -> None:
     to, before = tmp_path / "within", artifacts(store, "probe")
-    options = ("--store", str(store), "--order", "first_to_last", "--set", "fractions=[0.75]", "--to", str(to))
+    options = (
+        "--store",
+        str(store),
+        "--order",
+        "first_to_last",
+        "--set",
+        "fractions=[0.75]",
+        "--to",
+        str(to),
+    )
     done = papa("export", NAME, *options, "--max-drop", "99%", more=prefect)
     assert done.code == 0, done.err
     assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.75
@@ -122,7 +153,10 @@ def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path)
     finished = said("report", NAME, "--store", str(store), "--set", "fractions=[1, 0.5, 0.25]")
     assert finished.code == 1
     (line,) = words(finished)
-    assert "is not finished: 2 of 3 cells and 5 of 6 steps are there: run 'papa run' on it to go on" in line
+    assert (
+        "is not finished: 2 of 3 cells and 5 of 6 steps are there: run 'papa run' on it to go on"
+        in line
+    )
     elsewhere = said("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
     assert elsewhere.code == 1
     assert "has not been run in this store" in words(elsewhere)[0]
@@ -165,18 +199,26 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
 def test_studies_are_listed(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, tmp_path / "copy")
     saved = tmp_path / "copy" / "studies" / f"{NAME}.yaml"
-    saved.with_name("never.yaml").write_text(saved.read_text().replace(f"name: {NAME}", "name: never"))
+    saved.with_name("never.yaml").write_text(
+        saved.read_text().replace(f"name: {NAME}", "name: never")
+    )
     saved.write_text(saved.read_text().replace("- 0.5", "- 0.25"))
     for path in (tmp_path / "copy").rglob("*"):
         os.utime(path, (0, 0))
     listed, copied = (
-        {line.split("\t")[0]: line.split("\t") for line in said("list", "--store", str(place)).out.splitlines()}
+        {
+            line.split("\t")[0]: line.split("\t")
+            for line in said("list", "--store", str(place)).out.splitlines()
+        }
         for place in (store, tmp_path / "copy")
     )
     assert listed["Study"] == ["Study", "Date", "Encoders", "Tasks", "State", "Report"]
     report = f"studies/{NAME}/report.html"
     assert listed[NAME][2:] == ["all-MiniLM-L6-v2", "reviews", "finished", f"{store}/{report}"]
-    assert copied[NAME][4:] == ["finished; changed since, and not finished again", f"{tmp_path}/copy/{report}"]
+    assert copied[NAME][4:] == [
+        "finished; changed since, and not finished again",
+        f"{tmp_path}/copy/{report}",
+    ]
     assert copied[NAME][1] == listed[NAME][1], "a copy was finished when the study was"
     assert copied["never"][4] == "not finished"
 

@@ -33,9 +33,21 @@ def asked(port: int, path: str, **headers: str) -> tuple[int, str | None]:
 def keeps_strangers_out(port: int, path: str) -> None:
     """It answers whoever calls it by a name of this machine and shows no page of another's."""
     refused = (http.client.FORBIDDEN, None)
-    for host in ("127.0.0.1", "localhost", f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+    for host in (
+        "127.0.0.1",
+        "localhost",
+        f"127.0.0.1:{port}",
+        f"localhost:{port}",
+        f"[::1]:{port}",
+    ):
         assert asked(port, path, Host=host) == (200, None)
-    for host in ("evil.example", f"evil.example:{port}", f"localhost.evil.example:{port}", "10.evil.example", ""):
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        f"localhost.evil.example:{port}",
+        "10.evil.example",
+        "",
+    ):
         assert asked(port, path, Host=host) == refused, host
     for own in (f"http://127.0.0.1:{port}", f"http://localhost:{port}"):
         code, reader = asked(port, path, Origin=own)
@@ -54,7 +66,9 @@ def keeps_strangers_out(port: int, path: str) -> None:
 
 
 def keeps_strangers_from_events(port: int) -> None:
-    """Prefect's events come over a WebSocket, which no rule of browsers keeps from pages of others."""
+    """Prefect's events come over a WebSocket, which no rule of browsers keeps from pages
+    of others.
+    """
     address = f"ws://127.0.0.1:{port}/api/events/in"
     with connect(address), connect(address, origin=f"http://localhost:{port}"):  # type: ignore[arg-type]
         pass
@@ -78,7 +92,9 @@ def test_a_runs_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_both_pages(tmp_path: Path) -> None:
     with pages(tmp_path / "store") as shown:
         assert status(shown.link("Prefect")) == status(shown.link("MLflow")) == 200
-        prefect, mlflow = (int(shown.link(name).split("/")[2].partition(":")[2]) for name in ("Prefect", "MLflow"))
+        prefect, mlflow = (
+            int(shown.link(name).split("/")[2].partition(":")[2]) for name in ("Prefect", "MLflow")
+        )
         keeps_strangers_out(prefect, "/api/admin/version")
         keeps_strangers_from_events(prefect)
         keeps_strangers_out(mlflow, "/version")

@@ -27,7 +27,9 @@ STUDY = SMALL | {"execution": {"shard_rows": 2, "workers": 1}}
 STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "track")
 
 
-def run_both(study: str, store: str, one: Mapping[str, str], other: Mapping[str, str]) -> tuple[Finished, Finished]:
+def run_both(
+    study: str, store: str, one: Mapping[str, str], other: Mapping[str, str]
+) -> tuple[Finished, Finished]:
     """Run a study twice at once, each process with some more environment."""
     command = ("run", study, "--store", store)
     with start(*command, more=one) as first, start(*command, more=other) as second:
@@ -39,7 +41,9 @@ def run_both(study: str, store: str, one: Mapping[str, str], other: Mapping[str,
 
 def started(*runs: Finished) -> Counter[str]:
     """How often each step was started."""
-    return Counter(name for run in runs for name in re.findall(r"^(.+?): started", run.err, re.MULTILINE))
+    return Counter(
+        name for run in runs for name in re.findall(r"^(.+?): started", run.err, re.MULTILINE)
+    )
 
 
 def everything_is_whole(store: Store) -> None:
@@ -100,7 +104,9 @@ def test_on_two_machines_nothing_mixes(
 ) -> None:
     """Two caches stand for two machines: they share nothing but the address."""
     study = write_study(tmp_path, STUDY)
-    machines = [{**s3.environment(), "PAPA_CACHE": str(tmp_path / name)} for name in ("one", "other")]
+    machines = [
+        {**s3.environment(), "PAPA_CACHE": str(tmp_path / name)} for name in ("one", "other")
+    ]
     run_both(study, s3_place, *machines)
     stores = []
     for machine in machines:
@@ -110,6 +116,14 @@ def test_on_two_machines_nothing_mixes(
     one, other = (results(store.root) for store in stores)
     pandas.testing.assert_frame_equal(one, other)
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "third"))
-    with start("plan", study, "--store", s3_place, more=machines[0] | {"PAPA_CACHE": str(tmp_path / "third")}) as plan:
+    with start(
+        "plan",
+        study,
+        "--store",
+        s3_place,
+        more=machines[0] | {"PAPA_CACHE": str(tmp_path / "third")},
+    ) as plan:
         told = finish(plan)
-    assert "8 of 10 steps are cached; 2 would run" in told.out, "results and runs are written on each machine"
+    assert "8 of 10 steps are cached; 2 would run" in told.out, (
+        "results and runs are written on each machine"
+    )

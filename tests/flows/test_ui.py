@@ -68,7 +68,9 @@ def pages(store: Path) -> Iterator[Pages]:
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert below
-    assert all(start_of(pid) != started for pid, started in below.items()), "it left a process behind"
+    assert all(start_of(pid) != started for pid, started in below.items()), (
+        "it left a process behind"
+    )
 
 
 def status(link: str) -> int:
@@ -82,7 +84,9 @@ def status(link: str) -> int:
 
 
 def opens_what_it_says(finished: Finished, server: str) -> str:
-    """Every link that a run printed is answered, and names what MLflow has; the address of its chart."""
+    """Every link that a run printed is answered, and names what MLflow has; the address of its
+    chart.
+    """
     from mlflow import MlflowClient
 
     links = re.findall(r"http://\S+", finished.out + finished.err)
@@ -91,8 +95,16 @@ def opens_what_it_says(finished: Finished, server: str) -> str:
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("small").experiment_id
     chart = next(link for link in links if "/#/metric?" in link)
-    assert all(link.startswith(f"{server}/#/experiments/{experiment}/runs") for link in links if link != chart)
-    (found,) = (re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", link) for link in links if "/runs/" in link)
+    assert all(
+        link.startswith(f"{server}/#/experiments/{experiment}/runs")
+        for link in links
+        if link != chart
+    )
+    (found,) = (
+        re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", link)
+        for link in links
+        if "/runs/" in link
+    )
     assert found is not None
     file = f"{server}/get-artifact?run_uuid={found[1]}&path={found[2]}"
     assert status(file) == 200
@@ -104,20 +116,27 @@ def opens_what_it_says(finished: Finished, server: str) -> str:
 
 
 def shows_a_line(link: str, folder: Path) -> bool:
-    """Whether the page draws the score as a line of two points; True where no browser is installed."""
+    """Whether the page draws the score as a line of two points; True where no browser
+    is installed.
+    """
     if shutil.which("chromium") is None:
         return True
     folder.mkdir()
     with chromium(folder) as page:
         page.driver.get(link)
         page.wait(lambda: page.all(".scatterlayer .point") or page.all(".barlayer .point"))
-        return len(page.all(".scatterlayer .point")) == 2 and page.all(".scatterlayer path.js-line") != []
+        return (
+            len(page.all(".scatterlayer .point")) == 2
+            and page.all(".scatterlayer path.js-line") != []
+        )
 
 
 def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) -> None:
     store, study = tmp_path / "store", write_study(tmp_path, ONE_CELL)
     with pages(store) as shown:
-        assert all(is_loopback(address) for address in listening({shown.pid, *descendants(shown.pid)}))
+        assert all(
+            is_loopback(address) for address in listening({shown.pid, *descendants(shown.pid)})
+        )
         log = store / "prefect" / "server.log"
         before = log.stat()
         server = shown.link("MLflow").split("/#/")[0]
@@ -125,7 +144,9 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         assert finished.code == 0, finished.err
         chart = opens_what_it_says(finished, server)
         assert shows_a_line(chart, tmp_path / "chromium")
-        assert log.stat().st_mtime_ns == before.st_mtime_ns, "a server of its own would write a new log"
+        assert log.stat().st_mtime_ns == before.st_mtime_ns, (
+            "a server of its own would write a new log"
+        )
         (run,) = flow_runs(store, f"{shown.prefect}/api")
         assert run.state == "Completed"
         second = papa("ui", "--store", str(store))
@@ -134,7 +155,9 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         assert shown.prefect in line
         assert "runs on" in line
     assert not (store / "prefect" / "server.json").exists()
-    assert not list(store.rglob("*.js")), "whoever may write to the store would write the pages of others"
+    assert not list(store.rglob("*.js")), (
+        "whoever may write to the store would write the pages of others"
+    )
 
     with pages(store) as shown:
         assert "small" in shown.printed

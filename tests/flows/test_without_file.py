@@ -25,7 +25,9 @@ def test_it_is_the_study_that_a_file_would_describe(tmp_path: Path) -> None:
 
 
 def test_options_repeat_and_combine_with_overrides() -> None:
-    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"])
+    study = study_without_file(
+        None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"]
+    )
     assert study.name == "bert-base-uncased-all-MiniLM-L6-v2-cola-rte-1000-rows"
     assert [one.name for one in study.encoders] == [BERT, MINILM]
     assert [(task.train_rows, task.validation_rows, task.slots) for task in study.tasks] == [
@@ -36,10 +38,14 @@ def test_options_repeat_and_combine_with_overrides() -> None:
     assert study_without_file(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
 
 
-def test_folders_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert study_without_file(None, ["./mine"], ["cola"], None, []).encoders[0].name == str(tmp_path / "mine")
+    assert study_without_file(None, ["./mine"], ["cola"], None, []).encoders[0].name == str(
+        tmp_path / "mine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,12 @@ def test_folders_are_relative_to_the_working_directory(tmp_path: Path, monkeypat
         (None, [BERT], [], "--task is missing"),
         (None, [], [], "--encoder is missing"),
         (Path("x.yaml"), [BERT], ["cola"], "give x.yaml alone"),
-        (None, [BERT], ["colla"], r"the command line: task 'colla' is unknown \(did you mean 'cola'\?\)"),
+        (
+            None,
+            [BERT],
+            ["colla"],
+            r"the command line: task 'colla' is unknown \(did you mean 'cola'\?\)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(
@@ -66,7 +77,9 @@ def test_what_does_not_fit_is_one_sentence(
 
 def test_what_ran_can_be_run_again_from_its_file(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    study = study_without_file(None, [MINILM], ["reviews"], 20, ["ranking.epochs=1", "execution.workers=2"])
+    study = study_without_file(
+        None, [MINILM], ["reviews"], 20, ["ranking.epochs=1", "execution.workers=2"]
+    )
     path = save_study(store, study)
     assert path == saved_study(store, study.name)
     assert load_study(path) == study
@@ -82,7 +95,10 @@ def test_a_study_that_never_finished_is_listed_as_such(tmp_path: Path) -> None:
     assert (found.name, found.encoders, found.tasks) == (study.name, (MINILM,), ("reviews",))
     assert (found.state, found.report) == ("not finished", None)
     saved_study(store, "broken").write_text("[")
-    assert {one.name: one.encoders for one in stored_studies(store)} == {study.name: (MINILM,), "broken": ()}
+    assert {one.name: one.encoders for one in stored_studies(store)} == {
+        study.name: (MINILM,),
+        "broken": (),
+    }
 
 
 def test_a_study_that_failed_is_listed_with_its_reason(tmp_path: Path) -> None:
@@ -93,7 +109,9 @@ def test_a_study_that_failed_is_listed_with_its_reason(tmp_path: Path) -> None:
     save_end(store, study.name, SpecError("the loss of seed 0 is nan"))
     show_studies(store, printed)
     shown = printed.export_text()
-    assert f"{study.name}: failed: the loss of seed 0 is nan: run 'papa run {path}' to go on" in shown
+    assert (
+        f"{study.name}: failed: the loss of seed 0 is nan: run 'papa run {path}' to go on" in shown
+    )
     save_end(store, study.name, KeyboardInterrupt())
     assert stored_studies(store)[0].failure
     save_end(store, study.name, None)
@@ -113,7 +131,9 @@ def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> Non
 
 def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
     study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, ["fractions=[0.5]"])
-    part = needed_part(study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None))
+    part = needed_part(
+        study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None)
+    )
     assert [one.name for one in part.encoders] == [BERT]
     assert part.tasks == study.tasks[1:]
     assert [one.label for one in part.constants] == ["zeros"]
@@ -126,12 +146,23 @@ def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("encoder", "task", "sentence"),
     [
-        (None, "cola", "--encoder is missing: give one of google-bert/bert-base-uncased, embedded/all-MiniLM-L6-v2"),
+        (
+            None,
+            "cola",
+            "--encoder is missing: give one of google-bert/bert-base-uncased, "
+            "embedded/all-MiniLM-L6-v2",
+        ),
         (BERT, None, "--task is missing: give one of cola, rte"),
-        (BERT, "cole", r"--task cole is none of the study's \(did you mean 'cola'\?\): give one of cola, rte"),
+        (
+            BERT,
+            "cole",
+            r"--task cole is none of the study's \(did you mean 'cola'\?\): give one of cola, rte",
+        ),
     ],
 )
-def test_what_an_export_does_not_say_is_asked_for(encoder: str | None, task: str | None, sentence: str) -> None:
+def test_what_an_export_does_not_say_is_asked_for(
+    encoder: str | None, task: str | None, sentence: str
+) -> None:
     study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, [])
     with pytest.raises(SpecError, match=sentence):
         needed_part(study, ExportRequest(encoder, task, "average", "lambda", None))

@@ -1,5 +1,5 @@
-"""How much fuzzing is done: a little, the same every time, in ``make test-slow``; much, from a seed, in
-``make test-fuzz``.
+"""How much fuzzing is done: a little, the same every time, in ``make test-slow``; much, from a
+seed, in ``make test-fuzz``.
 
 No example has a deadline: a busy machine would miss it.
 """

@@ -11,7 +11,9 @@ from papa.errors import CheckError, PapaError
 
 Result = TypeVar("Result")
 LONGEST = 1200
-"""Characters of a sentence: paths and lists of known names are long, values that somebody gave are cut."""
+"""Characters of a sentence: paths and lists of known names are long, values that somebody gave are
+cut.
+"""
 _RAW = ("Traceback", "[Errno", "object at 0x", "<class '")
 
 
@@ -33,8 +35,8 @@ def one_sentence(error: PapaError) -> str:
 
 
 def result_or_sentence(read: Callable[[], Result], *named: str) -> Result | None:
-    """What ``read`` returns; None where it refused in one sentence, with what is ``named`` in it. Whatever else it
-    raises fails the test.
+    """What ``read`` returns; None where it refused in one sentence, with what is ``named`` in it.
+    Whatever else it raises fails the test.
     """
     try:
         return read()

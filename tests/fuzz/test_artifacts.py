@@ -1,4 +1,6 @@
-"""Artifacts and exported folders that somebody damaged: what is read is what was stored, or one sentence says so."""
+"""Artifacts and exported folders that somebody damaged: what is read is what was stored, or one
+sentence says so.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,18 @@ def sound(tmp_path_factory: pytest.TempPathFactory, small: Case) -> Path:  # noq
     """An artifact of each kind, and an exported encoder."""
     place = tmp_path_factory.mktemp("sound")
     torch.manual_seed(0)
-    matrices = ConstantMatrices(torch.rand(2, 3, 4, 4), torch.ones(4, 4, dtype=torch.bool), "average")
+    matrices = ConstantMatrices(
+        torch.rand(2, 3, 4, 4), torch.ones(4, 4, dtype=torch.bool), "average"
+    )
     matrices.save(place / "average", ENCODER, {"stage": "average", "version": 1})
     with published(place / "rank", {"stage": "rank"}) as scratch:
         save_file({"lambda_by_epoch": LAMBDAS_FOUND}, scratch / LAMBDA)
     with published(place / "probe", {"stage": "probe"}) as scratch:
         SCORES_FOUND.save(scratch)
     shutil.copytree(small.split.shards[0].parent, place / "corpus")
-    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, place / "export")
+    export_encoder(
+        small.reference, small.constants, small.some_heads(), small.layout, place / "export"
+    )
     return place
 
 
@@ -63,7 +69,10 @@ def matrices_of(folder: Path) -> Any:
 def corpus_of(folder: Path) -> Any:
     corpus = load_corpus(folder)
     splits = [corpus.split(name) for name in ("train", "validation")]
-    return [[one.tokens().input_ids.tolist(), one.tokens().slot_ids.tolist(), one.labels.tolist()] for one in splits], (
+    return [
+        [one.tokens().input_ids.tolist(), one.tokens().slot_ids.tolist(), one.labels.tolist()]
+        for one in splits
+    ], (
         corpus.kind,
         corpus.slots,
         corpus.label_names,
@@ -128,7 +137,13 @@ def test_sound_ones_are_read(sound: Path) -> None:
     st.sampled_from(["damage", "damage", "damage", "empty", "delete", "folder", "link"]),
 )
 def test_damaged_files(
-    sound: Path, place: Path, kind: str, which: float, bits: list[tuple[float, int]], cut: float, how: str
+    sound: Path,
+    place: Path,
+    kind: str,
+    which: float,
+    bits: list[tuple[float, int]],
+    cut: float,
+    how: str,
 ) -> None:
     names = sorted(path.name for path in copied(sound, kind, place).iterdir() if path.is_file())
     path = place / names[int(which * len(names))]
@@ -162,21 +177,30 @@ def test_rewritten_metadata(sound: Path, place: Path, kind: str, data: st.DataOb
 
 @times(4)
 @given(st.data(), st.booleans())
-def test_rewritten_documents_of_exports(sound: Path, place: Path, data: st.DataObject, sign: bool) -> None:
+def test_rewritten_documents_of_exports(
+    sound: Path, place: Path, data: st.DataObject, sign: bool
+) -> None:
     path = copied(sound, "export", place) / "papa.json"
     before = json.loads(path.read_text())
     document = data.draw(changed(before, most=2))
     assume(document != before)
     assume("\\ud" not in json.dumps(document))
-    path.write_text(json.dumps(signed(document) if sign and isinstance(document, dict) else document))
+    path.write_text(
+        json.dumps(signed(document) if sign and isinstance(document, dict) else document)
+    )
     assert refused(lambda: load_exported(place)) or sign
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*((name, []) for name in ("constants", "score", "speed", "fidelity")), ("heads", [[0, float("inf")]])],
+    [
+        *((name, []) for name in ("constants", "score", "speed", "fidelity")),
+        ("heads", [[0, float("inf")]]),
+    ],
 )
-def test_documents_of_exports_signed_by_another_program(sound: Path, place: Path, name: str, value: Any) -> None:
+def test_documents_of_exports_signed_by_another_program(
+    sound: Path, place: Path, name: str, value: Any
+) -> None:
     path = copied(sound, "export", place) / "papa.json"
     path.write_text(json.dumps(signed(json.loads(path.read_text()) | {name: value})))
     assert refused(lambda: load_exported(place))
@@ -185,7 +209,9 @@ def test_documents_of_exports_signed_by_another_program(sound: Path, place: Path
 @times(2)
 @given(st.sampled_from(ARTIFACTS), st.sampled_from(ARTIFACTS))
 def test_artifacts_in_the_place_of_others(sound: Path, place: Path, kind: str, other: str) -> None:
-    """Sound and foreign: an artifact of another stage has other files, and no reader takes it for its own."""
+    """Sound and foreign: an artifact of another stage has other files, and no reader takes it for
+    its own.
+    """
     assume(kind != other)
     copied(sound, other, place)
     assert refused(lambda: READERS[kind](place))

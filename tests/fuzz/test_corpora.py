@@ -1,4 +1,6 @@
-"""Corpora that nobody would write on purpose: the rows that a plain reading finds, or one sentence with the file."""
+"""Corpora that nobody would write on purpose: the rows that a plain reading finds, or one sentence
+with the file.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 BITS = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
 KINDS: dict[str, dict[str, Any]] = {
     "text": {"columns": {"text": "text", "label": "label"}, "metric": "accuracy"},
-    "pair": {"columns": {"text": "text", "text_pair": "other", "label": "label"}, "metric": "spearman"},
+    "pair": {
+        "columns": {"text": "text", "text_pair": "other", "label": "label"},
+        "metric": "spearman",
+    },
     "words": {"columns": {"words": "words", "label": "tags"}, "metric": "entity_f1"},
     "mlm": {"columns": {"text": "text"}, "metric": "negative_log_perplexity"},
 }
@@ -54,7 +59,15 @@ def table_or_sentence(path: Path, *, header: bool = True) -> SourceTable | None:
 def rows_or_sentence(path: Path, kind: str, **changes: Any) -> TaskRows | None:
     probe = {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1}
     source = {"kind": "files", "train": path, "validation": path}
-    spec = {"name": "task", "kind": kind, "source": source, "slots": 16, "probe": probe, **KINDS[kind], **changes}
+    spec = {
+        "name": "task",
+        "kind": kind,
+        "source": source,
+        "slots": 16,
+        "probe": probe,
+        **KINDS[kind],
+        **changes,
+    }
     task = TaskSpec.model_validate(spec)
     rows = result_or_sentence(lambda: read_rows(task), "rows.")
     if rows is None:
@@ -67,7 +80,9 @@ def rows_or_sentence(path: Path, kind: str, **changes: Any) -> TaskRows | None:
             assert rows.label_names is not None
             assert set(table["label"].to_pylist()) <= set(range(len(rows.label_names)))
         elif kind == "words":
-            assert [len(words) for words in table["words"].to_pylist()] == list(map(len, table["label"].to_pylist()))
+            assert [len(words) for words in table["words"].to_pylist()] == list(
+                map(len, table["label"].to_pylist())
+            )
         else:
             assert all(text.strip() for text in table["text"].to_pylist())
     return rows
@@ -82,7 +97,11 @@ def damaged(content: bytes, bits: list[tuple[float, int]], cut: float) -> bytes:
 
 
 @times(4)
-@given(st.sampled_from(["jsonl", "csv", "tsv", "txt", "conll", "parquet"]), st.binary(max_size=300), st.booleans())
+@given(
+    st.sampled_from(["jsonl", "csv", "tsv", "txt", "conll", "parquet"]),
+    st.binary(max_size=300),
+    st.booleans(),
+)
 @example("csv", b'"', True)
 @example("csv", b"\n\n\n", True)
 @example("tsv", b"\xef\xbb\xbf", True)
@@ -97,7 +116,11 @@ def test_any_bytes(folder: Path, suffix: str, content: bytes, header: bool) -> N
 
 @times(8)
 @given(
-    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "label"), ODD_VALUES)), min_size=1, max_size=5),
+    st.lists(
+        st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "label"), ODD_VALUES)),
+        min_size=1,
+        max_size=5,
+    ),
     st.sampled_from(["text", "mlm"]),
 )
 def test_json_of_any_values(folder: Path, rows: list[dict[str, Any]], kind: str) -> None:
@@ -122,11 +145,21 @@ def same_label(name: str, given_label: Any) -> bool:
 
 
 @times(8)
-@given(st.lists(st.tuples(WORDS, st.integers(0, 2)), min_size=1, max_size=6), st.sampled_from(["csv", "tsv", "jsonl"]))
-def test_texts_of_any_characters_are_kept(folder: Path, rows: list[tuple[str, int]], suffix: str) -> None:
-    """What a plain writer writes is read again, whatever it spells; where it is not, a sentence says so."""
+@given(
+    st.lists(st.tuples(WORDS, st.integers(0, 2)), min_size=1, max_size=6),
+    st.sampled_from(["csv", "tsv", "jsonl"]),
+)
+def test_texts_of_any_characters_are_kept(
+    folder: Path, rows: list[tuple[str, int]], suffix: str
+) -> None:
+    """What a plain writer writes is read again, whatever it spells; where it is not, a sentence
+    says so.
+    """
     if suffix == "jsonl":
-        content = "".join(json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n" for text, label in rows)
+        content = "".join(
+            json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n"
+            for text, label in rows
+        )
     elif suffix == "csv":
         file = io.StringIO(newline="")
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -146,7 +179,10 @@ def test_texts_of_any_characters_are_kept(folder: Path, rows: list[tuple[str, in
 
 
 FIELDS = st.one_of(
-    st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-", "-DOCSTART-", "B", "0", "-1", "", "x", "٣"]), WORDS
+    st.sampled_from(
+        ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-", "-DOCSTART-", "B", "0", "-1", "", "x", "٣"]
+    ),
+    WORDS,
 )
 
 
@@ -159,7 +195,9 @@ FIELDS = st.one_of(
 @example([[["a", "B-PER"]], [["b", "I-PER", "x"]]], " ", "\n")
 @example([[["a", "O"], ["b O"]]], "\t", "\n")
 def test_conll(folder: Path, sentences: list[list[list[str]]], between: str, end: str) -> None:
-    content = end.join(end.join(between.join(fields) for fields in sentence) + end for sentence in sentences)
+    content = end.join(
+        end.join(between.join(fields) for fields in sentence) + end for sentence in sentences
+    )
     path = written(folder, "conll", content.encode())
     for metric in ("entity_f1", "token_f1"):
         found = rows_or_sentence(path, "words", columns={"words": "0", "label": "1"}, metric=metric)
@@ -171,7 +209,27 @@ def test_conll(folder: Path, sentences: list[list[list[str]]], between: str, end
 
 
 PIECES = st.sampled_from(
-    ["text", "label", ",", "\t", '"', '""', "\n", "\r", "\r\n", "0", "1", "a", " ", "\\", "\0", "\ufeff", "'", ";", "é"]
+    [
+        "text",
+        "label",
+        ",",
+        "\t",
+        '"',
+        '""',
+        "\n",
+        "\r",
+        "\r\n",
+        "0",
+        "1",
+        "a",
+        " ",
+        "\\",
+        "\0",
+        "\ufeff",
+        "'",
+        ";",
+        "é",
+    ]
 )
 
 
@@ -199,15 +257,21 @@ SOUND = {
 def sound(folder: Path, suffix: str, compression: str, dictionary: bool) -> bytes:
     table, path = pa.table(SOUND), folder / "sound.parquet"
     if suffix == "parquet":
-        metadata = {"huggingface": json.dumps({"info": {"features": {"label": {"names": ["a", "b", "c"]}}}})}
+        metadata = {
+            "huggingface": json.dumps({"info": {"features": {"label": {"names": ["a", "b", "c"]}}}})
+        }
         table = table.replace_schema_metadata(metadata) if dictionary else table
-        pa.parquet.write_table(table, path, compression=compression, use_dictionary=dictionary, row_group_size=25)
+        pa.parquet.write_table(
+            table, path, compression=compression, use_dictionary=dictionary, row_group_size=25
+        )
         return path.read_bytes()
     rows = table.to_pylist()
     if suffix == "jsonl":
         return "".join(json.dumps(row) + "\n" for row in rows).encode()
     return "".join(
-        f"{word}\t{tag}\n" for row in rows for word, tag in zip(row["words"], row["tags"], strict=True)
+        f"{word}\t{tag}\n"
+        for row in rows
+        for word, tag in zip(row["words"], row["tags"], strict=True)
     ).encode()
 
 
@@ -221,19 +285,56 @@ def sound(folder: Path, suffix: str, compression: str, dictionary: bool) -> byte
     st.sampled_from(list(KINDS)),
 )
 def test_flipped_bits(
-    folder: Path, suffix: str, compression: str, dictionary: bool, bits: list[tuple[float, int]], cut: float, kind: str
+    folder: Path,
+    suffix: str,
+    compression: str,
+    dictionary: bool,
+    bits: list[tuple[float, int]],
+    cut: float,
+    kind: str,
 ) -> None:
-    path = written(folder, suffix, damaged(sound(folder, suffix, compression, dictionary), bits, cut))
+    path = written(
+        folder, suffix, damaged(sound(folder, suffix, compression, dictionary), bits, cut)
+    )
     table_or_sentence(path)
     rows_or_sentence(path, kind)
 
 
 TYPES = st.one_of(
-    st.sampled_from([pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()]),
-    st.sampled_from([pa.binary(), pa.date32(), pa.timestamp("ns"), pa.duration("s"), pa.decimal128(38, 2), pa.null()]),
-    st.sampled_from([pa.list_(pa.string()), pa.large_list(pa.int64()), pa.list_(pa.list_(pa.string()))]),
-    st.sampled_from([pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int64()), pa.list_(pa.int64(), 2)]),
-    st.sampled_from([pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.int64()), pa.string_view()]),
+    st.sampled_from(
+        [
+            pa.int8(),
+            pa.uint64(),
+            pa.float16(),
+            pa.float64(),
+            pa.bool_(),
+            pa.string(),
+            pa.large_string(),
+        ]
+    ),
+    st.sampled_from(
+        [
+            pa.binary(),
+            pa.date32(),
+            pa.timestamp("ns"),
+            pa.duration("s"),
+            pa.decimal128(38, 2),
+            pa.null(),
+        ]
+    ),
+    st.sampled_from(
+        [pa.list_(pa.string()), pa.large_list(pa.int64()), pa.list_(pa.list_(pa.string()))]
+    ),
+    st.sampled_from(
+        [pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int64()), pa.list_(pa.int64(), 2)]
+    ),
+    st.sampled_from(
+        [
+            pa.dictionary(pa.int8(), pa.string()),
+            pa.dictionary(pa.int32(), pa.int64()),
+            pa.string_view(),
+        ]
+    ),
     st.sampled_from([pa.list_(pa.bool_()), pa.list_(pa.dictionary(pa.int8(), pa.string()))]),
 )
 
@@ -273,19 +374,31 @@ def test_columns_of_every_type(
     table = {"text": column(first, 0), "words": column(first, 0), "other": column(first, 1)}
     path = folder / "rows.parquet"
     try:
-        pa.parquet.write_table(pa.table({**table, "label": column(second, 1), "tags": column(second, 1)}), path)
+        pa.parquet.write_table(
+            pa.table({**table, "label": column(second, 1), "tags": column(second, 1)}), path
+        )
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         assume(False)
     rows_or_sentence(path, kind)
 
 
 @times(4)
-@given(st.lists(st.one_of(st.floats(), st.integers(-(2**70), 2**70), ODD_TEXT, st.booleans()), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.one_of(st.floats(), st.integers(-(2**70), 2**70), ODD_TEXT, st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
 @example([1e300])
 @example([math.nan])
 @example([2**53 + 1])
 def test_numbers_to_predict(folder: Path, labels: list[Any]) -> None:
-    content = "".join(json.dumps({"text": "a", "other": "b", "label": label}) + "\n" for label in labels)
+    content = "".join(
+        json.dumps({"text": "a", "other": "b", "label": label}) + "\n" for label in labels
+    )
     found = rows_or_sentence(written(folder, "jsonl", content.encode()), "pair")
     if found is not None:
-        assert found.train["label"].to_pylist() == [float(np.float32(float(label))) for label in labels]
+        assert found.train["label"].to_pylist() == [
+            float(np.float32(float(label))) for label in labels
+        ]

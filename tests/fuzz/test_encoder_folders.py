@@ -1,4 +1,6 @@
-"""Encoder folders whose files somebody damaged or rewrote: an encoder that is what its files say, or one sentence."""
+"""Encoder folders whose files somebody damaged or rewrote: an encoder that is what its files say,
+or one sentence.
+"""
 
 from __future__ import annotations
 
@@ -70,12 +72,36 @@ def test_sound_folders_are_opened(sound: Path, folder: Path) -> None:
 
 
 KEYS = st.one_of(
-    st.sampled_from(["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size"]),
-    st.sampled_from(["pad_token_id", "max_position_embeddings", "type_vocab_size", "model_type", "hidden_act"]),
-    st.sampled_from(["layer_norm_eps", "is_decoder", "initializer_range", "embedding_size", "architectures"]),
-    st.sampled_from(["rope_parameters", "layer_types", "chunk_size_feed_forward", "torch_dtype", "dtype", "id2label"]),
+    st.sampled_from(
+        [
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "vocab_size",
+            "intermediate_size",
+        ]
+    ),
+    st.sampled_from(
+        ["pad_token_id", "max_position_embeddings", "type_vocab_size", "model_type", "hidden_act"]
+    ),
+    st.sampled_from(
+        ["layer_norm_eps", "is_decoder", "initializer_range", "embedding_size", "architectures"]
+    ),
+    st.sampled_from(
+        [
+            "rope_parameters",
+            "layer_types",
+            "chunk_size_feed_forward",
+            "torch_dtype",
+            "dtype",
+            "id2label",
+        ]
+    ),
 )
-NEAR = st.one_of(ODD_SCALARS, st.sampled_from([0, 1, 2, 3, 5, 31, 33, 64, 10**6, "gelu", "float16", "bert", [], {}]))
+NEAR = st.one_of(
+    ODD_SCALARS,
+    st.sampled_from([0, 1, 2, 3, 5, 31, 33, 64, 10**6, "gelu", "float16", "bert", [], {}]),
+)
 
 
 @times(1.6)
@@ -85,7 +111,9 @@ NEAR = st.one_of(ODD_SCALARS, st.sampled_from([0, 1, 2, 3, 5, 31, 33, 64, 10**6,
 @example("bert", {"id2label": 7})
 @example("modernbert", {"layer_types": ["x"]})
 @example("roberta", {"pad_token_id": None})
-def test_changed_configurations(sound: Path, folder: Path, family: str, changes: dict[str, Any]) -> None:
+def test_changed_configurations(
+    sound: Path, folder: Path, family: str, changes: dict[str, Any]
+) -> None:
     path = copied(sound, family, folder) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     found = opened(folder)
@@ -96,7 +124,9 @@ def test_changed_configurations(sound: Path, folder: Path, family: str, changes:
 
 @times(0.8)
 @given(st.sampled_from(FAMILIES), st.data())
-def test_rewritten_configurations(sound: Path, folder: Path, family: str, data: st.DataObject) -> None:
+def test_rewritten_configurations(
+    sound: Path, folder: Path, family: str, data: st.DataObject
+) -> None:
     path = copied(sound, family, folder) / "config.json"
     path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))))
     opened(folder)
@@ -104,12 +134,16 @@ def test_rewritten_configurations(sound: Path, folder: Path, family: str, data: 
 
 @times(1.6)
 @given(
-    st.sampled_from(["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"]),
+    st.sampled_from(
+        ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"]
+    ),
     st.lists(BITS.map(lambda place: (place[0] ** 4, place[1])), max_size=4),
     st.sampled_from([1.0, 1.0, 1.0, 0.99, 0.5, 0.01]),
 )
 @example("model.safetensors", [], 0.0)
-def test_damaged_files(sound: Path, folder: Path, name: str, bits: list[tuple[float, int]], cut: float) -> None:
+def test_damaged_files(
+    sound: Path, folder: Path, name: str, bits: list[tuple[float, int]], cut: float
+) -> None:
     path = copied(sound, "bert", folder) / name
     before = path.read_bytes()
     path.write_bytes(damaged(before, bits, cut))
@@ -134,7 +168,11 @@ def test_a_tokenizer_that_loads_and_cannot_be_used(sound: Path, folder: Path) ->
 def test_a_configuration_of_many_more_weights_than_there_are(sound: Path, folder: Path) -> None:
     """They would be made up in memory, all of them, before their shapes were compared."""
     path = copied(sound, "bert", folder) / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_size": 200_000, "intermediate_size": 10**6}))
+    path.write_text(
+        json.dumps(
+            json.loads(path.read_text()) | {"hidden_size": 200_000, "intermediate_size": 10**6}
+        )
+    )
     with pytest.raises(EncoderError, match=r"weights do not fit: config.json in .* describes"):
         resolve_encoder(EncoderSpec(name=str(folder)))
 
@@ -149,7 +187,9 @@ def test_rewritten_tokenizers(sound: Path, folder: Path, name: str, data: st.Dat
 
 @times(1)
 @given(st.sampled_from(["header", "length"]), st.integers(0, 2**64 - 1), st.text(max_size=30))
-def test_headers_of_safetensors(sound: Path, folder: Path, part: str, length: int, text: str) -> None:
+def test_headers_of_safetensors(
+    sound: Path, folder: Path, part: str, length: int, text: str
+) -> None:
     path = copied(sound, "bert", folder) / "model.safetensors"
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")

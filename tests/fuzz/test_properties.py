@@ -1,4 +1,6 @@
-"""Laws that hold for whatever is drawn: packed rows, the layout, merged sums, head orders, cells and intervals."""
+"""Laws that hold for whatever is drawn: packed rows, the layout, merged sums, head orders, cells
+and intervals.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,14 @@ def test_ragged_rows_are_lists(rows: list[list[int]], limit: int, data: st.DataO
     assert rows_of(ragged) == rows
     assert rows_of(ragged.cut(limit)) == [row[:limit] for row in rows]
     kept = np.array([value % 2 == 0 for row in rows for value in row], dtype=bool)
-    assert rows_of(ragged.where(kept)) == [[value for value in row if value % 2 == 0] for row in rows]
+    assert rows_of(ragged.where(kept)) == [
+        [value for value in row if value % 2 == 0] for row in rows
+    ]
     if rows:
         chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9))
-        assert rows_of(ragged.take(np.array(chosen, dtype=np.int64))) == [rows[row] for row in chosen]
+        assert rows_of(ragged.take(np.array(chosen, dtype=np.int64))) == [
+            rows[row] for row in chosen
+        ]
     groups, left = [], len(rows)
     while left:
         groups.append(data.draw(st.integers(1, left)))
@@ -60,15 +66,21 @@ def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
     """Each row as its slots; None where there is no token."""
     table: list[list[int | None]] = [[None] * slots for _ in tokens.lengths]
     row_of = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
-    for row, slot, token in zip(row_of.tolist(), tokens.slot_ids.tolist(), tokens.input_ids.tolist(), strict=True):
+    for row, slot, token in zip(
+        row_of.tolist(), tokens.slot_ids.tolist(), tokens.input_ids.tolist(), strict=True
+    ):
         assert table[row][slot] is None, "two tokens in one slot"
         table[row][slot] = token
     return table
 
 
 @times(4)
-@given(ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"]))
-def test_one_text_in_its_slots(rows: list[list[int]], framing: Framing, slots: int, truncation: Any) -> None:
+@given(
+    ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"])
+)
+def test_one_text_in_its_slots(
+    rows: list[list[int]], framing: Framing, slots: int, truncation: Any
+) -> None:
     """Paper, App. A: [CLS] text [PAD]… [SEP] with [SEP] in the last slot."""
     kept = text_capacity(LayoutSpec(one_text_truncation=truncation), "text", slots)
     found = dense(arrange_one(Ragged.of(rows).cut(kept), framing, slots), slots)
@@ -84,7 +96,9 @@ def test_one_text_in_its_slots(rows: list[list[int]], framing: Framing, slots: i
     st.integers(4, 8).map(lambda half: 2 * half),
     st.sampled_from(["follow", "stay"]),
 )
-def test_two_texts_in_their_halves(pairs: Any, framing: Framing, slots: int, segment_ids: Any) -> None:
+def test_two_texts_in_their_halves(
+    pairs: Any, framing: Framing, slots: int, segment_ids: Any
+) -> None:
     most = pair_capacity(framing, slots)
     first, second = (Ragged.of([pair[side] for pair in pairs]) for side in (0, 1))
     tokens = arrange_pair(first, second, framing, segment_ids, slots)
@@ -106,7 +120,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @times(2)
 @given(st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=8), st.data())
-def test_shards_give_back_what_was_packed(shards: Path, rows: list[list[int]], data: st.DataObject) -> None:
+def test_shards_give_back_what_was_packed(
+    shards: Path, rows: list[list[int]], data: st.DataObject
+) -> None:
     slots = 12
     tokens, labels = arrange_one(Ragged.of(rows), FRAMING, slots), np.arange(len(rows))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {len(rows)})
@@ -135,7 +151,9 @@ def summed(inputs: list[tuple[set[int], np.ndarray]]) -> AttentionSums:
     for slots, attention in inputs:
         for layer in range(LAYERS):
             mask = torch.ones(1, 3, dtype=torch.bool)
-            averager.update(layer, torch.from_numpy(attention[layer])[None], torch.tensor(sorted(slots)), mask)
+            averager.update(
+                layer, torch.from_numpy(attention[layer])[None], torch.tensor(sorted(slots)), mask
+            )
     return averager.result()
 
 
@@ -153,7 +171,9 @@ def same(a: AttentionSums, b: AttentionSums) -> bool:
 @times(2)
 @given(INPUTS, st.randoms(use_true_random=False))
 def test_sums_in_any_order_and_grouping_are_the_whole(inputs: Any, random: Any) -> None:
-    """To the last bit (DESIGN: for any number of workers, retries or crashes), and equal to exact rational sums."""
+    """To the last bit (DESIGN: for any number of workers, retries or crashes), and equal to exact
+    rational sums.
+    """
     whole, parts = summed(inputs), [summed([one]) for one in inputs]
     random.shuffle(parts)
     middle = random.randint(0, len(parts))
@@ -167,26 +187,42 @@ def test_sums_in_any_order_and_grouping_are_the_whole(inputs: Any, random: Any) 
             assert whole.counts[i, j] == len(seen)
             assert bool(average.seen[i, j]) == bool(seen)
             exact = sum(
-                (Fraction(round(float(one[1, 0, at.index(i), at.index(j)]) * GRID), int(GRID)) for at, one in seen),
+                (
+                    Fraction(round(float(one[1, 0, at.index(i), at.index(j)]) * GRID), int(GRID))
+                    for at, one in seen
+                ),
                 Fraction(0),
             )
             assert Fraction(whole.sums[1, 0, i, j].item()) == exact
 
 
 @times(4)
-@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 99), st.floats(0, 1), st.floats(0, 1), st.data())
+@given(
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(0, 99),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.data(),
+)
 def test_constant_heads_are_the_first_of_their_order(
     layers: int, heads: int, seed: int, fraction: float, other: float, data: st.DataObject
 ) -> None:
     every = [(layer, head) for layer in range(layers) for head in range(heads)]
-    drawn = data.draw(arrays(np.float64, (layers, heads), elements=st.sampled_from([0.1, 0.5, 0.5, 0.9])))
+    drawn = data.draw(
+        arrays(np.float64, (layers, heads), elements=st.sampled_from([0.1, 0.5, 0.5, 0.9]))
+    )
     for order in HEAD_ORDERS.values():
         values = torch.from_numpy(drawn) if order.needs_lambda else None
         arranged = order.arrange(list(every), values, seed)
         assert sorted(arranged) == every, "every head is there once"
         constant = constant_heads(arranged, fraction)
         assert list(constant) == arranged[: len(constant)]
-        assert len(constant) == constant_count(fraction, len(every)) == round((1 - fraction) * len(every))
+        assert (
+            len(constant)
+            == constant_count(fraction, len(every))
+            == round((1 - fraction) * len(every))
+        )
         fewer, more = sorted((constant, constant_heads(arranged, other)), key=len)
         assert set(fewer) <= set(more), "a smaller fraction keeps what is constant"
         assert order.arrange(list(every), values, seed) == arranged
@@ -202,7 +238,11 @@ SCORES = st.lists(st.floats(-1e3, 1e3).map(lambda score: round(score, 6)), min_s
 
 
 @times(4)
-@given(SCORES, st.floats(-100, 100).map(lambda value: round(value, 3)), st.randoms(use_true_random=False))
+@given(
+    SCORES,
+    st.floats(-100, 100).map(lambda value: round(value, 3)),
+    st.randoms(use_true_random=False),
+)
 @example([0.1] * 5, 0.0, None)
 def test_intervals(scores: list[float], shift: float, random: Any) -> None:
     found = interval(scores)
@@ -223,7 +263,9 @@ def test_intervals(scores: list[float], shift: float, random: Any) -> None:
     assert wide.low <= found.low <= narrow.low
     assert narrow.high <= found.high <= wide.high
     twice = interval([*scores, *scores])
-    assert twice.high - twice.low <= found.high - found.low + 1e-9, "more seeds of the same spread shrink it"
+    assert twice.high - twice.low <= found.high - found.low + 1e-9, (
+        "more seeds of the same spread shrink it"
+    )
     moved = interval([score + shift for score in scores])
     assert moved.high - moved.low == pytest.approx(found.high - found.low, abs=1e-6)
 
@@ -234,15 +276,23 @@ def sure(scores: dict[int, float]) -> Measured:
 
 
 @times(4)
-@given(st.dictionaries(st.integers(0, 9), st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=6))
+@given(
+    st.dictionaries(
+        st.integers(0, 9), st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=6
+    )
+)
 def test_drops(by_seed: dict[int, tuple[float, float]]) -> None:
     full, score = ({seed: pair[side] for seed, pair in by_seed.items()} for side in (0, 1))
     found = paired_drop(sure(full), sure(score))
     size = abs(math.fsum(full.values()))
     assume(not math.isnan(found.mean))
     assert size > 0
-    assert found.mean == pytest.approx(math.fsum(full[seed] - score[seed] for seed in full) / size, rel=1e-9, abs=1e-9)
-    relabelled = paired_drop(*(sure({seed + 7: value for seed, value in one.items()}) for one in (full, score)))
+    assert found.mean == pytest.approx(
+        math.fsum(full[seed] - score[seed] for seed in full) / size, rel=1e-9, abs=1e-9
+    )
+    relabelled = paired_drop(
+        *(sure({seed + 7: value for seed, value in one.items()}) for one in (full, score))
+    )
     assert str(relabelled) == str(found), "a seed's number does not matter"
     unchanged = paired_drop(sure(full), sure(full))
     assert unchanged.mean == 0

@@ -1,4 +1,6 @@
-"""The store against a dictionary: whatever is written, read, claimed, pruned and damaged, in whatever order."""
+"""The store against a dictionary: whatever is written, read, claimed, pruned and damaged, in
+whatever order.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ FILE = "data.json"
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Steps of two stages are made, read, damaged and removed; ``held`` is what the store must hold.
+    """Steps of two stages are made, read, damaged and removed; ``held`` is what the store must
+    hold.
 
     ``held`` maps (stage, key) to the content, and to None where what lies there was damaged.
     """
@@ -42,7 +45,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="papa-fuzz-"))
         self.environment = patch.dict("os.environ", PAPA_CACHE=str(self.folder / "cache"))
         self.environment.start()
-        self.store = Store(f"memory://{uuid.uuid4().hex[:12]}" if self.remote else self.folder / "store")
+        self.store = Store(
+            f"memory://{uuid.uuid4().hex[:12]}" if self.remote else self.folder / "store"
+        )
         self.store.make()
         self.held: dict[tuple[str, str], dict[str, Any] | None] = {}
 
@@ -101,8 +106,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.discard(*key)
         self.held.pop(key, None)
 
-    @rule(key=keys, bits=st.lists(BITS, min_size=1, max_size=2), cut=st.sampled_from([1.0, 0.5]), data=st.booleans())
-    def damage(self, key: tuple[str, str], bits: list[tuple[float, int]], cut: float, data: bool) -> None:
+    @rule(
+        key=keys,
+        bits=st.lists(BITS, min_size=1, max_size=2),
+        cut=st.sampled_from([1.0, 0.5]),
+        data=st.booleans(),
+    )
+    def damage(
+        self, key: tuple[str, str], bits: list[tuple[float, int]], cut: float, data: bool
+    ) -> None:
         if self.held.get(key) is None:
             return
         address = self.store.folder(*key)
@@ -124,7 +136,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=keys, other=keys)
     def swap(self, key: tuple[str, str], other: tuple[str, str]) -> None:
         """A sound artifact in the place of another is another's."""
-        if self.remote or key == other or self.held.get(key) is None or self.held.get(other) is None:
+        if (
+            self.remote
+            or key == other
+            or self.held.get(key) is None
+            or self.held.get(other) is None
+        ):
             return
         here, there = Path(self.store.folder(*key)), Path(self.store.folder(*other))
         shutil.rmtree(there)
@@ -139,12 +156,20 @@ class StoreMachine(RuleBasedStateMachine):
             return
         for stage in STAGES:
             there = {document["key"] for document in self.store.metadata(stage)}
-            sound = {key for (of, key), content in self.held.items() if of == stage and content is not None}
+            sound = {
+                key
+                for (of, key), content in self.held.items()
+                if of == stage and content is not None
+            }
             assert sound <= there <= {key for of, key in self.held if of == stage}
         for key, content in self.held.items():
             damage = self.store.damage(*key)
             # Behind a URI data are looked at when they are fetched.
-            assert damage is None if content is not None else self.remote or isinstance(damage, DamagedError)
+            assert (
+                damage is None
+                if content is not None
+                else self.remote or isinstance(damage, DamagedError)
+            )
             assert self.store.is_there(*key)
 
 

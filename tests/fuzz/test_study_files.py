@@ -35,14 +35,23 @@ STUDY: dict[str, Any] = {
     "name": "study",
     "encoders": ["google-bert/bert-base-uncased", {"name": "./folder", "revision": "main"}],
     "tasks": ["cola", {"name": "mrpc", "probe": {"epochs": 1}}, OWN_TASK],
-    "constants": ["average", {"kind": "trained", "start": "average"}, {"kind": "average", "corpus": "sst2"}],
+    "constants": [
+        "average",
+        {"kind": "trained", "start": "average"},
+        {"kind": "average", "corpus": "sst2"},
+    ],
     "orders": ["lambda", "random"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1, 2],
     "ranking": {"epochs": 2, "until_stable": True, "learning_rate": 0.001, "seeds": [1]},
     "layout": {"one_text_truncation": "half"},
     "precision": "float32",
-    "execution": {"workers": 2, "batch_tokens": 512, "ray_address": "auto", "features_budget_gb": 1.5},
+    "execution": {
+        "workers": 2,
+        "batch_tokens": 512,
+        "ray_address": "auto",
+        "features_budget_gb": 1.5,
+    },
     "as_the_authors_ran": True,
 }
 HERE = Path(__file__).parent
@@ -84,20 +93,32 @@ def test_changed_values(document: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"encoders": ["~nosuchuser/encoder"]}, "the encoder is '~nosuchuser/encoder', which is no usable path"),
+        (
+            {"encoders": ["~nosuchuser/encoder"]},
+            "the encoder is '~nosuchuser/encoder', which is no usable path",
+        ),
         ({"encoders": ["a\0b"]}, "the encoder is 'a\\x00b', which is no usable path"),
         ({"encoders": ["x" * 300]}, "which is no usable path (File name too long)"),
         ({"encoders": [""]}, "'encoders.0.name' is '', expected text that is not empty"),
         ({"reference": "~nosuchuser"}, "'reference' is '~nosuchuser', which is no usable path"),
         ({"tasks": [{"name": {"a": 1}}]}, "a task's name is {'a': 1}, expected text such as cola"),
-        ({"tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]}, "(File name too long)"),
+        (
+            {"tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": "x" * 300}}]},
+            "(File name too long)",
+        ),
         (
             {"tasks": [{**OWN_TASK, "source": {"kind": "hub", "name": ""}}]},
             "'tasks.0.source.name' is '', expected text that is not empty",
         ),
-        ({"tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]}, "expected the path of a file"),
+        (
+            {"tasks": [{**OWN_TASK, "source": {**OWN_TASK["source"], "train": 7}}]},
+            "expected the path of a file",
+        ),
         ({"name": "a" * 100_000}, "aaa…"),
-        ({"tasks": [{**OWN_TASK, "labels": ["\ud800"]}]}, "'tasks.0.labels.0' holds '\\ud800', half a character"),
+        (
+            {"tasks": [{**OWN_TASK, "labels": ["\ud800"]}]},
+            "'tasks.0.labels.0' holds '\\ud800', half a character",
+        ),
     ],
 )
 def test_what_was_raw_or_endless_is_one_sentence(change: dict[str, Any], expected: str) -> None:
@@ -111,7 +132,12 @@ def test_the_study_itself_is_read() -> None:
 
 
 @times(4)
-@given(st.one_of(changed(STUDY).map(lambda value: yaml.safe_dump(value, allow_unicode=True)), st.text(max_size=200)))
+@given(
+    st.one_of(
+        changed(STUDY).map(lambda value: yaml.safe_dump(value, allow_unicode=True)),
+        st.text(max_size=200),
+    )
+)
 def test_files(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "study.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -129,9 +155,36 @@ def test_files_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: b
 
 
 YAML_PIECES = st.one_of(
-    st.sampled_from(["a: ", "- ", "&x ", "*x", "[", "]", "{", "}", ", ", "\n", "  ", "'", '"', "? ", ": ", "~"]),
-    st.sampled_from(["!!int ", "!!float ", "!!bool ", "!!set ", "!!binary ", "!!timestamp ", "!!omap ", "!!pairs "]),
-    st.sampled_from(["2020-01-01", "1_000", "0o17", "0x1F", ".inf", "1:2:3", "yes", "name: b", "|\n", ">\n", "#"]),
+    st.sampled_from(
+        ["a: ", "- ", "&x ", "*x", "[", "]", "{", "}", ", ", "\n", "  ", "'", '"', "? ", ": ", "~"]
+    ),
+    st.sampled_from(
+        [
+            "!!int ",
+            "!!float ",
+            "!!bool ",
+            "!!set ",
+            "!!binary ",
+            "!!timestamp ",
+            "!!omap ",
+            "!!pairs ",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "2020-01-01",
+            "1_000",
+            "0o17",
+            "0x1F",
+            ".inf",
+            "1:2:3",
+            "yes",
+            "name: b",
+            "|\n",
+            ">\n",
+            "#",
+        ]
+    ),
     st.sampled_from(["%YAML 1.1\n", "---\n", "...\n", "\x85", "\ufeff", "\t", "=", "!x ", "<<: "]),
 )
 
@@ -151,16 +204,34 @@ def test_yaml_of_pieces(text: str) -> None:
 
 
 PATHS = st.one_of(
-    st.sampled_from(["name", "encoders", "encoders.0", "encoders.0.name", "tasks.0.probe.epochs", "ranking", "name.a"]),
-    st.sampled_from(["tasks.9", "tasks.-1", "tasks.0.x.y.z", "tasks.2.source.train", "constants.2.corpus.name"]),
-    st.sampled_from(["..", ".", "\0", "tasks.٣", "tasks." + "9" * 5000, "tasks.0." + "a." * 500, "seeds.0.a"]),
+    st.sampled_from(
+        [
+            "name",
+            "encoders",
+            "encoders.0",
+            "encoders.0.name",
+            "tasks.0.probe.epochs",
+            "ranking",
+            "name.a",
+        ]
+    ),
+    st.sampled_from(
+        ["tasks.9", "tasks.-1", "tasks.0.x.y.z", "tasks.2.source.train", "constants.2.corpus.name"]
+    ),
+    st.sampled_from(
+        ["..", ".", "\0", "tasks.٣", "tasks." + "9" * 5000, "tasks.0." + "a." * 500, "seeds.0.a"]
+    ),
     ODD_TEXT,
 )
 
 
 @times(8)
 @given(
-    st.lists(st.tuples(PATHS, ODD_VALUES.map(lambda value: json.dumps(value)) | ODD_TEXT), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(PATHS, ODD_VALUES.map(lambda value: json.dumps(value)) | ODD_TEXT),
+        min_size=1,
+        max_size=3,
+    ),
 )
 def test_settings(settings: list[tuple[str, str]]) -> None:
     document = json.loads(json.dumps(STUDY))
@@ -174,7 +245,17 @@ def test_settings(settings: list[tuple[str, str]]) -> None:
 
 
 @times(4)
-@given(st.sampled_from(["name", "encoders", "tasks", "constants", "reference", "as_the_authors_ran"]), ODD_SCALARS)
+@given(
+    st.sampled_from(["name", "encoders", "tasks", "constants", "reference", "as_the_authors_ran"]),
+    ODD_SCALARS,
+)
 def test_a_value_where_another_belongs(key: str, value: Any) -> None:
-    for wrapped in (value, [value], {"name": value}, [{"name": value}], [{"kind": value}], [[value]]):
+    for wrapped in (
+        value,
+        [value],
+        {"name": value},
+        [{"name": value}],
+        [{"kind": value}],
+        [[value]],
+    ):
         check_is_right(result_or_sentence(lambda found=wrapped: resolved({**STUDY, key: found})))

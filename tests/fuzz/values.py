@@ -41,7 +41,9 @@ ODD_TEXT = st.one_of(
     st.text(max_size=20),
 )
 ODD_NUMBERS = st.one_of(
-    st.sampled_from([0, -1, 10**9, 2**31, 2**63, 2**64, 10**30, 10**400, 0.0, -0.0, 1e300, 1e-320, 0.5, 1.5]),
+    st.sampled_from(
+        [0, -1, 10**9, 2**31, 2**63, 2**64, 10**30, 10**400, 0.0, -0.0, 1e300, 1e-320, 0.5, 1.5]
+    ),
     st.sampled_from([float("nan"), float("inf"), float("-inf")]),
     st.integers(),
     st.floats(),
@@ -51,7 +53,9 @@ ODD_VALUES: st.SearchStrategy[Any] = st.recursive(
     ODD_SCALARS,
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
-        st.dictionaries(st.one_of(ODD_TEXT, st.integers(), st.none(), st.booleans()), inner, max_size=4),
+        st.dictionaries(
+            st.one_of(ODD_TEXT, st.integers(), st.none(), st.booleans()), inner, max_size=4
+        ),
     ),
     max_leaves=8,
 )
@@ -61,7 +65,11 @@ def places(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every value in a document of lists and mappings, containers included."""
     found = [above] if above else []
     items = (
-        enumerate(document) if isinstance(document, list) else document.items() if isinstance(document, dict) else ()
+        enumerate(document)
+        if isinstance(document, list)
+        else document.items()
+        if isinstance(document, dict)
+        else ()
     )
     for key, value in items:
         found += places(value, (*above, key))
@@ -69,12 +77,17 @@ def places(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(document: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A copy of the document with another value at a place; a place that is not there any more is left out."""
+    """A copy of the document with another value at a place; a place that is not there any more is
+    left out.
+    """
     if not place:
         return value
     key, *rest = place
     if isinstance(document, list):
-        return [put(item, tuple(rest), value) if index == key else item for index, item in enumerate(document)]
+        return [
+            put(item, tuple(rest), value) if index == key else item
+            for index, item in enumerate(document)
+        ]
     if isinstance(document, dict):
         if rest and key not in document:
             return document
@@ -93,7 +106,12 @@ def changed(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
             case "remove":
                 document = _without(document, place)
             case _:
-                key = draw(st.one_of(ODD_TEXT, st.sampled_from(["name", "kind", "labels", "corpus", "train_rows"])))
+                key = draw(
+                    st.one_of(
+                        ODD_TEXT,
+                        st.sampled_from(["name", "kind", "labels", "corpus", "train_rows"]),
+                    )
+                )
                 document = put(document, (*place[:-1], key), draw(ODD_VALUES))
         if not isinstance(document, dict | list):
             break
@@ -105,10 +123,16 @@ def _without(document: Any, place: tuple[Any, ...]) -> Any:
         return document
     key, *rest = place
     if isinstance(document, list):
-        kept = [_without(item, tuple(rest)) if index == key else item for index, item in enumerate(document)]
+        kept = [
+            _without(item, tuple(rest)) if index == key else item
+            for index, item in enumerate(document)
+        ]
         return kept if rest else [item for index, item in enumerate(document) if index != key]
     if isinstance(document, dict):
         if not rest:
             return {name: value for name, value in document.items() if name != key}
-        return {name: _without(value, tuple(rest)) if name == key else value for name, value in document.items()}
+        return {
+            name: _without(value, tuple(rest)) if name == key else value
+            for name, value in document.items()
+        }
     return document

@@ -12,7 +12,9 @@ from tests.hub.server import Hub
 
 
 def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
-    """This environment, but with ``hub`` for the hub, caches of its own in ``folder`` and no token."""
+    """This environment, but with ``hub`` for the hub, caches of its own in ``folder`` and
+    no token.
+    """
     own = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return kept | {
@@ -42,7 +44,9 @@ def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def on_hub(hub: Hub, hub_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Hub:
-    """The hub, for this process: the libraries read the environment once, at import, so their constants are set."""
+    """The hub, for this process: the libraries read the environment once, at import, so their
+    constants are set.
+    """
     import datasets.config
     from huggingface_hub import constants
 

@@ -1,15 +1,20 @@
-"""Datasets on the hub on loopback: a few rows in the very files, branches, columns and class names of the public ones.
+"""Datasets on the hub on loopback: a few rows in the very files, branches, columns and class names
+of the public ones.
 
 Where each layout was seen:
 
-- ``nyu-mll/glue``: its card (huggingface.co/datasets/nyu-mll/glue, README.md, ``configs`` and ``dataset_info``) and
-  links to its files, such as .../resolve/main/cola/train-00000-of-00001.parquet.
-- ``eriktks/conll2003``: links to .../resolve/refs%2Fconvert%2Fparquet/conll2003/train/0000.parquet; its main branch
-  holds conll2003.py; the class names are those of that script.
-- ``leondz/wnut_17``: code that reads wnut_17/test/0000.parquet of the same branch; the class names of wnut_17.py.
-- ``Salesforce/wikitext``: links to .../resolve/main/wikitext-103-raw-v1/train-00000-of-00002.parquet and its card.
-- ``universal-dependencies/universal_dependencies``: the maintainers' ud-hf-parquet-tools on GitHub (generator.py,
-  validator.py): <revision>/parquet/<treebank>/<split>.parquet, splits train, dev and test, revision "2.17".
+- ``nyu-mll/glue``: its card (huggingface.co/datasets/nyu-mll/glue, README.md, ``configs`` and
+  ``dataset_info``) and links to its files, such as
+  .../resolve/main/cola/train-00000-of-00001.parquet.
+- ``eriktks/conll2003``: links to .../resolve/refs%2Fconvert%2Fparquet/conll2003/train/0000.parquet;
+  its main branch holds conll2003.py; the class names are those of that script.
+- ``leondz/wnut_17``: code that reads wnut_17/test/0000.parquet of the same branch; the class names
+  of wnut_17.py.
+- ``Salesforce/wikitext``: links to
+  .../resolve/main/wikitext-103-raw-v1/train-00000-of-00002.parquet and its card.
+- ``universal-dependencies/universal_dependencies``: the maintainers' ud-hf-parquet-tools on GitHub
+  (generator.py, validator.py): <revision>/parquet/<treebank>/<split>.parquet, splits train, dev and
+  test, revision "2.17".
 """
 
 from __future__ import annotations
@@ -27,21 +32,37 @@ TEXT, NUMBER = Value("string"), Value("float32")
 GLUE: Mapping[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
     "cola": (("sentence",), ["unacceptable", "acceptable"], ("train", "validation", "test")),
     "sst2": (("sentence",), ["negative", "positive"], ("train", "validation", "test")),
-    "mrpc": (("sentence1", "sentence2"), ["not_equivalent", "equivalent"], ("train", "validation", "test")),
-    "qqp": (("question1", "question2"), ["not_duplicate", "duplicate"], ("train", "validation", "test")),
+    "mrpc": (
+        ("sentence1", "sentence2"),
+        ["not_equivalent", "equivalent"],
+        ("train", "validation", "test"),
+    ),
+    "qqp": (
+        ("question1", "question2"),
+        ["not_duplicate", "duplicate"],
+        ("train", "validation", "test"),
+    ),
     "stsb": (("sentence1", "sentence2"), None, ("train", "validation", "test")),
     "mnli": (
         ("premise", "hypothesis"),
         ["entailment", "neutral", "contradiction"],
         ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"),
     ),
-    "qnli": (("question", "sentence"), ["entailment", "not_entailment"], ("train", "validation", "test")),
-    "rte": (("sentence1", "sentence2"), ["entailment", "not_entailment"], ("train", "validation", "test")),
+    "qnli": (
+        ("question", "sentence"),
+        ["entailment", "not_entailment"],
+        ("train", "validation", "test"),
+    ),
+    "rte": (
+        ("sentence1", "sentence2"),
+        ["entailment", "not_entailment"],
+        ("train", "validation", "test"),
+    ),
 }
 NER = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
 PENN = (
-    "\" '' # $ ( ) , . : `` CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS NN|SYM PDT POS PRP PRP$ RB RBR RBS RP "
-    "SYM TO UH VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB"
+    "\" '' # $ ( ) , . : `` CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS NN|SYM PDT POS PRP "
+    "PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB"
 )
 POS = PENN.split()
 CHUNK = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-PP", "I-PP"]
@@ -53,7 +74,9 @@ WNUT = ["O"] + [
 UNIVERSAL = "NOUN PUNCT ADP NUM SYM SCONJ ADJ PART DET CCONJ PROPN PRON X _ ADV INTJ VERB AUX"
 UPOS = UNIVERSAL.split()
 ROWS = 12
-WORDS = [["Papers", "from", "Rome", "say", "so", "."], ["It", "is", "new", "."], ["Why", "?"]] * (ROWS // 3)
+WORDS = [["Papers", "from", "Rome", "say", "so", "."], ["It", "is", "new", "."], ["Why", "?"]] * (
+    ROWS // 3
+)
 
 
 BRANCHES = {
@@ -99,8 +122,16 @@ def write_glue(folder: Path, rows: int = ROWS, only: Sequence[str] = tuple(GLUE)
             labels = [row % (len(names) if names else 5) for row in range(rows)]
             if split.startswith("test"):
                 labels = [-1] * rows
-            texts = {column: [f"{split} {column} number {row}" for row in range(rows)] for column in columns}
-            write(folder, f"{config}/{split}-00000-of-00001.parquet", features, {**texts, "label": labels})
+            texts = {
+                column: [f"{split} {column} number {row}" for row in range(rows)]
+                for column in columns
+            }
+            write(
+                folder,
+                f"{config}/{split}-00000-of-00001.parquet",
+                features,
+                {**texts, "label": labels},
+            )
         files[config] = {split: f"{config}/{split}-*" for split in splits}
     write_readme(folder, files, infos)
 
@@ -127,7 +158,9 @@ def conll2003() -> tuple[Features, dict[str, Any]]:
         }
     )
     tags = [[0, 0, 5, 0, 0, 0], [0] * 4, [0] * 2] * (ROWS // 3)
-    pos = [[(word + row) % len(POS) for word in range(len(words))] for row, words in enumerate(WORDS)]
+    pos = [
+        [(word + row) % len(POS) for word in range(len(words))] for row, words in enumerate(WORDS)
+    ]
     return features, {
         "tokens": WORDS,
         "pos_tags": pos,
@@ -138,17 +171,31 @@ def conll2003() -> tuple[Features, dict[str, Any]]:
 
 def wnut_17() -> tuple[Features, dict[str, Any]]:
     features = Features({"tokens": List(TEXT), "ner_tags": List(ClassLabel(names=WNUT))})
-    return features, {"tokens": WORDS, "ner_tags": [[0, 0, 7, 0, 0, 0], [0] * 4, [0] * 2] * (ROWS // 3)}
+    return features, {
+        "tokens": WORDS,
+        "ner_tags": [[0, 0, 7, 0, 0, 0], [0] * 4, [0] * 2] * (ROWS // 3),
+    }
 
 
 def write_wikitext(folder: Path) -> None:
     """Training text in two files; every other row is blank."""
-    lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * (ROWS // 4)
+    lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * (
+        ROWS // 4
+    )
     features, files, infos = Features({"text": TEXT}), {}, []
-    for config, parts in (("wikitext-103-raw-v1", 2), ("wikitext-103-v1", 2), ("wikitext-2-raw-v1", 1)):
+    for config, parts in (
+        ("wikitext-103-raw-v1", 2),
+        ("wikitext-103-v1", 2),
+        ("wikitext-2-raw-v1", 1),
+    ):
         for split, count in (("test", 1), ("train", parts), ("validation", 1)):
             for part in range(count):
-                write(folder, f"{config}/{split}-{part:05d}-of-{count:05d}.parquet", features, {"text": lines})
+                write(
+                    folder,
+                    f"{config}/{split}-{part:05d}-of-{count:05d}.parquet",
+                    features,
+                    {"text": lines},
+                )
         files[config] = {split: f"{config}/{split}-*" for split in ("test", "train", "validation")}
         infos.append((config, features, {"train": ROWS * parts, "validation": ROWS}))
     write_readme(folder, files, infos)
@@ -156,19 +203,29 @@ def write_wikitext(folder: Path) -> None:
 
 def write_universal_dependencies(folder: Path) -> None:
     """One configuration a treebank, below ``parquet``, under the release's number."""
-    features = Features({"sent_id": TEXT, "tokens": List(TEXT), "upos": List(ClassLabel(names=UPOS))})
-    upos = [[(word + row) % len(UPOS) for word in range(len(words))] for row, words in enumerate(WORDS)]
+    features = Features(
+        {"sent_id": TEXT, "tokens": List(TEXT), "upos": List(ClassLabel(names=UPOS))}
+    )
+    upos = [
+        [(word + row) % len(UPOS) for word in range(len(words))] for row, words in enumerate(WORDS)
+    ]
     content = {"sent_id": [str(row) for row in range(ROWS)], "tokens": WORDS, "upos": upos}
     files = {}
     for treebank in ("en_ewt", "en_gum", "fr_gsd"):
         for split in ("train", "dev", "test"):
             write(folder, f"parquet/{treebank}/{split}.parquet", features, content)
-        files[treebank] = {split: f"parquet/{treebank}/{split}.parquet" for split in ("train", "dev", "test")}
+        files[treebank] = {
+            split: f"parquet/{treebank}/{split}.parquet" for split in ("train", "dev", "test")
+        }
     write_readme(folder, files, [])
 
 
-def write(folder: Path, file: str, features: Features, content: Mapping[str, Sequence[Any]]) -> None:
-    """A Parquet file with the class names in its metadata, as the ``datasets`` library writes them."""
+def write(
+    folder: Path, file: str, features: Features, content: Mapping[str, Sequence[Any]]
+) -> None:
+    """A Parquet file with the class names in its metadata, as the ``datasets`` library
+    writes them.
+    """
     count = len(next(iter(content.values())))
     missing = {name: list(range(count)) for name in features if name not in content}
     path = folder / file
@@ -177,23 +234,33 @@ def write(folder: Path, file: str, features: Features, content: Mapping[str, Seq
 
 
 def write_readme(
-    folder: Path, files: Mapping[str, Mapping[str, str]], infos: Sequence[tuple[str, Features, Mapping[str, int]]]
+    folder: Path,
+    files: Mapping[str, Mapping[str, str]],
+    infos: Sequence[tuple[str, Features, Mapping[str, int]]],
 ) -> None:
     """The card, with its configurations as the hub's own cards have them."""
     document = {
         "language": ["en"],
         "configs": [
-            {"config_name": config, "data_files": [{"split": name, "path": path} for name, path in splits.items()]}
+            {
+                "config_name": config,
+                "data_files": [{"split": name, "path": path} for name, path in splits.items()],
+            }
             for config, splits in files.items()
         ],
         "dataset_info": [
             {
                 "config_name": config,
                 "features": features._to_yaml_list(),
-                "splits": [{"name": name, "num_bytes": 1, "num_examples": count} for name, count in counts.items()],
+                "splits": [
+                    {"name": name, "num_bytes": 1, "num_examples": count}
+                    for name, count in counts.items()
+                ],
             }
             for config, features, counts in infos
         ],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(f"---\n{yaml.safe_dump(document, sort_keys=False)}---\n# Card\n")
+    (folder / "README.md").write_text(
+        f"---\n{yaml.safe_dump(document, sort_keys=False)}---\n# Card\n"
+    )

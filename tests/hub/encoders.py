@@ -1,13 +1,19 @@
-"""Encoder repositories with the files, formats and weight names of the public ones; weights and vocabularies are tiny.
+"""Encoder repositories with the files, formats and weight names of the public ones; weights and
+vocabularies are tiny.
 
-File lists, formats and weight names are those of ``https://huggingface.co/<name>/tree/main``, seen in:
+File lists, formats and weight names are those of ``https://huggingface.co/<name>/tree/main``, seen
+in:
 
-- transformers 4.39, ``PRETRAINED_*_ARCHIVE_MAP`` and ``PRETRAINED_VOCAB_FILES_MAP``: the configurations and tokenizer
-  files of bert, roberta, deberta, electra, xlm-roberta, camembert, albert, distilbert and mpnet;
-- transformers' warnings about weights that are not used: ``cls.*`` of bert, ``discriminator_predictions.*`` of electra,
-  ``lm_predictions.lm_head.*``, ``mask_predictions.*`` and ``deberta.embeddings.position_embeddings`` of deberta;
-- DeBERTa's own loader: ``bpe_encoder.bin`` of v1, ``spm.model`` and a generator's weights of v3, in half precision;
-- rust-bert's resources (``rust_model.ot``), and download lists of other projects for ModernBERT and DeBERTa-v3.
+- transformers 4.39, ``PRETRAINED_*_ARCHIVE_MAP`` and ``PRETRAINED_VOCAB_FILES_MAP``: the
+  configurations and tokenizer files of bert, roberta, deberta, electra, xlm-roberta, camembert,
+  albert, distilbert and mpnet;
+- transformers' warnings about weights that are not used: ``cls.*`` of bert,
+  ``discriminator_predictions.*`` of electra, ``lm_predictions.lm_head.*``, ``mask_predictions.*``
+  and ``deberta.embeddings.position_embeddings`` of deberta;
+- DeBERTa's own loader: ``bpe_encoder.bin`` of v1, ``spm.model`` and a generator's weights of v3, in
+  half precision;
+- rust-bert's resources (``rust_model.ot``), and download lists of other projects for ModernBERT and
+  DeBERTa-v3.
 """
 
 from __future__ import annotations
@@ -74,7 +80,11 @@ POSITIONS = 256
 """As many as the paper's longest task has slots."""
 COUNTED = POSITIONS + 2
 """Of models that count from the padding's position on."""
-COUNTING: dict[str, Any] = {"max_position_embeddings": COUNTED, "type_vocab_size": 1, "pad_token_id": 1}
+COUNTING: dict[str, Any] = {
+    "max_position_embeddings": COUNTED,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+}
 FAIRSEQ = {"bos_token_id": 0, "eos_token_id": 2}
 DEBERTA: dict[str, Any] = {
     "relative_attention": True,
@@ -84,14 +94,26 @@ DEBERTA: dict[str, Any] = {
     "type_vocab_size": 0,
     "legacy": False,
 }
-MODERNBERT = {"pad_token_id": 0, "cls_token_id": 3, "bos_token_id": 3, "sep_token_id": 4, "eos_token_id": 4}
+MODERNBERT = {
+    "pad_token_id": 0,
+    "cls_token_id": 3,
+    "bos_token_id": 3,
+    "sep_token_id": 4,
+    "eos_token_id": 4,
+}
 PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
     "pad_piece": "[PAD]",
     "bos_piece": "[CLS]",
     "eos_piece": "[SEP]",
     "unk_piece": "[UNK]",
 }
-PUBLISHED_ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": "[CLS],[SEP],[MASK]"}
+PUBLISHED_ALBERT = {
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": -1,
+    "eos_id": -1,
+    "control_symbols": "[CLS],[SEP],[MASK]",
+}
 
 
 @dataclass(frozen=True)
@@ -166,11 +188,19 @@ PUBLISHED: dict[str, Published] = {
         {"do_lower_case": False, "vocab_type": "spm"},
         ("bin",),
         v3_halves,
-        ("README.md", ".gitattributes", "tf_model.h5", "rust_model.ot", "pytorch_model.generator.bin"),
+        (
+            "README.md",
+            ".gitattributes",
+            "tf_model.h5",
+            "rust_model.ot",
+            "pytorch_model.generator.bin",
+        ),
         frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
-        lambda: ElectraForPreTraining(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=POSITIONS)),
+        lambda: ElectraForPreTraining(
+            ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=POSITIONS)
+        ),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
@@ -196,7 +226,13 @@ PUBLISHED: dict[str, Published] = {
     ),
     "albert/albert-base-v2": Published(
         lambda: AlbertForPreTraining(
-            AlbertConfig(**SIZES, embedding_size=16, max_position_embeddings=POSITIONS, bos_token_id=2, eos_token_id=3)
+            AlbertConfig(
+                **SIZES,
+                embedding_size=16,
+                max_position_embeddings=POSITIONS,
+                bos_token_id=2,
+                eos_token_id=3,
+            )
         ),
         pieces("spiece.model", **PUBLISHED_ALBERT),
         {"model_max_length": 512},
@@ -223,7 +259,9 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "microsoft/mpnet-base": Published(
-        lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=COUNTED, pad_token_id=1, **FAIRSEQ)),
+        lambda: MPNetForMaskedLM(
+            MPNetConfig(**SIZES, max_position_embeddings=COUNTED, pad_token_id=1, **FAIRSEQ)
+        ),
         fairseq_words,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
@@ -232,7 +270,9 @@ PUBLISHED: dict[str, Published] = {
     ),
     "answerdotai/ModernBERT-base": Published(
         lambda: ModernBertForMaskedLM(
-            ModernBertConfig(**SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=POSITIONS)
+            ModernBertConfig(
+                **SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=POSITIONS
+            )
         ),
         modernbert_words,
         {
@@ -265,7 +305,11 @@ def write_encoder(name: str, folder: Path, seed: int = 0) -> PreTrainedModel:
         # A decoder that is the embeddings is stored once, as the embeddings.
         names = sorted(weights, key=lambda name: "embeddings" in name)
         once = {weights[name].data_ptr(): name for name in names}
-        save_file({name: weights[name] for name in once.values()}, folder / "model.safetensors", {"format": "pt"})
+        save_file(
+            {name: weights[name] for name in once.values()},
+            folder / "model.safetensors",
+            {"format": "pt"},
+        )
     if "bin" in published.formats:
         torch.save(weights, folder / "pytorch_model.bin")
     for other in published.more:

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 from transformers import BertTokenizer
 
-from tests.hub.vocabularies import sentence_pieces, write_bytes, write_tokenizer_json, write_wordpieces
+from tests.hub.vocabularies import (
+    sentence_pieces,
+    write_bytes,
+    write_tokenizer_json,
+    write_wordpieces,
+)
 
 
 def as_they_are(state: dict[str, Tensor]) -> dict[str, Any]:

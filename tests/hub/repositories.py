@@ -9,7 +9,19 @@ from typing import Any, Literal
 
 Kind = Literal["models", "datasets"]
 Access = Literal["public", "private", "gated"]
-LARGE = (".bin", ".safetensors", ".parquet", ".h5", ".msgpack", ".ot", ".onnx", ".model", ".arrow", ".zip", ".gz")
+LARGE = (
+    ".bin",
+    ".safetensors",
+    ".parquet",
+    ".h5",
+    ".msgpack",
+    ".ot",
+    ".onnx",
+    ".model",
+    ".arrow",
+    ".zip",
+    ".gz",
+)
 """Files that the hub keeps in a storage of its own and answers with a redirect to it."""
 
 
@@ -19,8 +31,10 @@ class Repository:
 
     Attributes:
         commits: each commit's folder. It must not change once it is published.
-        branches: each branch's (or tag's) commit; names such as ``refs/convert/parquet`` are branches, too.
-        access: who may read: private ones show nothing without the token, gated ones all but their files.
+        branches: each branch's (or tag's) commit; names such as ``refs/convert/parquet`` are
+            branches, too.
+        access: who may read: private ones show nothing without the token, gated ones all but their
+            files.
     """
 
     kind: Kind
@@ -38,7 +52,9 @@ class Repository:
         return commit
 
     def split(self, path: str) -> tuple[str | None, str]:
-        """The commit and the rest of ``<branch or commit>/<rest>``; no commit where no revision fits."""
+        """The commit and the rest of ``<branch or commit>/<rest>``; no commit where no revision
+        fits.
+        """
         for revision in sorted([*self.branches, *self.commits], key=len, reverse=True):
             if path == revision or path.startswith(f"{revision}/"):
                 return self.branches.get(revision, revision), path[len(revision) + 1 :]
@@ -46,7 +62,9 @@ class Repository:
 
     def info(self, commit: str) -> dict[str, Any]:
         """The answer about a revision."""
-        entries = [entry["path"] for entry in self.tree(commit, recursive=True) if entry["type"] == "file"]
+        entries = [
+            entry["path"] for entry in self.tree(commit, recursive=True) if entry["type"] == "file"
+        ]
         return {
             "_id": hashlib.sha1(self.name.encode()).hexdigest()[:24],
             "id": self.name,
@@ -76,7 +94,13 @@ class Repository:
             oid = hashlib.sha1(f"{commit} {name}".encode()).hexdigest()
             return {"type": "directory", "oid": oid, "size": 0, "path": name, "lastCommit": last}
         size = path.stat().st_size
-        entry = {"type": "file", "oid": etag_of(path)[:40], "size": size, "path": name, "lastCommit": last}
+        entry = {
+            "type": "file",
+            "oid": etag_of(path)[:40],
+            "size": size,
+            "path": name,
+            "lastCommit": last,
+        }
         if name.endswith(LARGE):
             entry["lfs"] = {"oid": digest_of(path), "size": size, "pointerSize": 134}
         return entry

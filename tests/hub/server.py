@@ -1,8 +1,8 @@
 """A hub on loopback: the part of the Hugging Face hub's HTTP interface that downloads use.
 
-As on the public hub, a repository that is private or missing answers 401 without a token and 404 with one; a gated
-one tells its file names and answers 401 or 403 for their content; large files are redirected to a storage at another
-address, which must never see a token.
+As on the public hub, a repository that is private or missing answers 401 without a token and 404
+with one; a gated one tells its file names and answers 401 or 403 for their content; large files are
+redirected to a storage at another address, which must never see a token.
 """
 
 from __future__ import annotations
@@ -52,8 +52,18 @@ class Hub:
     _servers: list[ThreadingHTTPServer] = field(default_factory=list)
     _ports: tuple[int, int] = (0, 0)
 
-    def publish(self, kind: Kind, name: str, folder: Path, *, branch: str = "main", access: Access = "public") -> str:
-        """Make the folder's content the newest commit of a repository's branch; returns the commit."""
+    def publish(
+        self,
+        kind: Kind,
+        name: str,
+        folder: Path,
+        *,
+        branch: str = "main",
+        access: Access = "public",
+    ) -> str:
+        """Make the folder's content the newest commit of a repository's branch; returns
+        the commit.
+        """
         repository = self._repositories.setdefault((kind, name), Repository(kind, name))
         repository.access = access
         return repository.publish(folder, branch)
@@ -62,7 +72,9 @@ class Hub:
         return self._repositories.get((kind, self.moved.get(name, name)))
 
     def cut(self, filename: str, after: int) -> None:
-        """Close the connection after so many bytes the next time that this file is fetched, once."""
+        """Close the connection after so many bytes the next time that this file is
+        fetched, once.
+        """
         self._cuts[filename] = after
 
     def fetched(self, name: str) -> set[str]:
@@ -115,7 +127,9 @@ class Handler(BaseHTTPRequestHandler):
         if parts == ["api", "whoami-v2"]:
             return self._whoami()
         if parts[0] == "api" and parts[1:2] in (["models"], ["datasets"]):
-            return self._about("models" if parts[1] == "models" else "datasets", parts[2:], parse_qs(address.query))
+            return self._about(
+                "models" if parts[1] == "models" else "datasets", parts[2:], parse_qs(address.query)
+            )
         kind: Kind = "datasets" if parts[0] == "datasets" else "models"
         names = parts[1:] if kind == "datasets" else parts
         if "resolve" in names:
@@ -131,7 +145,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _about(self, kind: Kind, parts: list[str], query: dict[str, list[str]]) -> None:
         words = ("revision", "tree", "paths-info", "refs")
-        at = next((place for place, part in enumerate(parts) if place and part in words), len(parts))
+        at = next(
+            (place for place, part in enumerate(parts) if place and part in words), len(parts)
+        )
         repository = self._readable(kind, "/".join(parts[:at]))
         if repository is None:
             return None
@@ -145,10 +161,16 @@ class Handler(BaseHTTPRequestHandler):
             return self._json(repository.info(commit))
         if what == "tree":
             if not (repository.commits[commit] / below).is_dir():
-                return self._error(404, "EntryNotFound", f"{below} does not exist on this revision", commit)
-            return self._json(repository.tree(commit, below, query.get("recursive") in (["true"], ["True"])))
+                return self._error(
+                    404, "EntryNotFound", f"{below} does not exist on this revision", commit
+                )
+            return self._json(
+                repository.tree(commit, below, query.get("recursive") in (["true"], ["True"]))
+            )
         form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
-        there = [path for path in form.get("paths", []) if (repository.commits[commit] / path).exists()]
+        there = [
+            path for path in form.get("paths", []) if (repository.commits[commit] / path).exists()
+        ]
         return self._json([repository.entry(commit, path) for path in there])
 
     def _resolve(self, kind: Kind, parts: list[str]) -> None:
@@ -158,7 +180,9 @@ class Handler(BaseHTTPRequestHandler):
             return None
         commit, name = repository.split("/".join(parts[at + 1 :]))
         if commit is None:
-            return self._error(404, "RevisionNotFound", f"Invalid rev id: {'/'.join(parts[at + 1 :])}")
+            return self._error(
+                404, "RevisionNotFound", f"Invalid rev id: {'/'.join(parts[at + 1 :])}"
+            )
         path = repository.commits[commit] / name
         if not path.is_file():
             return self._error(404, "EntryNotFound", "Entry not found", commit)
@@ -168,7 +192,12 @@ class Handler(BaseHTTPRequestHandler):
         size, digest = path.stat().st_size, digest_of(path)
         return self._answer(
             302,
-            {"Location": place, "X-Repo-Commit": commit, "X-Linked-Size": size, "X-Linked-Etag": f'"{digest}"'},
+            {
+                "Location": place,
+                "X-Repo-Commit": commit,
+                "X-Linked-Size": size,
+                "X-Linked-Etag": f'"{digest}"',
+            },
         )
 
     def _readable(self, kind: Kind, name: str, content: bool = False) -> Repository | None:
@@ -180,16 +209,23 @@ class Handler(BaseHTTPRequestHandler):
         reader = token == TOKEN and name not in self.hub.kept_out
         if repository is None or (repository.access == "private" and not reader):
             if token is None:
-                # The public hub sends no code here; its client knows the case by an https address, which this is not.
+                # The public hub sends no code here; its client knows the case by an https address,
+                # which this is not.
                 return self._error(401, "RepoNotFound", "Invalid username or password.")
             return self._error(404, "RepoNotFound", "Repository not found")
         if content and repository.access == "gated" and not reader:
-            return self._error(401 if token is None else 403, "GatedRepo", f"Access to {kind} {name} is restricted.")
+            return self._error(
+                401 if token is None else 403,
+                "GatedRepo",
+                f"Access to {kind} {name} is restricted.",
+            )
         return repository
 
     def _stored(self, parts: list[str]) -> Path:
         kind, owner, name, commit, *rest = parts
-        repository = self.hub.repository("models" if kind == "models" else "datasets", f"{owner}/{name}")
+        repository = self.hub.repository(
+            "models" if kind == "models" else "datasets", f"{owner}/{name}"
+        )
         assert repository is not None
         return repository.commits[commit] / "/".join(rest)
 
@@ -214,12 +250,18 @@ class Handler(BaseHTTPRequestHandler):
     def _error(self, status: int, code: str, message: str, commit: str = "") -> None:
         headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
         self._answer(
-            status, headers | ({"X-Repo-Commit": commit} if commit else {}), json.dumps({"error": message}).encode()
+            status,
+            headers | ({"X-Repo-Commit": commit} if commit else {}),
+            json.dumps({"error": message}).encode(),
         )
 
-    def _answer(self, status: int, headers: dict[str, Any], content: bytes = b"", cut: int | None = None) -> None:
+    def _answer(
+        self, status: int, headers: dict[str, Any], content: bytes = b"", cut: int | None = None
+    ) -> None:
         path, wanted = unquote(self.path), self.headers.get("Range")
-        self.hub.requests.append(Request(self.to_storage, self.command, path, self._token(), wanted, status))
+        self.hub.requests.append(
+            Request(self.to_storage, self.command, path, self._token(), wanted, status)
+        )
         self.send_response(status)
         for name, value in (headers | {"Content-Length": len(content)}).items():
             self.send_header(name, str(value))

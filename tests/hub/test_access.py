@@ -54,12 +54,17 @@ def test_unknown_names_and_revisions(on_hub: Hub, folders: dict[str, Path]) -> N
     assert "not on the hub, or it is private" in refused("google/elektra", EncoderError)
     assert "no folder and no name on the hub" in refused("my encoders/at home/bert", EncoderError)
     said = refused(ELECTRA, EncoderError, "v9")
-    assert f"no revision 'v9' on the hub: give a branch, tag or commit of {on_hub.address}/{ELECTRA}" in said
+    assert (
+        f"no revision 'v9' on the hub: give a branch, tag or commit of {on_hub.address}/{ELECTRA}"
+        in said
+    )
     assert refused(ELECTRA, EncoderError, "0" * 40)
     assert not on_hub.fetched(ELECTRA)
 
 
-def test_private_ones_need_a_token(on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_ones_need_a_token(
+    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_hub.publish("models", "lab/private", folders["electra"], access="private")
     said = refused("lab/private", EncoderError)
     assert "log in with 'hf auth login' or set HF_TOKEN" in said
@@ -82,7 +87,10 @@ def test_gated_ones_name_the_licence(
         monkeypatch.setenv("HF_TOKEN", token)
         on_hub.kept_out.add("lab/gated")
     said = refused("lab/gated", EncoderError)
-    assert f"is gated: accept its licence at {on_hub.address}/lab/gated, then log in with 'hf auth login'" in said
+    assert (
+        f"is gated: accept its licence at {on_hub.address}/lab/gated, then log in with 'hf auth "
+        "login'" in said
+    )
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     on_hub.kept_out.clear()
     assert resolved("lab/gated").layers == 2
@@ -132,18 +140,28 @@ def test_a_cut_download_goes_on(
     name: str, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = "model.safetensors" if name == "bert" else "pytorch_model.bin"
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)  # What is lost at most; 10 MB by default.
+    monkeypatch.setattr(
+        constants, "DOWNLOAD_CHUNK_SIZE", 4096
+    )  # What is lost at most; 10 MB by default.
     on_hub.publish("models", "lab/one", folders[name])
     on_hub.cut(weights, after=5 * 4096 + 100)
     found = resolved("lab/one")
-    ranges = [request.range for request in on_hub.requests if request.to_storage and request.path.endswith(weights)]
+    ranges = [
+        request.range
+        for request in on_hub.requests
+        if request.to_storage and request.path.endswith(weights)
+    ]
     assert ranges == [None, f"bytes={5 * 4096 + 100}-"] or ranges == [None, f"bytes={5 * 4096}-"]
     assert found.digest == resolve_encoder(EncoderSpec(name=str(folders[name]))).digest
 
 
 @pytest.mark.parametrize("name", ["electra", "bert"])
 def test_a_workers_machine_fetches_for_itself(
-    name: str, on_hub: Hub, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    on_hub: Hub,
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_hub.publish("models", "lab/one", folders[name])
     here = resolved("lab/one")
@@ -155,11 +173,15 @@ def test_a_workers_machine_fetches_for_itself(
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
     on_hub.stop()
-    with pytest.raises(EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"):
+    with pytest.raises(
+        EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
+    ):
         Machine.of_driver(None).encoder(here)
 
 
-def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(on_hub: Hub, tmp_path: Path) -> None:
+def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(
+    on_hub: Hub, tmp_path: Path
+) -> None:
     (tmp_path / "llama").mkdir()
     (tmp_path / "llama" / "config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "llama" / "model.safetensors").write_bytes(bytes(1000))

@@ -1,4 +1,6 @@
-"""Studies that name encoders and datasets of the hub are looked at in one go, without downloading what is large."""
+"""Studies that name encoders and datasets of the hub are looked at in one go, without downloading
+what is large.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,16 @@ def public(on_hub: Hub, written: Path) -> Iterator[Hub]:
 
 
 def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec:
-    slots = [{"name": task, "slots": 32} if isinstance(task, str) else {"slots": 32, **task} for task in tasks]
-    document = {"name": "study", "encoders": list(encoders), "tasks": slots, "execution": {"workers": 1}}
+    slots = [
+        {"name": task, "slots": 32} if isinstance(task, str) else {"slots": 32, **task}
+        for task in tasks
+    ]
+    document = {
+        "name": "study",
+        "encoders": list(encoders),
+        "tasks": slots,
+        "execution": {"workers": 1},
+    }
     return resolve_study(document, folder=Path(), origin="test")
 
 
@@ -63,26 +73,35 @@ def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
         f"encoders.1 ({DEBERTA})",
     ]
     commits = [
-        one.revision for one in (*checked.inputs.study.encoders, *(t.source for t in checked.inputs.study.tasks))
+        one.revision
+        for one in (*checked.inputs.study.encoders, *(t.source for t in checked.inputs.study.tasks))
     ]
     assert all(repository._is_commit(commit) for commit in commits)
     assert {encoder.layers for encoder in checked.inputs.encoders} == {2}
 
 
-def test_large_files_are_looked_at_by_their_ends(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_looked_at_by_their_ends(
+    public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preview, "SMALL_BYTES", 0)
     checked = check_study(study(*TASKS, encoders=(BERT,)), Store(tmp_path), fetch_weights=False)
     found = {task.name: look for task, look in checked.previews.items()}
     assert found["ner"].rows == (ROWS, ROWS)
     assert found["mlm"].rows == (2 * ROWS, ROWS)
     assert all("single labels" in one.unchecked for one in found.values())
-    ranges = [request.range for request in public.requests if request.path.endswith(".parquet") and request.to_storage]
+    ranges = [
+        request.range
+        for request in public.requests
+        if request.path.endswith(".parquet") and request.to_storage
+    ]
     assert ranges
     assert None not in ranges
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_all_that_is_wrong_is_told(public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+def test_all_that_is_wrong_is_told(
+    public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
     if not small:
         monkeypatch.setattr(preview, "SMALL_BYTES", 0)
     glue = {"kind": "hub", "name": "nyu-mll/glue", "config": "cola"}
@@ -92,7 +111,10 @@ def test_all_that_is_wrong_is_told(public: Hub, tmp_path: Path, monkeypatch: pyt
         {"name": "mrpc", "source": glue | {"config": "mprc"}},
         {"name": "mnli", "source": glue | {"config": "mnli", "validation": "validation"}},
         {"name": "rte", "source": glue | {"name": "nyu-mll/gleu"}},
-        {"name": "ner", "source": {"kind": "hub", "name": "eriktks/conll2003", "config": "conll2003"}},
+        {
+            "name": "ner",
+            "source": {"kind": "hub", "name": "eriktks/conll2003", "config": "conll2003"},
+        },
         {"name": "wnut17", "labels": ["O", "B-person", "I-person"]},
         {
             "name": "qqp",
@@ -108,13 +130,18 @@ def test_all_that_is_wrong_is_told(public: Hub, tmp_path: Path, monkeypatch: pyt
         ("encoders.1 (google-bert/bert-bsae-uncased): ", "is not on the hub, or it is private"),
         ("tasks.1 (cola): ", "no column 'sentense' (found: sentence, "),
         ("tasks.2 (mrpc): ", "has no configuration 'mprc' (found: mrpc, "),
-        ("tasks.3 (mnli): ", "has no split 'validation' (found: validation_matched, validation_mismatched, "),
+        (
+            "tasks.3 (mnli): ",
+            "has no split 'validation' (found: validation_matched, validation_mismatched, ",
+        ),
         ("tasks.4 (rte): ", "'nyu-mll/gleu' is not on the hub"),
         ("tasks.5 (ner): ", "is a script, and scripts never run"),
         ("tasks.6 (wnut17): ", "has 7 as 'ner_tags'" if small else "has 13 classes"),
         ("tasks.7 (qqp): ", "metric f1 needs two classes"),
     ):
-        assert [sentence in one for one in told.value.problems if one.startswith(where)] == [True], where
+        assert [sentence in one for one in told.value.problems if one.startswith(where)] == [
+            True
+        ], where
     assert len(told.value.problems) == 8
 
 
@@ -129,7 +156,9 @@ def test_a_hub_that_is_gone_is_told_once(on_hub: Hub, tmp_path: Path) -> None:
         assert only.count(f"'{name}'") == 1
 
 
-def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(on_hub: Hub, tmp_path: Path) -> None:
+def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(
+    on_hub: Hub, tmp_path: Path
+) -> None:
     on_hub.stop()
     forget()
     checked = check_study(study(*TASKS), Store(tmp_path), for_plan=True)

@@ -1,4 +1,6 @@
-"""Datasets by hub name: every entry of the registry, what is downloaded, and the hub that is gone."""
+"""Datasets by hub name: every entry of the registry, what is downloaded, and the hub that
+is gone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from papa.corpora.rows import read_rows
 from papa.errors import DataError, HubUnreachableError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study
-from tests.hub.datasets import NER, POS, ROWS, UPOS, publish_all, write_all, write_glue, write_readme
+from tests.hub.datasets import (
+    NER,
+    POS,
+    ROWS,
+    UPOS,
+    publish_all,
+    write_all,
+    write_glue,
+    write_readme,
+)
 from tests.hub.server import TOKEN, Hub
 
 PARQUET = "refs/convert/parquet"
@@ -62,13 +73,21 @@ def forget() -> None:
 
 def files_of(hub: Hub) -> set[str]:
     """The files whose content was sent, wherever they lie."""
-    sent = [request.path for request in hub.requests if request.method == "GET" and request.status in (200, 206)]
+    sent = [
+        request.path
+        for request in hub.requests
+        if request.method == "GET" and request.status in (200, 206)
+    ]
     paths = [re.split(r"/[0-9a-f]{40}/", path, maxsplit=1) for path in sent]
     return {path[1] for path in paths if len(path) == 2}
 
 
 def task(name: str, **source: str) -> TaskSpec:
-    entry = {"name": name, "source": {"kind": "hub", **registry()[name]["source"], **source}} if source else name
+    entry = (
+        {"name": name, "source": {"kind": "hub", **registry()[name]["source"], **source}}
+        if source
+        else name
+    )
     document = {"name": "study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [entry]}
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
@@ -77,11 +96,15 @@ def glue(**changes: str) -> HubSource:
     return HubSource(kind="hub", **{"name": "nyu-mll/glue", "config": "cola", **changes})
 
 
-@pytest.mark.parametrize("name", sorted(name for name, entry in registry().items() if entry["source"]["kind"] == "hub"))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, entry in registry().items() if entry["source"]["kind"] == "hub")
+)
 def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
     entry = task(name)
     rows = read_rows(entry)
-    assert rows.train.num_rows == ROWS  # Of mlm half of the rows in two files: the others are blank.
+    assert (
+        rows.train.num_rows == ROWS
+    )  # Of mlm half of the rows in two files: the others are blank.
     assert rows.validation.num_rows == (ROWS if name != "mlm" else ROWS // 2)
     expected = {"pos": tuple(POS), "ud_pos": tuple(UPOS), "ner": tuple(NER)}.get(name, entry.labels)
     assert rows.label_names == expected
@@ -90,7 +113,9 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
 
 def test_only_the_splits_that_are_needed_are_downloaded(public: Hub) -> None:
     read_rows(task("mnli"))
-    wanted = {f"mnli/{split}-00000-of-00001.parquet" for split in ("train", "validation_mismatched")}
+    wanted = {
+        f"mnli/{split}-00000-of-00001.parquet" for split in ("train", "validation_mismatched")
+    }
     assert {file for file in files_of(public) if file.endswith(".parquet")} == wanted
 
 
@@ -104,7 +129,9 @@ def test_a_look_reads_the_ends_of_files(on_hub: Hub, large: Path) -> None:
     asked = [request for request in on_hub.requests if request.path.endswith(".parquet")]
     assert {request.range is not None for request in asked} == {True}
     size = split.repository.files["cola/train-00000-of-00001.parquet"]
-    assert all(int(request.range.removeprefix("bytes=").rstrip("-")) > size // 2 for request in asked)
+    assert all(
+        int(request.range.removeprefix("bytes=").rstrip("-")) > size // 2 for request in asked
+    )
     assert split.bytes_to_fetch == size
 
 
@@ -113,7 +140,11 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     assert public.repository("datasets", "nyu-mll/glue").branches["main"] == commit
     forget()
     public.publish("datasets", "nyu-mll/glue", written / "glue", branch="other")
-    assert fingerprint(glue()) == fingerprint(glue(revision="main")) == fingerprint(glue(revision="other"))
+    assert (
+        fingerprint(glue())
+        == fingerprint(glue(revision="main"))
+        == fingerprint(glue(revision="other"))
+    )
     assert fingerprint(glue()) == fingerprint(glue(revision=commit))
     forget()
     write_glue(tmp_path / "newer", rows=6, only=("cola",))
@@ -144,7 +175,10 @@ def test_what_was_read_once_is_read_without_the_hub(
 
 def test_a_hub_that_was_never_reached_is_one_sentence(on_hub: Hub) -> None:
     on_hub.stop()
-    with pytest.raises(HubUnreachableError, match=r"dataset 'nyu-mll/glue' is not on this machine and the hub cannot"):
+    with pytest.raises(
+        HubUnreachableError,
+        match=r"dataset 'nyu-mll/glue' is not on this machine and the hub cannot",
+    ):
         read_hub(glue(), "train")
 
 
@@ -158,20 +192,34 @@ def test_an_offline_process_says_so(hub: Hub, hub_environment: dict[str, str]) -
         "except HubUnreachableError as error:\n    print(error)\n"
     )
     environment = hub_environment | {"HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert "cannot be reached (HF_HUB_OFFLINE is set): check the network" in done.stdout
     assert done.stdout.count("\n") == 1
     assert not hub.requests
 
 
-def test_an_interrupted_download_goes_on(on_hub: Hub, large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # What is written to the disk at once.
+def test_an_interrupted_download_goes_on(
+    on_hub: Hub, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        constants, "DOWNLOAD_CHUNK_SIZE", 10_000
+    )  # What is written to the disk at once.
     on_hub.publish("datasets", "nyu-mll/glue", large)
     file = "train-00000-of-00001.parquet"
     on_hub.cut(file, 50_000)
     assert read_hub(glue(), "train").rows.num_rows == 20_000
-    ranges = [request.range for request in on_hub.requests if request.to_storage and request.path.endswith(file)]
+    ranges = [
+        request.range
+        for request in on_hub.requests
+        if request.to_storage and request.path.endswith(file)
+    ]
     assert ranges[0] is None
     assert ranges[-1] == "bytes=50000-"
 
@@ -179,14 +227,24 @@ def test_an_interrupted_download_goes_on(on_hub: Hub, large: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ({"name": "nyu-mll/gleu"}, "dataset 'nyu-mll/gleu' is not on the hub, or it is private: correct the name"),
+        (
+            {"name": "nyu-mll/gleu"},
+            "dataset 'nyu-mll/gleu' is not on the hub, or it is private: correct the name",
+        ),
         ({"name": "no folder!"}, "dataset 'no folder!' is no folder and no name on the hub"),
-        ({"revision": "v9"}, "dataset 'nyu-mll/glue' has no revision 'v9' on the hub: give a branch"),
-        ({"config": "colla"}, r"has no configuration 'colla' \(found: cola, .*\): set source.config"),
+        (
+            {"revision": "v9"},
+            "dataset 'nyu-mll/glue' has no revision 'v9' on the hub: give a branch",
+        ),
+        (
+            {"config": "colla"},
+            r"has no configuration 'colla' \(found: cola, .*\): set source.config",
+        ),
         ({"train": "tarin"}, r"has no split 'tarin' \(found: train, .*\): set source.train"),
         (
             {"name": "eriktks/conll2003", "config": "conll2003"},
-            "dataset 'eriktks/conll2003/conll2003' is a script, and scripts never run: set source.revision to refs/con",
+            "dataset 'eriktks/conll2003/conll2003' is a script, and scripts never run: set "
+            "source.revision to refs/con",
         ),
         (
             {"name": "eriktks/conll2003", "config": "conll", "revision": PARQUET},
@@ -198,7 +256,9 @@ def test_an_interrupted_download_goes_on(on_hub: Hub, large: Path, monkeypatch: 
         ),
     ],
 )
-def test_what_is_not_there_is_named_with_what_is(public: Hub, source: dict[str, str], sentence: str) -> None:
+def test_what_is_not_there_is_named_with_what_is(
+    public: Hub, source: dict[str, str], sentence: str
+) -> None:
     wanted = glue(**source)
     with pytest.raises(DataError, match=sentence) as refused:
         read_hub(wanted, wanted.train)
@@ -207,14 +267,18 @@ def test_what_is_not_there_is_named_with_what_is(public: Hub, source: dict[str, 
 
 
 def test_a_missing_configuration_name_is_asked_for(public: Hub) -> None:
-    with pytest.raises(DataError, match=r"has several configurations: set source.config to one of .*cola"):
+    with pytest.raises(
+        DataError, match=r"has several configurations: set source.config to one of .*cola"
+    ):
         read_hub(HubSource(kind="hub", name="nyu-mll/glue"), "train")
     source = HubSource(kind="hub", name="leondz/wnut_17", revision=PARQUET)
     assert read_hub(source, "train").rows.num_rows == ROWS
 
 
 def test_a_column_that_is_not_there_is_named(public: Hub) -> None:
-    entry = task("cola").model_copy(update={"columns": task("cola").columns.model_copy(update={"text": "sentense"})})
+    entry = task("cola").model_copy(
+        update={"columns": task("cola").columns.model_copy(update={"text": "sentense"})}
+    )
     with pytest.raises(DataError, match=r"has no column 'sentense' \(found: sentence, "):
         read_rows(entry)
 
@@ -232,7 +296,10 @@ def test_private_and_gated_datasets_say_what_to_do(
         DataError, match=r"'some/private' is not on the hub, or it is private: .*'hf auth login'"
     ) as one:
         read_hub(glue(name="some/private"), "train")
-    terms = f"'some/gated' is gated: accept its licence at {on_hub.address}/datasets/some/gated, then .*'hf auth login'"
+    terms = (
+        f"'some/gated' is gated: accept its licence at {on_hub.address}/datasets/some/gated, then "
+        ".*'hf auth login'"
+    )
     with pytest.raises(DataError, match=terms) as other:
         read_hub(glue(name="some/gated"), "train")
     assert TOKEN not in f"{one.value}{other.value}"

@@ -1,4 +1,6 @@
-"""Encoders from the hub: every published layout loads, with its own weights, and nothing else is fetched."""
+"""Encoders from the hub: every published layout loads, with its own weights, and nothing else is
+fetched.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def hidden_states(reference: EncoderReference) -> list[Tensor]:
 
 
 def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> EncoderReference:
-    """The encoder of a repository as ``save_pretrained`` writes it: without heads, prefixes and old names."""
+    """The encoder of a repository as ``save_pretrained`` writes it: without heads, prefixes and old
+    names.
+    """
     model = write_encoder(name, folder / "published", seed).base_model
     if "v3" in name:
         model = model.half()
@@ -50,7 +54,9 @@ def test_published_layouts_load(name: str, on_hub: Hub, tmp_path: Path) -> None:
     assert (reference.layers, reference.heads, reference.width) == (2, 4, 32)
     found = hidden_states(reference)
     special_tokens = special_tokens_of(load_tokenizer(reference))
-    assert len({special_tokens.cls, special_tokens.sep, special_tokens.pad, special_tokens.mask}) == 4
+    assert (
+        len({special_tokens.cls, special_tokens.sep, special_tokens.pad, special_tokens.mask}) == 4
+    )
     assert on_hub.fetched(name) == PUBLISHED[name].fetched
 
     same = hidden_states(saved_plainly(name, folder, tmp_path / "same"))
@@ -59,7 +65,9 @@ def test_published_layouts_load(name: str, on_hub: Hub, tmp_path: Path) -> None:
     assert all((ours - others).abs().max() > 0.1 for ours, others in zip(found, other, strict=True))
 
 
-SENTENCEPIECE = [name for name, one in PUBLISHED.items() if any(file.endswith(".model") for file in one.needed)]
+SENTENCEPIECE = [
+    name for name, one in PUBLISHED.items() if any(file.endswith(".model") for file in one.needed)
+]
 
 
 @pytest.mark.parametrize("name", SENTENCEPIECE)

@@ -21,7 +21,9 @@ TASKS = {"cola", "mrpc", "sst2", "mnli", "ner", "pos"}
 @pytest.mark.server
 @pytest.mark.slow
 def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) -> None:
-    """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public ones."""
+    """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public
+    ones.
+    """
     hub = Hub()
     hub.start()
     try:
@@ -31,7 +33,9 @@ def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) 
         write_all(tmp_path / "datasets")
         publish_all(hub, tmp_path / "datasets")
         store = str(tmp_path / "store")
-        with start("run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path) | prefect) as process:
+        with start(
+            "run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path) | prefect
+        ) as process:
             finished = finish(process)
     finally:
         hub.stop()

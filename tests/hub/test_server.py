@@ -50,12 +50,20 @@ def test_revisions_are_commits_and_branches_move(on_hub: Hub, folder: Path, tmp_
 
 @pytest.mark.parametrize("recursive", [True, False])
 @pytest.mark.parametrize("revision", [PARQUET, "main"])
-def test_trees_of_branches_with_slashes(on_hub: Hub, folder: Path, revision: str, recursive: bool) -> None:
+def test_trees_of_branches_with_slashes(
+    on_hub: Hub, folder: Path, revision: str, recursive: bool
+) -> None:
     commit = on_hub.publish("datasets", "lab/rows", folder, branch=revision)
     assert api().dataset_info("lab/rows", revision=revision).sha == commit
-    tree = api().list_repo_tree("lab/rows", revision=revision, repo_type="dataset", recursive=recursive, expand=True)
-    assert {entry.path for entry in tree} == {"config.json", "data"} | ({"data/weights.bin"} if recursive else set())
-    (known,) = api().get_paths_info("lab/rows", ["data/weights.bin", "no"], revision=revision, repo_type="dataset")
+    tree = api().list_repo_tree(
+        "lab/rows", revision=revision, repo_type="dataset", recursive=recursive, expand=True
+    )
+    assert {entry.path for entry in tree} == {"config.json", "data"} | (
+        {"data/weights.bin"} if recursive else set()
+    )
+    (known,) = api().get_paths_info(
+        "lab/rows", ["data/weights.bin", "no"], revision=revision, repo_type="dataset"
+    )
     assert known.size == 102_400
     with pytest.raises(EntryNotFoundError):
         list(api().list_repo_tree("lab/rows", "nowhere", revision=revision, repo_type="dataset"))
@@ -65,7 +73,9 @@ def test_trees_of_branches_with_slashes(on_hub: Hub, folder: Path, revision: str
 
 
 def test_a_cut_download_goes_on(on_hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # What is lost at most; 10 MB by default.
+    monkeypatch.setattr(
+        constants, "DOWNLOAD_CHUNK_SIZE", 10_000
+    )  # What is lost at most; 10 MB by default.
     on_hub.publish("models", "lab/one", folder)
     on_hub.cut("weights.bin", after=70_000)
     found = Path(snapshot_download("lab/one")) / "data" / "weights.bin"

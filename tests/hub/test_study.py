@@ -1,4 +1,6 @@
-"""A study on an encoder of the hub that is private and pickled: run, and run again without the hub."""
+"""A study on an encoder of the hub that is private and pickled: run, and run again without
+the hub.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,19 @@ class Place:
     first: Finished
     environment: Mapping[str, str]
 
-    def papa(self, command: str, *more: str, revision: str = "main", **environment: str) -> Finished:
+    def papa(
+        self, command: str, *more: str, revision: str = "main", **environment: str
+    ) -> Finished:
         encoders = [{"name": NAME, "revision": revision}]
         study = write_study(self.folder, STUDY | {"encoders": encoders}, f"{revision}.yaml")
-        with start(command, study, "--store", str(self.store), *more, more={**self.environment, **environment}) as run:
+        with start(
+            command,
+            study,
+            "--store",
+            str(self.store),
+            *more,
+            more={**self.environment, **environment},
+        ) as run:
             return finish(run)
 
     @property
@@ -94,16 +105,24 @@ def test_nothing_is_pickled(place: Place) -> None:
     weights = next(path for path in place.folder.rglob("pytorch_model.bin"))
     assert PICKLES.match(weights.read_bytes()[:300])
     files = [path for path in place.store.rglob("*") if path.is_file()]
-    assert {"mlartifacts", "prefect", "artifacts"} <= {path.relative_to(place.store).parts[0] for path in files}
+    assert {"mlartifacts", "prefect", "artifacts"} <= {
+        path.relative_to(place.store).parts[0] for path in files
+    }
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
-        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy"), path
+        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy"), (
+            path
+        )
     assert not (place.store / "prefect" / "results").exists()
 
 
 def test_a_store_is_its_owners_alone(place: Place) -> None:
     assert place.store.stat().st_mode & 0o777 == 0o700
-    modes = {path: path.lstat().st_mode & 0o777 for path in place.store.rglob("*") if not path.is_symlink()}
+    modes = {
+        path: path.lstat().st_mode & 0o777
+        for path in place.store.rglob("*")
+        if not path.is_symlink()
+    }
     assert len(modes) > 50
     assert not {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
 
@@ -132,7 +151,16 @@ def test_more_of_it_is_computed_offline(place: Place, prefect: dict[str, str]) -
 
 
 def test_a_point_is_exported(place: Place) -> None:
-    options = ["--encoder", "deberta-v3-base", "--task", "reviews", "--constants", "average", "--order", "lambda"]
+    options = [
+        "--encoder",
+        "deberta-v3-base",
+        "--task",
+        "reviews",
+        "--constants",
+        "average",
+        "--order",
+        "lambda",
+    ]
     to = place.folder / "exported"
     done = place.papa("export", *options, "--fraction", "0.5", "--to", str(to), HF_HUB_OFFLINE="1")
     assert done.code == 0, done.err

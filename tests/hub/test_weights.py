@@ -1,4 +1,6 @@
-"""Weights on disk: whole or in shards, safetensors or pickles; what does not fit is refused and leaves nothing."""
+"""Weights on disk: whole or in shards, safetensors or pickles; what does not fit is refused and
+leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
 from tests.hub.test_encoders import hidden_states
 
-BERT, ELECTRA, V3 = "google-bert/bert-base-uncased", "google/electra-base-discriminator", "microsoft/deberta-v3-base"
+BERT, ELECTRA, V3 = (
+    "google-bert/bert-base-uncased",
+    "google/electra-base-discriminator",
+    "microsoft/deberta-v3-base",
+)
 
 
 @pytest.fixture
@@ -58,7 +64,9 @@ def test_shards_of_safetensors(on_hub: Hub, tmp_path: Path) -> None:
     """Files with other names are not fetched: other precisions, adapters."""
     model = write_encoder(BERT, tmp_path / "whole").base_model
     folder = tmp_path / "shards"
-    shutil.copytree(tmp_path / "whole", folder, ignore=shutil.ignore_patterns("*.safetensors", "*.bin"))
+    shutil.copytree(
+        tmp_path / "whole", folder, ignore=shutil.ignore_patterns("*.safetensors", "*.bin")
+    )
     model.save_pretrained(folder, max_shard_size="40KB")
     shards = sorted(path.name for path in folder.glob("model-*-of-*.safetensors"))
     assert len(shards) > 1
@@ -66,10 +74,15 @@ def test_shards_of_safetensors(on_hub: Hub, tmp_path: Path) -> None:
         (folder / name).write_bytes(b"other weights")
     on_hub.publish("models", "lab/shards", folder)
     found = resolve_encoder(EncoderSpec(name="lab/shards"))
-    fetched = {name for name in on_hub.fetched("lab/shards") if name.endswith((".safetensors", ".bin"))}
+    fetched = {
+        name for name in on_hub.fetched("lab/shards") if name.endswith((".safetensors", ".bin"))
+    }
     assert fetched == set(shards)
     whole = hidden_states(resolved(tmp_path / "whole"))
-    assert all(torch.equal(ours, expected) for ours, expected in zip(hidden_states(found), whole, strict=True))
+    assert all(
+        torch.equal(ours, expected)
+        for ours, expected in zip(hidden_states(found), whole, strict=True)
+    )
 
 
 def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -77,10 +90,16 @@ def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
     weights = weights_of(folder)
     (folder / "pytorch_model.bin").unlink()
     names = sorted(weights)
-    parts = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
+    parts = {
+        "pytorch_model-00001-of-00002.bin": names[::2],
+        "pytorch_model-00002-of-00002.bin": names[1::2],
+    }
     for part, held in parts.items():
         torch.save({name: weights[name] for name in held}, folder / part)
-    index = {"metadata": {}, "weight_map": {name: part for part, held in parts.items() for name in held}}
+    index = {
+        "metadata": {},
+        "weight_map": {name: part for part, held in parts.items() for name in held},
+    }
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     on_hub.publish("models", "lab/shards", folder)
     found = hidden_states(resolve_encoder(EncoderSpec(name="lab/shards")))
@@ -91,7 +110,9 @@ def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
     assert "names pytorch_model-00002-of-00002.bin, which is not in" in refused(folder)
 
 
-def test_pickles_are_read_once_a_machine(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickles_are_read_once_a_machine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = resolved(folder)
     kept = Path(first.folder) / "model.safetensors"
     assert kept.is_relative_to(tmp_path / "cache" / "encoders")
@@ -113,7 +134,9 @@ def test_pickles_of_the_first_format(folder: Path) -> None:
     weights = weights_of(folder)
     shutil.rmtree(os.environ["PAPA_CACHE"])
     torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    assert all(torch.equal(a, b) for a, b in zip(hidden_states(resolved(folder)), whole, strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(hidden_states(resolved(folder)), whole, strict=True)
+    )
 
 
 class Command:
@@ -186,25 +209,38 @@ def _no_index(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (_without_a_weight, r"lacks 1 weights of a electra encoder \(encoder.layer.1.output.dense.weight, …\)"),
-        (_of_another_width, r"encoder.layer.1.output.dense.weight is \[32, 64\], expected \[32, 48\]"),
+        (
+            _without_a_weight,
+            r"lacks 1 weights of a electra encoder \(encoder.layer.1.output.dense.weight, …\)",
+        ),
+        (
+            _of_another_width,
+            r"encoder.layer.1.output.dense.weight is \[32, 64\], expected \[32, 48\]",
+        ),
         (_of_another_family, r"lacks \d+ weights of a electra encoder"),
         (_a_list, "holds no weights by name"),
         (_half, "is damaged"),
         (_garbage, "is damaged, or holds more than tensors"),
         (_nothing, "is damaged"),
-        (_other_frameworks, "no pytorch_model.bin, .*found .*flax_model.msgpack, .*rust_model.ot, tf_model.h5"),
+        (
+            _other_frameworks,
+            "no pytorch_model.bin, .*found .*flax_model.msgpack, .*rust_model.ot, tf_model.h5",
+        ),
         (_out_of_the_folder, r"names ../secret.bin, which is not in"),
         (_no_index, "maps no weights to files"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(spoil: Callable[[Path], None], said: str, folder: Path) -> None:
+def test_weights_that_do_not_fit_are_refused(
+    spoil: Callable[[Path], None], said: str, folder: Path
+) -> None:
     spoil(folder)
     assert re.search(said, refused(folder))
 
 
 @pytest.mark.parametrize("spoil", ["lack", "shape", "damage"])
-def test_safetensors_that_do_not_fit_are_refused(spoil: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_safetensors_that_do_not_fit_are_refused(
+    spoil: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "bert"
     write_encoder(BERT, folder)
@@ -216,27 +252,39 @@ def test_safetensors_that_do_not_fit_are_refused(spoil: str, tmp_path: Path, mon
         weights[name] = torch.zeros(32, 16)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     if spoil == "damage":
-        (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-100])
-    expected = {"lack": "lacks 1 weights", "shape": "is [32, 16], expected [32, 32]", "damage": "are damaged"}
+        (folder / "model.safetensors").write_bytes(
+            (folder / "model.safetensors").read_bytes()[:-100]
+        )
+    expected = {
+        "lack": "lacks 1 weights",
+        "shape": "is [32, 16], expected [32, 32]",
+        "damage": "are damaged",
+    }
     assert expected[spoil] in refused(folder)
 
 
 def test_a_repository_without_weights_lists_what_it_has(on_hub: Hub, folder: Path) -> None:
     (folder / "pytorch_model.bin").unlink()
     on_hub.publish("models", "lab/flax", folder)
-    with pytest.raises(EncoderError, match=r"no model.safetensors and no pytorch_model.bin.*flax_model.msgpack"):
+    with pytest.raises(
+        EncoderError, match=r"no model.safetensors and no pytorch_model.bin.*flax_model.msgpack"
+    ):
         resolve_encoder(EncoderSpec(name="lab/flax"))
     assert not on_hub.fetched("lab/flax") & {"flax_model.msgpack", "tf_model.h5", "rust_model.ot"}
 
 
 @pytest.mark.parametrize("module", ["sentencepiece", "google.protobuf"])
-def test_a_tokenizers_missing_library_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizers_missing_library_is_named(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     write_encoder(V3, tmp_path / "v3")
     package = module.removeprefix("google.")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, module, None)
-        assert f"(spm.model), which needs the package {package}: pip install {package}" in refused(tmp_path / "v3")
+        assert f"(spm.model), which needs the package {package}: pip install {package}" in refused(
+            tmp_path / "v3"
+        )
     assert load_tokenizer(resolved(tmp_path / "v3")).is_fast
 
 
@@ -251,5 +299,7 @@ def test_loading_says_nothing_of_heads(folder: Path, capfd: pytest.CaptureFixtur
     logging.enable_progress_bar()
     load_encoder(resolved(folder))
     assert capfd.readouterr() == ("", "")
-    AutoModel.from_pretrained(folder, config=AutoConfig.from_pretrained(folder), use_safetensors=False)
+    AutoModel.from_pretrained(
+        folder, config=AutoConfig.from_pretrained(folder), use_safetensors=False
+    )
     assert "Loading weights" in capfd.readouterr().err

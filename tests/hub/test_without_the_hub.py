@@ -1,4 +1,6 @@
-"""A study that ran once runs again when the hub is gone, and keeps the commits that it was made of."""
+"""A study that ran once runs again when the hub is gone, and keeps the commits that it was
+made of.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,19 @@ def test_a_study_runs_again_without_the_hub(
     write_encoder(ENCODER, tmp_path / "encoder")
     commit = hub.publish("models", ENCODER, tmp_path / "encoder")
     tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
-    changes = {"encoders": [ENCODER], "tasks": tasks, "fractions": [1], "seeds": [0], "execution": {"workers": 1}}
+    changes = {
+        "encoders": [ENCODER],
+        "tasks": tasks,
+        "fractions": [1],
+        "seeds": [0],
+        "execution": {"workers": 1},
+    }
     path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
 
     def run(**more: str) -> str:
-        with start("run", path, "--store", str(store), more=hub_environment | prefect | more) as process:
+        with start(
+            "run", path, "--store", str(store), more=hub_environment | prefect | more
+        ) as process:
             finished = finish(process)
         assert finished.code == 0, finished.err
         return (store / "studies" / "small" / "study.yaml").read_text()

@@ -26,7 +26,9 @@ WORDPIECES = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 def write_wordpieces(folder: Path, special_tokens: tuple[str, ...] = WORDPIECES) -> None:
     """``vocab.txt``."""
-    words = dict.fromkeys(word.strip(",:") for sentence in SENTENCES for word in sentence.lower().split())
+    words = dict.fromkeys(
+        word.strip(",:") for sentence in SENTENCES for word in sentence.lower().split()
+    )
     letters = "abcdefghijklmnopqrstuvwxyz,:"
     pieces = [*special_tokens, *letters, *(f"##{letter}" for letter in letters), *words]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)) + "\n")
@@ -35,13 +37,17 @@ def write_wordpieces(folder: Path, special_tokens: tuple[str, ...] = WORDPIECES)
 def write_bytes(folder: Path, special_tokens: list[str]) -> None:
     """``vocab.json`` and ``merges.txt`` of a byte-level vocabulary."""
     tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(SENTENCES, vocab_size=330, special_tokens=special_tokens, show_progress=False)
+    tokenizer.train_from_iterator(
+        SENTENCES, vocab_size=330, special_tokens=special_tokens, show_progress=False
+    )
     tokenizer.save_model(str(folder))
 
 
 @cache
 def sentence_pieces(**special_tokens: str | int) -> bytes:
-    """A SentencePiece model; ``special_tokens`` are the trainer's own names for its first pieces."""
+    """A SentencePiece model; ``special_tokens`` are the trainer's own names for its
+    first pieces.
+    """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3),

@@ -34,7 +34,10 @@ def test_which_licences_are_permissive(licence: str, permissive: bool) -> None:
 
 
 def test_other_licences_must_be_named() -> None:
-    licences = [{"Name": "Certifi", "License": "MPL-2.0"}, {"Name": "torch", "License": "BSD-3-Clause"}]
+    licences = [
+        {"Name": "Certifi", "License": "MPL-2.0"},
+        {"Name": "torch", "License": "BSD-3-Clause"},
+    ]
     assert unnamed(licences, "no name") == ["Certifi (MPL-2.0)"]
     assert not unnamed(licences, "- `certifi`: MPL-2.0")
 
@@ -42,11 +45,19 @@ def test_other_licences_must_be_named() -> None:
 def test_a_vulnerability_ends_the_audit_and_nothing_looked_up_is_said() -> None:
     with pytest.raises(AuditError, match=r"torch 2\.13\.0: PYSEC-1: raise these versions"):
         vulnerabilities({"dependencies": [{**PACKAGE, "vulns": [{"id": "PYSEC-1"}]}, SKIPPED]})
-    assert vulnerabilities({"dependencies": [PACKAGE]}) == "vulnerabilities: none known in 1 packages"
-    assert "1 of them could not be looked up" in vulnerabilities({"dependencies": [PACKAGE, SKIPPED]})
+    assert (
+        vulnerabilities({"dependencies": [PACKAGE]}) == "vulnerabilities: none known in 1 packages"
+    )
+    assert "1 of them could not be looked up" in vulnerabilities(
+        {"dependencies": [PACKAGE, SKIPPED]}
+    )
     assert "not looked up" in vulnerabilities({"dependencies": [SKIPPED]})
 
 
 def test_the_tools_are_pinned() -> None:
-    assert {one.partition("==")[0] for one in tools()} == {"pip-audit", "pip-licenses", "cyclonedx-bom"}
+    assert {one.partition("==")[0] for one in tools()} == {
+        "pip-audit",
+        "pip-licenses",
+        "cyclonedx-bom",
+    }
     assert all("==" in one for one in tools())

@@ -60,10 +60,14 @@ def test_no_pod_runs_as_root_writes_to_its_image_or_lacks_probes(cluster: dict[s
         for container in pod["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
-            assert {"/tmp", "/home/papa"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert {"/tmp", "/home/papa"} <= {
+                mount["mountPath"] for mount in container["volumeMounts"]
+            }
             assert container["resources"]["limits"].keys() >= {"cpu", "memory"}
             for probe in (container["readinessProbe"], container["livenessProbe"]):
                 assert (INFRA.parent / probe["exec"]["command"][0]).is_file()
             mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
             assert mounts <= {volume["name"] for volume in pod.get("volumes", [])}
-    assert groups[1]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert (
+        groups[1]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+    )

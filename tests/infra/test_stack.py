@@ -21,7 +21,9 @@ ONE_SHOTS = {"prepare", "deploy"}
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
-    if found := shutil.which("docker-compose", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"):
+    if found := shutil.which(
+        "docker-compose", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ):
         return [found]
     if shutil.which("docker"):
         plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
@@ -32,12 +34,16 @@ def compose() -> list[str]:
 
 @pytest.fixture(scope="module")
 def stack(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    done = _config(compose, tmp_path_factory.mktemp("stack"), {name: f"value-of-{name}" for name in REQUIRED})
+    done = _config(
+        compose, tmp_path_factory.mktemp("stack"), {name: f"value-of-{name}" for name in REQUIRED}
+    )
     assert done.stdout, done.stderr
     return yaml.safe_load(done.stdout)
 
 
-def _config(compose: list[str], folder: Path, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _config(
+    compose: list[str], folder: Path, values: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     written = folder / "env"
     written.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
     command = [
@@ -56,9 +62,13 @@ def _config(compose: list[str], folder: Path, values: dict[str, str]) -> subproc
 
 @pytest.mark.parametrize("name", REQUIRED)
 @pytest.mark.server
-def test_a_password_that_is_not_set_is_asked_for_by_name(compose: list[str], tmp_path: Path, name: str) -> None:
+def test_a_password_that_is_not_set_is_asked_for_by_name(
+    compose: list[str], tmp_path: Path, name: str
+) -> None:
     for values in ({}, {name: ""}):
-        done = _config(compose, tmp_path, {**{one: "x" for one in REQUIRED if one != name}, **values})
+        done = _config(
+            compose, tmp_path, {**{one: "x" for one in REQUIRED if one != name}, **values}
+        )
         assert f"set {name} in .env" in done.stderr
         assert not done.stdout
 
@@ -77,17 +87,23 @@ def test_every_secret_comes_from_the_environment(stack: dict[str, Any]) -> None:
 
 @pytest.mark.server
 def test_ports_are_published_on_loopback_alone(stack: dict[str, Any]) -> None:
-    published = [port for service in stack["services"].values() for port in service.get("ports", [])]
+    published = [
+        port for service in stack["services"].values() for port in service.get("ports", [])
+    ]
     assert {port["target"] for port in published} == {5000, 4200, 8265, 8333, 10001}
     assert {port["host_ip"] for port in published} == {"127.0.0.1"}
 
 
 @pytest.mark.server
-def test_every_service_that_stays_has_a_health_check_and_starts_after_what_it_needs(stack: dict[str, Any]) -> None:
+def test_every_service_that_stays_has_a_health_check_and_starts_after_what_it_needs(
+    stack: dict[str, Any],
+) -> None:
     for name, service in stack["services"].items():
         assert ("healthcheck" in service) == (name not in ONE_SHOTS), name
         for needed, how in service.get("depends_on", {}).items():
-            finished = "service_completed_successfully" if needed in ONE_SHOTS else "service_healthy"
+            finished = (
+                "service_completed_successfully" if needed in ONE_SHOTS else "service_healthy"
+            )
             assert how["condition"] == finished, (name, needed)
 
 
@@ -95,14 +111,21 @@ def test_every_service_that_stays_has_a_health_check_and_starts_after_what_it_ne
 def test_every_command_is_a_script_of_the_image(stack: dict[str, Any]) -> None:
     for name, service in stack["services"].items():
         if "build" in service:
-            for command in [service["command"][0], *service.get("healthcheck", {}).get("test", ())[1:2]]:
+            for command in [
+                service["command"][0],
+                *service.get("healthcheck", {}).get("test", ())[1:2],
+            ]:
                 assert command.startswith("infra/services/"), name
                 assert os.access(ROOT / command, os.X_OK), command
 
 
 @pytest.mark.server
 def test_data_outlives_its_container(stack: dict[str, Any]) -> None:
-    mounted = {(name, volume["source"]) for name, one in stack["services"].items() for volume in one.get("volumes", [])}
+    mounted = {
+        (name, volume["source"])
+        for name, one in stack["services"].items()
+        for volume in one.get("volumes", [])
+    }
     assert {("postgres", "postgres"), ("s3", "s3")} <= mounted
     assert set(stack["volumes"]) == {"postgres", "s3", "cache"}
 
@@ -144,7 +167,9 @@ def test_the_s3_script_makes_its_identities_of_the_keys(tmp_path: Path) -> None:
     path = f"{tmp_path}:{os.environ['PATH']}"
     environment = {"PATH": path, "TMPDIR": str(tmp_path), "S3_FOLDER": str(tmp_path / "s3")}
     command = ["bash", str(ROOT / "infra" / "services" / "s3.sh")]
-    done = subprocess.run(command, env=environment | keys, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=environment | keys, capture_output=True, text=True, check=True
+    )
     rights, _, document = done.stdout.partition("\n")
     assert rights == "600"
     (identity,) = json.loads(document)["identities"]

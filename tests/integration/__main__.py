@@ -1,6 +1,8 @@
-"""Run the integration tests in network namespaces of their own: ``python -m tests.integration [pytest's arguments]``.
+"""Run the integration tests in network namespaces of their own:
+``python -m tests.integration [pytest's arguments]``.
 
-Ray listens on every interface. In a namespace nothing outside it is reached, and two namespaces are two hosts:
+Ray listens on every interface. In a namespace nothing outside it is reached, and two namespaces are
+two hosts:
 
     driver, services, Ray head 10.77.0.1 ── veth ── 10.77.0.2 the other Ray node
 
@@ -32,14 +34,29 @@ def namespaces() -> Iterator[tuple[str, str]]:
         for name in names:
             _ip("netns", "add", name)
             _ip("-n", name, "link", "set", "lo", "up")
-        _ip("-n", names[0], "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", names[1])
+        _ip(
+            "-n",
+            names[0],
+            "link",
+            "add",
+            "veth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth0",
+            "netns",
+            names[1],
+        )
         for name, address in zip(names, (HOST, OTHER), strict=True):
             _ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
             _ip("-n", name, "link", "set", "veth0", "up")
         yield names
     finally:
         for name in names:
-            left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
+            left = subprocess.run(
+                ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+            ).stdout
             for process in map(int, left.split()):
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -61,14 +78,26 @@ def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run pytest; its exit code."""
-    tests = [sys.executable, "-m", "pytest", "-m", "integration", "-o", "testpaths=tests/integration", *arguments]
+    tests = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "integration",
+        "-o",
+        "testpaths=tests/integration",
+        *arguments,
+    ]
     try:
         with namespaces() as (here, there):
             environment = {**os.environ, NAMESPACE: here, OTHER_NAMESPACE: there}
             return _to_the_end(["ip", "netns", "exec", here, *tests], environment)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error
-        print(f"no network namespaces here ({str(reason).strip()}): tests that need them skip", file=sys.stderr)
+        print(
+            f"no network namespaces here ({str(reason).strip()}): tests that need them skip",
+            file=sys.stderr,
+        )
         return subprocess.run(tests, check=False).returncode
 
 

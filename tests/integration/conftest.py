@@ -13,7 +13,15 @@ import pytest
 from tests.integration.__main__ import HOST
 from tests.integration.s3 import S3Server, s3_server
 from tests.integration.service import Service
-from tests.integration.services import Postgres, mlflow_server, namespace, postgres, prefect_server, ray_head, ray_node
+from tests.integration.services import (
+    Postgres,
+    mlflow_server,
+    namespace,
+    postgres,
+    prefect_server,
+    ray_head,
+    ray_node,
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,7 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
-    """A folder of this host with a short path, as Ray's sockets need it, that PostgreSQL's user may pass through."""
+    """A folder of this host with a short path, as Ray's sockets need it, that PostgreSQL's user may
+    pass through.
+    """
     with _short_folder() as folder:
         yield folder
 
@@ -67,14 +77,20 @@ def prefect(place: Path, database: Postgres) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def tracking(place: Path, database: Postgres, storage: S3Server) -> Iterator[Service]:
-    with mlflow_server(place / "mlflow", database.url("mlflow"), "s3://papa/mlflow", storage.environment()) as service:
+    with mlflow_server(
+        place / "mlflow", database.url("mlflow"), "s3://papa/mlflow", storage.environment()
+    ) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
 def site(place: Path, storage: S3Server) -> dict[str, str]:
     """What studies on this host need beside Ray and MLflow."""
-    return {**storage.environment(), "PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
+    return {
+        **storage.environment(),
+        "PAPA_STORE": "s3://papa/store",
+        "PAPA_CACHE": str(place / "cache"),
+    }
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +101,9 @@ def head(place: Path, site: dict[str, str]) -> Iterator[Service]:
 
 @pytest.fixture
 def node(place: Path, elsewhere: Path, site: dict[str, str], head: Service) -> Iterator[Service]:
-    """The cluster's second node; it sees none of this host's folder and keeps a cache of its own."""
+    """The cluster's second node; it sees none of this host's folder and keeps a cache of
+    its own.
+    """
     environment = {**site, "PAPA_CACHE": str(elsewhere / "cache")}
     with ray_node(elsewhere / "node", head, environment=environment, hidden=[place]) as service:
         yield service

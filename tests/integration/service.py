@@ -1,4 +1,6 @@
-"""A service of the stack as a process: started in a clean environment, watched, and ended by process id."""
+"""A service of the stack as a process: started in a clean environment, watched, and ended by
+process id.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +60,20 @@ class Service:
 
 @contextmanager
 def started(
-    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], user: str | None = None
+    command: Sequence[str | Path],
+    folder: Path,
+    environment: Mapping[str, str],
+    user: str | None = None,
 ) -> Iterator[Service]:
-    """A command as a process with a clean environment, its home and its log in ``folder``; ended with the block."""
+    """A command as a process with a clean environment, its home and its log in ``folder``; ended
+    with the block.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
-            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,
+            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,  # noqa: E501
         )  # fmt: skip
     service = Service(process, log)
     try:
@@ -85,7 +92,10 @@ def wait_ready(service: Service, ready: Callable[[], bool]) -> None:
 
 
 def run(
-    command: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None, seconds: float = 300
+    command: Sequence[str | Path],
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    seconds: float = 300,
 ) -> str:
     """Run a command of the stack to its end in a clean environment; what it printed."""
     done = subprocess.run(

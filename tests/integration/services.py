@@ -1,4 +1,5 @@
-"""The services of the team's stack as processes: the very scripts of ``infra/services``, ended by process id.
+"""The services of the team's stack as processes: the very scripts of ``infra/services``, ended by
+process id.
 
 Each is a context manager that yields a ``Service`` once it answers. What its clients need is in
 ``Service.environment``. Every service has a folder of its own for its log, its home and its data.
@@ -57,11 +58,21 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
             shutil.chown(one, user)
         _open_to_others(folder)
     subprocess.run(
-        [initdb, "--pgdata", data, "--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync"],
+        [initdb, "--pgdata", data, "--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync"],  # noqa: E501
         check=True, capture_output=True, user=user, cwd=folder,
     )  # fmt: skip
-    settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off"}
-    command = [server, "-D", data, *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
+    settings = {
+        "port": port,
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": folder,
+        "fsync": "off",
+    }
+    command = [
+        server,
+        "-D",
+        data,
+        *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+    ]
     with started(command, folder, {}, user=user) as running:
         service = Postgres(running.process, running.log, password=password, port=port)
 
@@ -79,7 +90,7 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
 
 def create_databases(database: Postgres, names: Sequence[str]) -> None:
     """Create databases as the stack's preparation does."""
-    run([sys.executable, "-c", "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])",
+    run([sys.executable, "-c", "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])",  # noqa: E501
          database.url("postgres"), *names], {"PYTHONPATH": str(SCRIPTS)})  # fmt: skip
 
 
@@ -87,7 +98,9 @@ def create_databases(database: Postgres, names: Sequence[str]) -> None:
 def prefect_server(
     folder: Path, database: Postgres, port: int | None = None, password: str | None = None
 ) -> Iterator[Service]:
-    """Prefect's server on a PostgreSQL database ``prefect``; ``user:password`` is its own without one."""
+    """Prefect's server on a PostgreSQL database ``prefect``; ``user:password`` is its own without
+    one.
+    """
     port = port or free_port()
     password = password or f"papa:{secrets.token_hex(16)}"
     environment = {
@@ -147,7 +160,9 @@ def mlflow_server(
 
 
 @contextmanager
-def ray_head(folder: Path, cores: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
+def ray_head(
+    folder: Path, cores: int = 1, environment: Mapping[str, str] | None = None
+) -> Iterator[Service]:
     """The head of a Ray cluster with token authentication, in this namespace."""
     namespace()
     token, port = secrets.token_hex(32), free_port()
@@ -160,7 +175,11 @@ def ray_head(folder: Path, cores: int = 1, environment: Mapping[str, str] | None
         **_node(folder, cores),
     }
     with started([SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **own}) as service:
-        service.environment = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        service.environment = {
+            "RAY_ADDRESS": address,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+        }
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
 
@@ -192,7 +211,10 @@ def ray_node(
 def namespace() -> tuple[str, str]:
     """The names of this host and of the other; skips the test where there are none."""
     if NAMESPACE not in os.environ:
-        pytest.skip("Ray listens on every interface and needs network namespaces: make test-integration, as root")
+        pytest.skip(
+            "Ray listens on every interface and needs network namespaces: make test-integration, "
+            "as root"
+        )
     return os.environ[NAMESPACE], os.environ[OTHER_NAMESPACE]
 
 
@@ -226,7 +248,9 @@ def _node(folder: Path, cores: int) -> dict[str, str]:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name) or next((str(one) for one in sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1]), None)
+    found = shutil.which(name) or next(
+        (str(one) for one in sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1]), None
+    )
     if found is None:
         pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")
     return found

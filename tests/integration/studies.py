@@ -17,7 +17,9 @@ SAME_FILES = ("tokenise", "average", "rank")
 
 
 @contextmanager
-def papa_run(folder: Path, study: str, environment: Mapping[str, str], *options: str) -> Iterator[Service]:
+def papa_run(
+    folder: Path, study: str, environment: Mapping[str, str], *options: str
+) -> Iterator[Service]:
     """``papa run`` in the background; ended with the block.
 
     Args:
@@ -35,7 +37,11 @@ def papa_run(folder: Path, study: str, environment: Mapping[str, str], *options:
 
 def to_the_end(study: Service, seconds: float = 900) -> None:
     """Wait for a study; fail where it fails."""
-    wait_until(lambda: study.process.poll() is not None, seconds, f"the study ends:\n{study.log.read_text()}")
+    wait_until(
+        lambda: study.process.poll() is not None,
+        seconds,
+        f"the study ends:\n{study.log.read_text()}",
+    )
     assert study.process.returncode == 0, study.log.read_text()
 
 
@@ -50,8 +56,14 @@ def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, s
     """
     from fsspec.core import url_to_fs
 
-    keys = storage and {"key": storage.owner[0], "secret": storage.owner[1], "endpoint_url": storage.endpoint}
-    files, root = url_to_fs(address, **(keys or {}), **({"skip_instance_cache": True} if keys else {}))
+    keys = storage and {
+        "key": storage.owner[0],
+        "secret": storage.owner[1],
+        "endpoint_url": storage.endpoint,
+    }
+    files, root = url_to_fs(
+        address, **(keys or {}), **({"skip_instance_cache": True} if keys else {})
+    )
     found: dict[tuple[str, str], Any] = {}
     for path in files.glob(f"{root}/artifacts/*/*/metadata.json"):
         stage, key = path.split("/")[-3:-1]
@@ -59,7 +71,11 @@ def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, s
         if stage in SAME_FILES:
             found[stage, key] = metadata["files"]
         elif stage == "probe":
-            folder = f"{path.rpartition('/')[0]}/{metadata['digest']}" if storage else path.rpartition("/")[0]
+            folder = (
+                f"{path.rpartition('/')[0]}/{metadata['digest']}"
+                if storage
+                else path.rpartition("/")[0]
+            )
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
             scores = [(one["seed"], one["score"]) for one in document["scores"]]
             found[stage, key] = (scores, document["unseen_share"], document["constant_heads"])

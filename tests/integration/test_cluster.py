@@ -1,4 +1,6 @@
-"""Studies on a cluster of two hosts that share nothing but the object store: one host lost, two studies at once."""
+"""Studies on a cluster of two hosts that share nothing but the object store: one host lost, two
+studies at once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ WORKS = "ray::Worker.run"
 
 
 @pytest.fixture
-def environment(site: dict[str, str], prefect: Service, tracking: Service, head: Service) -> dict[str, str]:
+def environment(
+    site: dict[str, str], prefect: Service, tracking: Service, head: Service
+) -> dict[str, str]:
     return {**site, **prefect.environment, **tracking.environment, **head.environment}
 
 
@@ -36,7 +40,13 @@ def undisturbed(place: Path) -> dict[tuple[str, str], object]:
     """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
     with papa_run(
-        store.parent, STUDY.format(name="alone", epochs=3), {}, "--store", str(store), "--workers", "1"
+        store.parent,
+        STUDY.format(name="alone", epochs=3),
+        {},
+        "--store",
+        str(store),
+        "--workers",
+        "1",
     ) as study:
         to_the_end(study)
     return findings(str(store))
@@ -54,18 +64,25 @@ def test_a_host_lost_in_the_middle_changes_nothing(
     store = f"s3://papa/lost-in-{stage}"
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store)
     with papa_run(
-        place / f"lost-in-{stage}", STUDY.format(name=f"lost-in-{stage}", epochs=3), environment, *options
+        place / f"lost-in-{stage}",
+        STUDY.format(name=f"lost-in-{stage}", epochs=3),
+        environment,
+        *options,
     ) as study:
 
         def in_the_middle() -> bool:
             log = study.log.read_text()
             begun = {line.partition(":")[0] for line in log.splitlines() if ": started" in line}
             done = {line.partition(":")[0] for line in log.splitlines() if ": done" in line}
-            busy = any(command.startswith(WORKS) for command in descendants(node.process.pid).values())
+            busy = any(
+                command.startswith(WORKS) for command in descendants(node.process.pid).values()
+            )
             running = begun - done
             return busy and bool(running) and all(name.startswith(f"{stage} ·") for name in running)
 
-        wait_until(in_the_middle, 600, f"the other host works on '{stage}':\n{study.log.read_text()}")
+        wait_until(
+            in_the_middle, 600, f"the other host works on '{stage}':\n{study.log.read_text()}"
+        )
         node.kill()
         to_the_end(study)
     assert findings(store, storage) == undisturbed
@@ -83,12 +100,18 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store, "--workers", "1")
     names = ["one-of-two", "other-of-two"]
     with (
-        papa_run(place / names[0], STUDY.format(name=names[0], epochs=3), environment, *options) as one,
-        papa_run(place / names[1], STUDY.format(name=names[1], epochs=4), environment, *options) as other,
+        papa_run(
+            place / names[0], STUDY.format(name=names[0], epochs=3), environment, *options
+        ) as one,
+        papa_run(
+            place / names[1], STUDY.format(name=names[1], epochs=4), environment, *options
+        ) as other,
     ):
         to_the_end(one)
         to_the_end(other)
     found = findings(store, storage)
     assert found.items() >= undisturbed.items()
     assert sorted(stage for stage, _ in found) == ["average", *["probe"] * 6, "rank", "tokenise"]
-    assert [logged_runs(database, name) for name in names] == [{"parent": 1, "curve": 1, "cell": 3}] * 2
+    assert [logged_runs(database, name) for name in names] == [
+        {"parent": 1, "curve": 1, "cell": 3}
+    ] * 2

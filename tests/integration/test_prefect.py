@@ -1,4 +1,6 @@
-"""Prefect as a team runs it: a server of its own, workers, and what happens when one of them dies."""
+"""Prefect as a team runs it: a server of its own, workers, and what happens when one of
+them dies.
+"""
 
 from __future__ import annotations
 
@@ -59,16 +61,29 @@ def test_a_machine_dies_and_the_next_run_goes_on(
 ) -> None:
     study, store = place / "disturbed.yaml", place / "disturbed"
     study.write_text(write_yaml(STUDY))
-    parameters = ["--param", f"study={json.dumps(str(study))}", "--param", f"store={json.dumps(str(store))}"]
+    parameters = [
+        "--param",
+        f"study={json.dumps(str(study))}",
+        "--param",
+        f"store={json.dumps(str(store))}",
+    ]
     fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo", *parameters]
     with prefect_worker(place / "first-worker", deployed.environment) as worker:
         run(fire, deployed.environment)
-        wait_until(lambda: artifacts(store, "average"), 180, f"the average is done:\n{worker.log.read_text()}")
+        wait_until(
+            lambda: artifacts(store, "average"),
+            180,
+            f"the average is done:\n{worker.log.read_text()}",
+        )
         worker.kill()
     before = artifacts(store, *COMPUTED)
     (dead,) = flow_runs(deployed, "disturbed")
     assert dead["state_name"] == "Running", "nobody was left to say that it died"
-    wait_until(lambda: flow_runs(deployed, "disturbed")[0]["state_name"] == "Crashed", 240, "its silence is noticed")
+    wait_until(
+        lambda: flow_runs(deployed, "disturbed")[0]["state_name"] == "Crashed",
+        240,
+        "its silence is noticed",
+    )
 
     with prefect_worker(place / "second-worker", deployed.environment) as worker:
         run([*fire, "--watch"], deployed.environment)
@@ -81,22 +96,35 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert findings(str(store)) == undisturbed
 
     assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
-    lines = [one["message"] for one in ask(deployed, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}})]
-    assert any(line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines)
+    lines = [
+        one["message"]
+        for one in ask(deployed, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}})
+    ]
+    assert any(
+        line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines
+    )
     (report,) = ask(deployed, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}})
     assert report["key"] == "papa-disturbed-report"
     assert "| Head order " in report["data"]
     assert "](data:image/png;base64," in report["data"]
 
 
-def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed: dict[tuple[str, str], Any]) -> None:
+def test_the_server_is_restarted_under_a_running_study(
+    place: Path, undisturbed: dict[tuple[str, str], Any]
+) -> None:
     port, login, store = free_port(), "papa:restarted", place / "restarted"
     with (
         postgres(place / "own-database", ["prefect"]) as database,
         prefect_server(place / "own-server", database, port, login) as server,
-        papa_run(place / "restart", write_yaml(STUDY), server.environment, "--store", str(store)) as study,
+        papa_run(
+            place / "restart", write_yaml(STUDY), server.environment, "--store", str(store)
+        ) as study,
     ):
-        wait_until(lambda: artifacts(store, "average"), 180, f"the average is done:\n{study.log.read_text()}")
+        wait_until(
+            lambda: artifacts(store, "average"),
+            180,
+            f"the average is done:\n{study.log.read_text()}",
+        )
         server.end()
         assert study.process.poll() is None, "the study is not over yet"
         time.sleep(10)
@@ -104,14 +132,21 @@ def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed:
             to_the_end(study)
             (flow_run,) = flow_runs(again, "disturbed")
             assert flow_run["state_name"] == "Completed"
-            wait_until(lambda: states_of_steps(again, flow_run) == {"Completed"}, 30, "every step is recorded")
+            wait_until(
+                lambda: states_of_steps(again, flow_run) == {"Completed"},
+                30,
+                "every step is recorded",
+            )
     assert findings(str(store)) == undisturbed
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "Prefect at http://127.0.0.1:9/api does not answer"),
+        (
+            {"PREFECT_API_URL": "http://127.0.0.1:9/api"},
+            "Prefect at http://127.0.0.1:9/api does not answer",
+        ),
         ({"PREFECT_API_AUTH_STRING": "papa:wrong"}, "refuses the credentials (status 401)"),
     ],
 )
@@ -119,7 +154,9 @@ def test_a_server_that_cannot_be_used_is_one_sentence(
     place: Path, prefect: Service, tmp_path: Path, change: dict[str, str], sentence: str
 ) -> None:
     environment = {**prefect.environment, **change}
-    with papa_run(tmp_path, write_yaml(STUDY), environment, "--store", str(tmp_path / "store")) as study:
+    with papa_run(
+        tmp_path, write_yaml(STUDY), environment, "--store", str(tmp_path / "store")
+    ) as study:
         study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 1
     (line,) = study.log.read_text().splitlines()

@@ -1,4 +1,6 @@
-"""A study on a schedule: Prefect fires it, a worker runs it on two hosts, MLflow and the store keep what it found."""
+"""A study on a schedule: Prefect fires it, a worker runs it on two hosts, MLflow and the store keep
+what it found.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ execution: {shard_rows: 32, batch_tokens: 512}
 
 
 def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
-    """A deployment's finished runs that a schedule started, in their order; other tests start some by hand."""
+    """A deployment's finished runs that a schedule started, in their order; other tests start some
+    by hand.
+    """
     states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
     return ask(
         prefect,
@@ -57,24 +61,40 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     site: dict[str, str],
 ) -> None:
     run([SCRIPTS / "deploy.sh"], prefect.environment)
-    deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml", "--name", "demo"]
+    deploy = [
+        "prefect",
+        "--no-prompt",
+        "deploy",
+        "--prefect-file",
+        "infra/prefect.yaml",
+        "--name",
+        "demo",
+    ]
     schedule = ["--cron", "* * * * *", "--param", f"study={json.dumps(str(study))}"]
     environment = {**site, **prefect.environment, **tracking.environment, **head.environment}
     with prefect_worker(place / "worker", environment) as worker:
         run([*deploy, *schedule], prefect.environment)
-        wait_until(lambda: len(finished(prefect, "demo")) >= 2, 900, f"two runs:\n{worker.log.read_text()[-5000:]}")
+        wait_until(
+            lambda: len(finished(prefect, "demo")) >= 2,
+            900,
+            f"two runs:\n{worker.log.read_text()[-5000:]}",
+        )
     first, second = finished(prefect, "demo")[:2]
-    assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], worker.log.read_text()[-5000:]
+    assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], (
+        worker.log.read_text()[-5000:]
+    )
     assert all(one["auto_scheduled"] for one in (first, second))
 
     steps = {
-        one["id"]: ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}}) for one in (first, second)
+        one["id"]: ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}})
+        for one in (first, second)
     }
     assert {step["state_name"] for step in steps[first["id"]]} == {"Completed"}
     assert {step["state_name"] for step in steps[second["id"]]} == {"Cached"}
     assert len(steps[first["id"]]) == len(steps[second["id"]])
 
-    # A study this small may end before the other host's worker is up; test_cluster.py shows that host at work.
+    # A study this small may end before the other host's worker is up; test_cluster.py shows that
+    # host at work.
     assert logged_runs(database, "scheduled") == {"parent": 1, "curve": 1, "cell": 2}
     keys = stored(storage)
     assert any(key.startswith("store/artifacts/") and key.endswith("metadata.json") for key in keys)
@@ -85,10 +105,10 @@ def logged_runs(database: Postgres, experiment: str) -> dict[str, int]:
     """How many finished runs of each role MLflow keeps in PostgreSQL."""
     with psycopg2.connect(database.url("mlflow")) as connection, connection.cursor() as cursor:
         cursor.execute(
-            "SELECT tags.value, count(*) FROM runs JOIN experiments USING (experiment_id) "
-            "JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'papa.role' "
-            "WHERE experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = 'FINISHED' "
-            "GROUP BY tags.value",
+            "SELECT tags.value, count(*) FROM runs JOIN experiments USING (experiment_id) JOIN "
+            "tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'papa.role' WHERE "
+            "experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = "
+            "'FINISHED' GROUP BY tags.value",
             (experiment,),
         )
         found = dict(cursor.fetchall())

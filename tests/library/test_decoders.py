@@ -27,7 +27,9 @@ def test_a_cache_is_spared_where_a_whole_group_is_constant(name: str) -> None:
     shared = 1 if name == "gpt2" else 2
     found = papa.cache_savings(model, {0: [0, 1], 1: [1, 2], 2: [3]})
     assert found.groups == 12 // shared
-    assert found.constant == (((0, 0), (0, 1), (1, 1), (1, 2), (2, 3)) if shared == 1 else ((0, 0),))
+    assert found.constant == (
+        ((0, 0), (0, 1), (1, 1), (1, 2), (2, 3)) if shared == 1 else ((0, 0),)
+    )
     assert found.partly == (() if shared == 1 else ((1, 0), (1, 1), (2, 1)))
     assert found.share(100) == pytest.approx(len(found.constant) / found.groups / 2)
     keys = model(input_ids=torch.tensor([[7, 8, 9]]), use_cache=True).past_key_values.layers[0].keys
@@ -60,10 +62,18 @@ def test_the_divergence_of_next_tokens_is_that_of_a_plain_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [gpt(), bert(BertForMaskedLM), bert(BertForSequenceClassification, num_labels=3), bert(BertModel)]
+    "model",
+    [
+        gpt(),
+        bert(BertForMaskedLM),
+        bert(BertForSequenceClassification, num_labels=3),
+        bert(BertModel),
+    ],
 )
 def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
-    """A loss that only moves λ: less is lost of the model's answers than at its start, and the model stays whole."""
+    """A loss that only moves λ: less is lost of the model's answers than at its start, and the
+    model stays whole.
+    """
     weights = {name: one.clone() for name, one in model.state_dict().items()}
     found = papa.train_own_lambda(model, texts(), by="zeros", epochs=8, **OPTIONS)
     assert found.by_seed.shape == (1, 2, 4)
@@ -92,7 +102,9 @@ def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
             signs[layer, head] = np.sign(loss(moved) - loss(-moved))
     assert np.array_equal(np.sign(0.5 - step.mean), signs)
     assert len(set(signs.flatten())) == 2
-    assert np.abs(np.log(step.mean / (1 - step.mean))) == pytest.approx(np.full((2, 4), 0.1), abs=1e-3)
+    assert np.abs(np.log(step.mean / (1 - step.mean))) == pytest.approx(
+        np.full((2, 4), 0.1), abs=1e-3
+    )
 
 
 def test_what_cannot_be_trained_on_is_one_sentence() -> None:

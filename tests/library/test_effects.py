@@ -1,4 +1,6 @@
-"""The effect of one head alone: the numbers of a plain loop, with intervals or by example, and what is refused."""
+"""The effect of one head alone: the numbers of a plain loop, with intervals or by example, and what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     ("model", "measure", "of"),
     [
         (bert(BertModel), "cosine", lambda one: 1 - one["cosine"].mean),
-        (bert(BertForSequenceClassification, num_labels=3), "divergence", lambda one: one["divergence"].mean),
+        (
+            bert(BertForSequenceClassification, num_labels=3),
+            "divergence",
+            lambda one: one["divergence"].mean,
+        ),
         (bert(BertForMaskedLM), "agreement", lambda one: 1 - one["agreement"].mean),
         (gpt(), "loss", lambda one: one["loss_difference"].mean),
     ],
     ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("by", ["zeros", "mean"])
-def test_each_head_is_measured_as_if_it_were_replaced_by_hand(model: Any, measure: str, of: Any, by: str) -> None:
+def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
+    model: Any, measure: str, of: Any, by: str
+) -> None:
     found = papa.head_effects(model, texts(), by, progress=False)
     assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert set(found["measure"]) == {measure}
@@ -36,11 +44,17 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(model: Any, measur
     assert (found["low"] < found["effect"]).all()
     assert (found["effect"] < found["high"]).all()
     assert found["effect"].abs().max() > 0.001, "negative control"
-    examples = papa.head_effects(model, texts(), by, heads=EVERY[2:4], per_example=True, progress=False)
+    examples = papa.head_effects(
+        model, texts(), by, heads=EVERY[2:4], per_example=True, progress=False
+    )
     assert examples.columns.tolist() == ["layer", "head", "measure", "example", "effect"]
     assert len(examples) == 2 * TEXTS
     if measure != "loss":  # A mean over tokens weighs texts by their length.
-        tokens = [int(mask.sum()) if measure == "agreement" else 1 for b in texts() for mask in b["attention_mask"]]
+        tokens = [
+            int(mask.sum()) if measure == "agreement" else 1
+            for b in texts()
+            for mask in b["attention_mask"]
+        ]
         means = [np.average(own["effect"], weights=tokens) for _, own in examples.groupby("head")]
         np.testing.assert_allclose(means, found["effect"][2:4], atol=1e-6)
 
@@ -56,13 +70,21 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
 
 
 def test_an_encoder_by_its_embeddings(encoder: papa.TextEncoder) -> None:
-    sentences = ["a fine film", "dull, and then it ends", "nothing here is new", "a joy", "a bore to sit through"]
+    sentences = [
+        "a fine film",
+        "dull, and then it ends",
+        "nothing here is new",
+        "a joy",
+        "a bore to sit through",
+    ]
     heads = [(0, 3), (5, 7), (5, 8)]
     constants = papa.average(encoder, sentences, progress=False)
 
     def pooled() -> torch.Tensor:
         found = papa.features(encoder, sentences, progress=False)
-        return torch.nn.functional.normalize(torch.stack([one[:, -1].mean(0) for one in found]), dim=1)
+        return torch.nn.functional.normalize(
+            torch.stack([one[:, -1].mean(0) for one in found]), dim=1
+        )
 
     before = pooled()
     expected = []

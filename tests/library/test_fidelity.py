@@ -1,4 +1,6 @@
-"""A model's own answers with heads replaced: which measures, of which tokens, and what is refused."""
+"""A model's own answers with heads replaced: which measures, of which tokens, and what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ TEXTS = 24
 
 def bert(kind: Any, **more: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 64,
+    }
     return kind(BertConfig(vocab_size=99, initializer_range=0.35, **sizes, **more)).eval()
 
 
 def gpt() -> GPT2LMHeadModel:
     torch.manual_seed(0)
     sizes = {"vocab_size": 99, "n_embd": 32, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 16}
-    return GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=0.35, bos_token_id=0, eos_token_id=0)).eval()
+    return GPT2LMHeadModel(
+        GPT2Config(**sizes, initializer_range=0.35, bos_token_id=0, eos_token_id=0)
+    ).eval()
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
@@ -52,7 +61,9 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
 def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     """Each text by itself, without padding."""
     rows = [
-        (ids, mask.bool()) for one in data for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
+        (ids, mask.bool())
+        for one in data
+        for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
     ]
     return [{"input_ids": ids[mask][None]} for ids, mask in rows]
 
@@ -112,10 +123,14 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     for sided in (data, texts(left=True)):
         if sided is not data:
             own = [float(model(**one, labels=one["input_ids"]).loss) for one in alone(sided)]
-        positions = [{**one, "position_ids": (one["attention_mask"].cumsum(1) - 1).clamp(0)} for one in sided]
+        positions = [
+            {**one, "position_ids": (one["attention_mask"].cumsum(1) - 1).clamp(0)} for one in sided
+        ]
         found = papa.fidelity(model, EVERY_HEAD, data=positions).measures
         assert found["loss_before"].mean == pytest.approx(np.average(own, weights=tokens), abs=1e-4)
-        assert found["loss_difference"].mean == pytest.approx(found["loss_after"].mean - found["loss_before"].mean)
+        assert found["loss_difference"].mean == pytest.approx(
+            found["loss_after"].mean - found["loss_before"].mean
+        )
     labels = torch.where(torch.arange(9)[None] % 3 == 1, data[0]["input_ids"], -100)
     with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
     found = papa.fidelity(masked, EVERY_HEAD, data=[with_labels]).measures
@@ -133,6 +148,8 @@ def test_what_has_no_answer_is_one_sentence() -> None:
     with pytest.raises(DataError, match="one number and no classes"):
         papa.fidelity(bert(BertForSequenceClassification, num_labels=1), [], data=data)
     with pytest.raises(DataError, match="labels with every batch"):
-        papa.fidelity(bert(BertForMaskedLM), [], data=[{**data[0], "labels": data[0]["input_ids"]}, data[1]])
+        papa.fidelity(
+            bert(BertForMaskedLM), [], data=[{**data[0], "labels": data[0]["input_ids"]}, data[1]]
+        )
     with pytest.raises(DataError, match="no token that counts"):
         papa.fidelity(gpt(), [], data=[{"input_ids": data[0]["input_ids"][:, :1]}])

@@ -1,4 +1,6 @@
-"""Lists, pairs, data sets and data frames are the same text; a model that is held is the same encoder."""
+"""Lists, pairs, data sets and data frames are the same text; a model that is held is the same
+encoder.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import pandas
 import pyarrow
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
 
 import papa
 from papa.encoders.reference import embedded_folder
@@ -21,7 +28,9 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(embedded_folder())
 
 
-def test_texts_are_the_same_in_every_container(encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]) -> None:
+def test_texts_are_the_same_in_every_container(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
     frame = reviews["validation"].head(9)
     texts = frame["review"].tolist()
     expected = papa.average(encoder, texts, progress=False)
@@ -49,17 +58,23 @@ def test_labelled_data_is_the_same_in_every_container(
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     kinds: list[Any] = [
         reviews,
-        datasets.DatasetDict({split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}),
+        datasets.DatasetDict(
+            {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
+        ),
         {split: columns(frame) for split, frame in reviews.items()},
     ]
-    scores = [papa.fit_probe(encoder, kind, task, seeds=[0], progress=False)[0].score for kind in kinds]
+    scores = [
+        papa.fit_probe(encoder, kind, task, seeds=[0], progress=False)[0].score for kind in kinds
+    ]
     assert len(set(scores)) == 1
 
 
 def test_features_are_the_models_own_hidden_states(
     encoder: papa.TextEncoder, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """A text that fills the layout has no gap before [SEP], so the stock model sees the same input."""
+    """A text that fills the layout has no gap before [SEP], so the stock model sees the
+    same input.
+    """
     text = " ".join(["film"] * (SLOTS - 2))
     inputs = tokenizer([text], return_tensors="pt")
     assert inputs["input_ids"].shape == (1, SLOTS)
@@ -80,7 +95,9 @@ def test_pairs_are_tuples_or_two_columns(encoder: papa.TextEncoder) -> None:
     assert [len(one) for one in listed] == [2 + 2 + 3, 2 + 5 + 3]
 
 
-def test_a_model_in_memory_is_the_same_encoder(encoder: papa.TextEncoder, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_model_in_memory_is_the_same_encoder(
+    encoder: papa.TextEncoder, tokenizer: PreTrainedTokenizerBase
+) -> None:
     texts = ["A text about nothing.", "Another."]
     expected = papa.features(encoder, texts, progress=False)
     for kind in (AutoModel, AutoModelForSequenceClassification):
@@ -90,22 +107,34 @@ def test_a_model_in_memory_is_the_same_encoder(encoder: papa.TextEncoder, tokeni
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
         assert model.training
         assert model(**tokenizer(texts, padding=True, return_tensors="pt")) is not None
-    assert papa.load_encoder(model.to(torch.bfloat16), tokenizer).encoder.word_embeddings.dtype == torch.float32
+    assert (
+        papa.load_encoder(model.to(torch.bfloat16), tokenizer).encoder.word_embeddings.dtype
+        == torch.float32
+    )
     assert model.dtype == torch.bfloat16
 
 
 def test_words_and_running_text_are_probed_too(encoder: papa.TextEncoder) -> None:
-    words = {"tokens": [["Ann", "saw", "Bo"], ["Bo", "ran"]] * 4, "tags": [["N", "V", "N"], ["N", "V"]] * 4}
+    words = {
+        "tokens": [["Ann", "saw", "Bo"], ["Bo", "ran"]] * 4,
+        "tags": [["N", "V", "N"], ["N", "V"]] * 4,
+    }
     task = papa.Task(words="tokens", label="tags", metric="token_f1", epochs=1)
-    scores = papa.fit_probe(encoder, {"train": words, "validation": words}, task, seeds=[0], progress=False)
+    scores = papa.fit_probe(
+        encoder, {"train": words, "validation": words}, task, seeds=[0], progress=False
+    )
     assert len(scores[0].examples) == 8
     text = {"text": ["Ann saw Bo in the park.", "Bo ran home."] * 4}
     restored = papa.Task(label=None, metric="negative_log_perplexity", epochs=1)
-    scores = papa.fit_probe(encoder, {"train": text, "validation": text}, restored, seeds=[0], progress=False)
+    scores = papa.fit_probe(
+        encoder, {"train": text, "validation": text}, restored, seeds=[0], progress=False
+    )
     assert scores[0].score < 0
 
 
-def test_bars_are_shown_unless_switched_off(encoder: papa.TextEncoder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bars_are_shown_unless_switched_off(
+    encoder: papa.TextEncoder, capsys: pytest.CaptureFixture[str]
+) -> None:
     papa.average(encoder, ["a text"])
     assert "averaging: 100%" in capsys.readouterr().err
     papa.average(encoder, ["a text"], progress=False)

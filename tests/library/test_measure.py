@@ -66,15 +66,23 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
     assert f"all-MiniLM-L6-v2 on mine: {sentence}" in report
     heads = command("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "1%")
     assert heads.code == 0, words(heads)
-    assert " ".join(heads.out.split()).count(sentence) == 3, "for each kind of constants; the random order has none"
-    assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, "negative control: cells differ"
+    assert " ".join(heads.out.split()).count(sentence) == 3, (
+        "for each kind of constants; the random order has none"
+    )
+    assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, (
+        "negative control: cells differ"
+    )
 
 
 def test_a_measurement_is_a_table_a_figure_and_sentences(
     encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
-    found = papa.measure(encoder, reviews, TASK, fractions=[1, 0.5, 0], seeds=[0, 1], ranking_rows=16, progress=False)
-    assert found.table.count("\n") == 2 + 3 + 2  # a heading and a rule, a row for each fraction, two baselines
+    found = papa.measure(
+        encoder, reviews, TASK, fractions=[1, 0.5, 0], seeds=[0, 1], ranking_rows=16, progress=False
+    )
+    assert (
+        found.table.count("\n") == 2 + 3 + 2
+    )  # a heading and a rule, a row for each fraction, two baselines
     assert "Input-dependent" in found.table
     assert ">mine</text>" in found.plot().svg()
     assert len(found.answers) == 2
@@ -91,10 +99,14 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     frame = found.to_pandas()
     assert [one.score for one in half] == frame[frame["fraction"] == 0.5]["score"].tolist()
     assert [one.score for one in own] == frame[frame["fraction"] == 1]["score"].tolist()
-    lambdas = papa.train_lambda(encoder, found.constants["average"], reviews, TASK, rows=16, progress=False)
+    lambdas = papa.train_lambda(
+        encoder, found.constants["average"], reviews, TASK, rows=16, progress=False
+    )
     assert (lambdas.by_seed == found.lambdas.by_seed).all()
     assert str(lambdas) in found.answers[1]
-    again = papa.train_lambda(encoder, found.constants["average"], reviews, TASK, rows=16, seeds=[1], progress=False)
+    again = papa.train_lambda(
+        encoder, found.constants["average"], reviews, TASK, rows=16, seeds=[1], progress=False
+    )
     assert (again.mean == lambdas.by_seed[1]).all()
     assert str(again) == "λ is from one seed: nothing is known of its certainty."
 
@@ -115,7 +127,9 @@ def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:
     assert found.lambdas is None
 
 
-def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(encoder: papa.TextEncoder, tmp_path: Path) -> None:
+def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
+    encoder: papa.TextEncoder, tmp_path: Path
+) -> None:
     place = tmp_path / "store"
     settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
     rows = {"train_rows": 40, "validation_rows": 30}
@@ -125,7 +139,9 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(encoder: papa.
         return papa.measure(encoder, "reviews", **rows, **settings | changes, **one).results
 
     def ran(**changes: Any) -> set[str]:
-        """The stages of which a run of the study in a file has to compute something; they are run but for the last."""
+        """The stages of which a run of the study in a file has to compute something; they are run
+        but for the last.
+        """
         study = {
             "name": "same",
             "encoders": ["embedded/all-MiniLM-L6-v2"],
@@ -142,14 +158,18 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(encoder: papa.
 
     first = measured()
     assert ran() == {"aggregate"}, "every cell is there"
-    assert ran(seeds=[2, 3]) == {"baseline", "probe", "aggregate"}, "negative control: other seeds are not"
+    assert ran(seeds=[2, 3]) == {"baseline", "probe", "aggregate"}, (
+        "negative control: other seeds are not"
+    )
     kept = artifacts(place, "average", "baseline", "probe", "rank", "tokenise")
     again = measured(seeds=[2, 3])
     assert artifacts(place, "average", "baseline", "probe", "rank", "tokenise") == kept
     assert sorted(set(again["seed"])) == [2, 3]
     pandas.testing.assert_frame_equal(measured(), first, check_exact=True)
     measured(fractions=[1, 0])
-    assert len(artifacts(place, "probe")) == len([one for one in kept if one.startswith("probe")]) + 1
+    assert (
+        len(artifacts(place, "probe")) == len([one for one in kept if one.startswith("probe")]) + 1
+    )
 
 
 def test_a_store_knows_encoders_by_their_files(encoder: papa.TextEncoder, tmp_path: Path) -> None:
@@ -157,7 +177,12 @@ def test_a_store_knows_encoders_by_their_files(encoder: papa.TextEncoder, tmp_pa
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
     with pytest.raises(papa.PapaError, match="is held in memory"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
-    few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+    few: dict[str, Any] = {
+        "constants": ["zeros"],
+        "orders": ["first_to_last"],
+        "fractions": [1, 0],
+        "seeds": [0],
+    }
     rows: dict[str, Any] = {"train_rows": 24, "validation_rows": 16, "progress": False}
     found = [papa.measure(one, "reviews", **few, **rows).results for one in (encoder, held)]
     assert found[0]["score"].tolist() == found[1]["score"].tolist()

@@ -1,4 +1,6 @@
-"""Head orders of one's own in ``papa.measure``: the same heads however they are given, by name in its tables."""
+"""Head orders of one's own in ``papa.measure``: the same heads however they are given, by name in
+its tables.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def test_every_form_is_the_same_order(order: Any) -> None:
 @pytest.mark.parametrize(
     ("order", "sentence"),
     [
-        ([(0, 0), (2, 0)], r"holds \(2, 0\), which is no head or named twice: .* from \(0, 0\) to \(1, 2\)"),
+        (
+            [(0, 0), (2, 0)],
+            r"holds \(2, 0\), which is no head or named twice: .* from \(0, 0\) to \(1, 2\)",
+        ),
         ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
         (SCORES[:, :2], r"found scores of shape \[2, 2\], expected a name"),
         (SCORES * np.nan, r"expected a name, a list of \(layer, head\), or a finite score"),
@@ -53,7 +58,9 @@ def test_what_is_no_order_is_one_sentence(order: Any, sentence: str) -> None:
         named_orders([order], 2, 3)
 
 
-def test_a_measurement_knows_its_own_orders(encoder: papa.TextEncoder, reviews: dict[str, Any]) -> None:
+def test_a_measurement_knows_its_own_orders(
+    encoder: papa.TextEncoder, reviews: dict[str, Any]
+) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     last = [(layer, head) for layer in (3, 4, 5) for head in range(12)]
     found = papa.measure(
@@ -65,7 +72,9 @@ def test_a_measurement_knows_its_own_orders(encoder: papa.TextEncoder, reviews: 
         seeds=[0, 1],
         progress=False,
     )
-    scores = found.to_pandas().query("fraction == 0.5").groupby("order", sort=False)["score"].agg(list)
+    scores = (
+        found.to_pandas().query("fraction == 0.5").groupby("order", sort=False)["score"].agg(list)
+    )
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
     assert "scores of own 2" in found.table

@@ -1,4 +1,6 @@
-"""What is written runs: the page on the library pasted as one script, and the examples in docstrings."""
+"""What is written runs: the page on the library pasted as one script, and the examples in
+docstrings.
+"""
 
 from __future__ import annotations
 

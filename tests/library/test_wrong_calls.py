@@ -17,17 +17,34 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import embedded_folder
 from tests.library.conftest import columns
 
-SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+}
 DECODER: dict[str, Any] = {"n_embd": 32, "n_layer": 1, "n_head": 2}
 TEXTS: dict[str, tuple[Any, str]] = {
     "one string": ("a text", "texts is one string: give a list, such as ['a text']"),
     "no text": ([], "there is no text: give at least one"),
     "no row": (pandas.DataFrame({"text": []}), "has no row"),
-    "tokenised": ({"input_ids": [[1]], "attention_mask": [[1]]}, "tokenised inputs (input_ids, attention_mask)"),
-    "tokenised data set": (datasets.Dataset.from_dict({"input_ids": [[1]]}), "holds tokenised inputs"),
+    "tokenised": (
+        {"input_ids": [[1]], "attention_mask": [[1]]},
+        "tokenised inputs (input_ids, attention_mask)",
+    ),
+    "tokenised data set": (
+        datasets.Dataset.from_dict({"input_ids": [[1]]}),
+        "holds tokenised inputs",
+    ),
     "tensor": (torch.ones(2, 3, dtype=torch.long), "text 0 is a Tensor, expected a string"),
-    "splits": (datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})}), "give one of them"),
-    "another column": (pandas.DataFrame({"body": ["a"]}), "no column 'text' (found: body): name the right one, such"),
+    "splits": (
+        datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})}),
+        "give one of them",
+    ),
+    "another column": (
+        pandas.DataFrame({"body": ["a"]}),
+        "no column 'text' (found: body): name the right one, such",
+    ),
     "a gap": (pandas.DataFrame({"text": ["a", None]}), "row 2 has no 'text'"),
     "numbers": (pandas.DataFrame({"text": [1, 2]}), "column 'text' holds int64, not text"),
     "mixed": (pandas.DataFrame({"text": ["a", 2]}), "cannot be read as a table"),
@@ -39,14 +56,19 @@ TEXTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", sorted(TEXTS))
 @pytest.mark.parametrize("call", [papa.average, papa.features])
-def test_texts_that_are_none(encoder: papa.TextEncoder, case: str, call: Callable[..., Any]) -> None:
+def test_texts_that_are_none(
+    encoder: papa.TextEncoder, case: str, call: Callable[..., Any]
+) -> None:
     texts, sentence = TEXTS[case]
     _refuses(lambda: call(encoder, texts, progress=False), sentence)
 
 
 def test_a_tokenised_batch(encoder: papa.TextEncoder) -> None:
     batch = AutoTokenizer.from_pretrained(embedded_folder())(["a", "b"], padding=True)
-    _refuses(lambda: papa.average(encoder, batch), "tokenised inputs (input_ids, token_type_ids, attention_mask)")
+    _refuses(
+        lambda: papa.average(encoder, batch),
+        "tokenised inputs (input_ids, token_type_ids, attention_mask)",
+    )
 
 
 def test_encoders_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,20 +81,34 @@ def test_encoders_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuses(lambda: load("/no/such/folder"), "there is no encoder folder at /no/such/folder")
     _refuses(lambda: load("embedded/other"), "encoder 'embedded/other' is unknown")
     _refuses(lambda: load("no-such/encoder"), "no-such/encoder")
-    _refuses(lambda: load(GPT2Model(decoder), tokenizer), "architecture 'gpt2' is not supported: use one of bert")
+    _refuses(
+        lambda: load(GPT2Model(decoder), tokenizer),
+        "architecture 'gpt2' is not supported: use one of bert",
+    )
     causal = BertModel(BertConfig(vocab_size=50, is_decoder=True, **SMALL))
     _refuses(lambda: load(causal, tokenizer), "is causal (is_decoder)")
-    _refuses(lambda: load(hollow, tokenizer), "no weights in memory (embeddings.word_embeddings.weight is on the meta")
-    _refuses(lambda: load(BertModel(small)), "has no tokenizer with it: give its own as the second argument")
     _refuses(
-        lambda: load(BertModel(small), tokenizer), "gives ids up to 30521 and the model has embeddings for 50 tokens"
+        lambda: load(hollow, tokenizer),
+        "no weights in memory (embeddings.word_embeddings.weight is on the meta",
+    )
+    _refuses(
+        lambda: load(BertModel(small)),
+        "has no tokenizer with it: give its own as the second argument",
+    )
+    _refuses(
+        lambda: load(BertModel(small), tokenizer),
+        "gives ids up to 30521 and the model has embeddings for 50 tokens",
     )
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", tokenizer), "comes with its own tokenizer")
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=1024), "an even number from 4 to 512")
-    _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=33), "slots is 33, expected an even number")
+    _refuses(
+        lambda: load("embedded/all-MiniLM-L6-v2", slots=33), "slots is 33, expected an even number"
+    )
 
 
-@pytest.mark.parametrize(("device", "sentence"), [("cuda", "device 'cuda' needs a GPU"), ("gpu", "no device 'gpu'")])
+@pytest.mark.parametrize(
+    ("device", "sentence"), [("cuda", "device 'cuda' needs a GPU"), ("gpu", "no device 'gpu'")]
+)
 def test_devices_that_are_not_here(device: str, sentence: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
@@ -90,20 +126,30 @@ def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder) -> None:
         with papa.replaced(encoder, given, heads):
             pytest.fail("this must be refused")
 
-    _refuses(lambda: enter([(6, 0)]), "there is no head (6, 0): heads are (layer, head), from (0, 0) to (5, 11)")
+    _refuses(
+        lambda: enter([(6, 0)]),
+        "there is no head (6, 0): heads are (layer, head), from (0, 0) to (5, 11)",
+    )
     _refuses(lambda: enter([(0, -1)]), "there is no head (0, -1)")
     other = AutoModel.from_pretrained(embedded_folder())
     other.embeddings.word_embeddings.weight.data += 0.1
     held = papa.load_encoder(other, encoder.tokenizer, slots=encoder.slots)
     foreign = papa.average(held, ["a text"], progress=False)
-    _refuses(lambda: enter([(0, 0)], foreign), "averaged over the attention of another encoder than all-MiniLM-L6-v2")
+    _refuses(
+        lambda: enter([(0, 0)], foreign),
+        "averaged over the attention of another encoder than all-MiniLM-L6-v2",
+    )
     longer = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64)
     long = papa.average(longer, ["a text"], progress=False)
     _refuses(lambda: enter([(0, 0)], long), "for 64 slots and the encoder was loaded with 32")
-    _refuses(lambda: papa.constant_heads(torch.rand(6, 12), 50), "fraction is 50, expected the share")
+    _refuses(
+        lambda: papa.constant_heads(torch.rand(6, 12), 50), "fraction is 50, expected the share"
+    )
 
 
-def test_labelled_data_that_is_none(encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]) -> None:
+def test_labelled_data_that_is_none(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
     def measure(data: Any, task: papa.Task | None = None, **options: Any) -> None:
         papa.measure(encoder, data, task, progress=False, **options)
 
@@ -111,15 +157,29 @@ def test_labelled_data_that_is_none(encoder: papa.TextEncoder, reviews: dict[str
     frame = reviews["train"]
     _refuses(lambda: measure("revews"), "there is no task 'revews' (known: reviews")
     _refuses(lambda: measure("reviews", task), "is described already")
-    _refuses(lambda: measure({"train": frame}, task), "found train: give {'train': …, 'validation': …}")
-    _refuses(lambda: measure(columns(frame), task), "found review, verdict: give {'train': …, 'validation': …}")
+    _refuses(
+        lambda: measure({"train": frame}, task), "found train: give {'train': …, 'validation': …}"
+    )
+    _refuses(
+        lambda: measure(columns(frame), task),
+        "found review, verdict: give {'train': …, 'validation': …}",
+    )
     _refuses(lambda: measure(reviews), "the train split has no column 'text' (found: ")
     unlabelled = {split: one[["review"]] for split, one in reviews.items()}
-    _refuses(lambda: measure(unlabelled, task), "the train split has no column 'verdict' (found: review): name the")
-    _refuses(lambda: measure({**reviews, "validation": ["a", "b"]}, task), "the validation split is a list")
+    _refuses(
+        lambda: measure(unlabelled, task),
+        "the train split has no column 'verdict' (found: review): name the",
+    )
+    _refuses(
+        lambda: measure({**reviews, "validation": ["a", "b"]}, task),
+        "the validation split is a list",
+    )
     renamed = {**reviews, "validation": frame.replace({"verdict": {"positive": "good"}})}
     _refuses(lambda: measure(renamed, task), "the validation split: row")
-    _refuses(lambda: measure(reviews, task, orders=["lamda"]), "'orders.0' is 'lamda' (did you mean 'lambda'?): use")
+    _refuses(
+        lambda: measure(reviews, task, orders=["lamda"]),
+        "'orders.0' is 'lamda' (did you mean 'lambda'?): use",
+    )
     _refuses(lambda: measure(reviews, task, fractions=[2]), "'fractions.0'")
     _refuses(lambda: measure(reviews, task, seeds=[]), "'seeds'")
 

@@ -33,7 +33,10 @@ def encoder(reference: EncoderReference) -> Encoder:
 @pytest.fixture(scope="session")
 def tasks(shared: Path) -> dict[str, TaskSpec]:
     def files(folder: str, suffix: str = "jsonl") -> dict[str, Any]:
-        paths = {split: shared / "data" / folder / f"{split}.{suffix}" for split in ("train", "validation")}
+        paths = {
+            split: shared / "data" / folder / f"{split}.{suffix}"
+            for split in ("train", "validation")
+        }
         return {"kind": "files", **paths}
 
     data = shared / "data"
@@ -89,7 +92,9 @@ def tasks(shared: Path) -> dict[str, TaskSpec]:
 
 @pytest.fixture(scope="session")
 def corpus_of(
-    tasks: dict[str, TaskSpec], reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+    tasks: dict[str, TaskSpec],
+    reference: EncoderReference,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., TokenisedCorpus]:
     """Tokenise a task by name, with changes to its specification."""
     tokenizer = load_tokenizer(reference)
@@ -98,13 +103,17 @@ def corpus_of(
         folder = tmp_path_factory.mktemp("corpora") / name
         task = tasks[name].model_copy(update=changes)
         # Several shards a split: rows are found across shard borders.
-        return load_corpus(tokenise_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32))
+        return load_corpus(
+            tokenise_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32)
+        )
 
     return build
 
 
 @pytest.fixture(scope="session")
-def corpora(tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenisedCorpus]) -> dict[str, TokenisedCorpus]:
+def corpora(
+    tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenisedCorpus]
+) -> dict[str, TokenisedCorpus]:
     return {name: corpus_of(name) for name in tasks}
 
 

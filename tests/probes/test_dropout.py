@@ -41,12 +41,17 @@ def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
 ) -> None:
     monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
     probe_spec = tasks[task].probe.model_copy(update={"encoder_dropout": dropout})
-    probe = build_probe(encoder, corpora[task], tasks[task].model_copy(update={"probe": probe_spec}), [0])
+    probe = build_probe(
+        encoder, corpora[task], tasks[task].model_copy(update={"probe": probe_spec}), [0]
+    )
     assert getattr(probe, "dropout", None) == share
 
 
 def test_a_probes_dropout_follows_from_its_seed_alone(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     """Trained on stored features, so that the probe's own dropout is all there is."""
     train, validation = (corpora["cola"].split(name) for name in ("train", "validation"))
@@ -59,7 +64,9 @@ def test_a_probes_dropout_follows_from_its_seed_alone(
 
         def trained(seeds: Sequence[int], dropout: float) -> torch.Tensor:
             layers, width = encoder.layers + 1, encoder.width
-            probe = SequenceProbe(seeds, layers=layers, width=width, slots=64, labels=2, dropout=dropout)
+            probe = SequenceProbe(
+                seeds, layers=layers, width=width, slots=64, labels=2, dropout=dropout
+            )
             train_probes(
                 probe,
                 of_train,

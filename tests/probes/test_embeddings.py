@@ -1,4 +1,6 @@
-"""The baseline of an encoder's word embeddings alone, and what cells keep of each validation row."""
+"""The baseline of an encoder's word embeddings alone, and what cells keep of each
+validation row.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,29 @@ def evaluated(
     seeds: Sequence[int] = (0, 1),
 ) -> list[SeedScore]:
     execution = ExecutionSpec(batch_tokens=512, features_budget_gb=budget)
-    return evaluate_cell(model, corpus, task, seeds, features=FeaturesSpec(), execution=execution, scratch=scratch)
+    return evaluate_cell(
+        model, corpus, task, seeds, features=FeaturesSpec(), execution=execution, scratch=scratch
+    )
 
 
-def test_features_are_the_embeddings_of_the_real_tokens(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> None:
+def test_features_are_the_embeddings_of_the_real_tokens(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
     split = corpora["rte"].split("validation")
     (states,) = WordEmbeddings(encoder).token_states(micro_batch(split, [3, 0, 7]))
-    expected = encoder.model.embeddings.word_embeddings(torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long())
+    expected = encoder.model.embeddings.word_embeddings(
+        torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long()
+    )
     torch.testing.assert_close(states, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
 def test_the_probe_on_word_embeddings_sees_no_attention(
-    name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    name: str,
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     corpus, task = corpora[name], tasks[name]
     pruned = control("zeros", encoder.layers, encoder.heads, corpus.slots)
@@ -52,26 +64,40 @@ def test_the_probe_on_word_embeddings_sees_no_attention(
         before = evaluated(model, corpus, task, tmp_path, seeds=(0,))
         with replaced(encoder, pruned, heads):
             after = evaluated(model, corpus, task, tmp_path, seeds=(0,))
-        found[what] = [np.abs(one.examples - two.examples).max() for one, two in zip(before, after, strict=True)]
+        found[what] = [
+            np.abs(one.examples - two.examples).max()
+            for one, two in zip(before, after, strict=True)
+        ]
     assert found["embeddings"] == [0]
     if name == "wikitext":
         assert max(found["encoder"]) > 0, "the encoder's own features do see it"
 
 
 def test_stored_and_streamed_word_embeddings_score_alike(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     corpus, task = corpora["wikitext"], tasks["wikitext"]
     stored = evaluated(WordEmbeddings(encoder), corpus, task, tmp_path)
-    dropout = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": True})})
+    dropout = task.model_copy(
+        update={"probe": task.probe.model_copy(update={"encoder_dropout": True})}
+    )
     for other, budget in ((task, 0.0), (dropout, 1.0)):
         streamed = evaluated(WordEmbeddings(encoder), corpus, other, tmp_path, budget)
-        assert [scored.score for scored in streamed] == pytest.approx([scored.score for scored in stored], abs=1e-4)
+        assert [scored.score for scored in streamed] == pytest.approx(
+            [scored.score for scored in stored], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
 def test_what_each_row_adds_gives_the_score(
-    name: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    name: str,
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     for scored in evaluated(encoder, corpora[name], tasks[name], tmp_path):
         assert len(scored.examples) == len(corpora[name].split("validation"))

@@ -22,7 +22,15 @@ from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import DiskSpaceError
 from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.training import SeedScore
-from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, FilesSource, ProbeSpec, TaskSpec
+from papa.spec import (
+    Columns,
+    EmbeddedSource,
+    ExecutionSpec,
+    FeaturesSpec,
+    FilesSource,
+    ProbeSpec,
+    TaskSpec,
+)
 from tests.probes.conftest import counted_passes
 
 STORED, STREAMED = 1.0, 0.0
@@ -30,7 +38,12 @@ Cell = Callable[..., list[SeedScore]]
 
 
 @pytest.fixture
-def cell(encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path) -> Cell:
+def cell(
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
+) -> Cell:
     def run(
         name: str,
         seeds: Sequence[int] = (0, 1),
@@ -82,8 +95,12 @@ def test_stored_and_streamed_features_give_the_same_scores(
     assert sum(streamed_passes) == 2 * rows[0] + rows[1]
 
 
-def test_windows_change_the_order_and_so_the_scores(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control of the test above: its tolerance would not hide another order of rows."""
+def test_windows_change_the_order_and_so_the_scores(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the test above: its tolerance would not hide another order
+    of rows.
+    """
     wide = scores(cell("wikitext"))
     monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 8)
     assert np.abs(scores(cell("wikitext")) - wide).min() > 1e-3
@@ -113,11 +130,16 @@ def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) 
 
 
 def test_bfloat16_features_give_nearly_the_same_score(cell: Cell) -> None:
-    np.testing.assert_allclose(scores(cell("wikitext", dtype="bfloat16")), scores(cell("wikitext")), atol=0.05)
+    np.testing.assert_allclose(
+        scores(cell("wikitext", dtype="bfloat16")), scores(cell("wikitext")), atol=0.05
+    )
 
 
 def test_text_is_learned(
-    cell: Cell, corpus_of: Callable[..., TokenisedCorpus], encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    cell: Cell,
+    corpus_of: Callable[..., TokenisedCorpus],
+    encoder: Encoder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sentiment of the embedded reviews, against the same probe on features that say nothing."""
     corpus = corpus_of(
@@ -144,7 +166,9 @@ def test_words_are_learned(
 ) -> None:
     """Parts of speech, against the same probe on features that say nothing."""
     folder = shared / "data" / "ud_ewt"
-    source = FilesSource(kind="files", train=folder / "train.jsonl", validation=folder / "validation.jsonl")
+    source = FilesSource(
+        kind="files", train=folder / "train.jsonl", validation=folder / "validation.jsonl"
+    )
     columns = Columns(words="tokens", label="pos_tags")
     changes: dict[str, Any] = {"metric": "token_f1", "train_rows": 150, "validation_rows": 60}
     corpus = corpus_of("wnut17", source=source, columns=columns, **changes)
@@ -158,7 +182,9 @@ def test_words_are_learned(
     assert control.max() < 0.25
 
 
-def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenisedCorpus], tmp_path: Path) -> None:
+def test_numbers_are_learned(
+    cell: Cell, corpus_of: Callable[..., TokenisedCorpus], tmp_path: Path
+) -> None:
     """Regression on real sentences: how many words a sentence has."""
 
     def rows(split: Any) -> list[dict[str, Any]]:
@@ -178,7 +204,9 @@ def test_numbers_are_learned(cell: Cell, corpus_of: Callable[..., TokenisedCorpu
     for split in ("train", "validation"):
         lines = [json.dumps(row) for row in rows(split)]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
-    source = FilesSource(kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl")
+    source = FilesSource(
+        kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl"
+    )
     changes = {
         "source": source,
         "columns": columns,
@@ -212,7 +240,9 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
 
-def test_dropout_is_switched_off_after_an_error(cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_switched_off_after_an_error(
+    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(batch: Any) -> Any:
         raise RuntimeError("cut short")
 
@@ -278,8 +308,14 @@ def test_no_seeds_are_an_error(cell: Cell) -> None:
 
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("budget", [STORED, STREAMED])
-def test_a_cell_sees_the_replacement_around_it(budget: float, dropout: bool, cell: Cell, encoder: Encoder) -> None:
-    options: dict[str, Any] = {"seeds": (0,), "budget": budget, "probe": {"encoder_dropout": dropout}}
+def test_a_cell_sees_the_replacement_around_it(
+    budget: float, dropout: bool, cell: Cell, encoder: Encoder
+) -> None:
+    options: dict[str, Any] = {
+        "seeds": (0,),
+        "budget": budget,
+        "probe": {"encoder_dropout": dropout},
+    }
     before = scores(cell("wikitext", **options))
     some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]
     with replaced(encoder, control("identity", encoder.layers, encoder.heads, 32), some):

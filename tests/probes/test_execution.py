@@ -1,4 +1,5 @@
-"""No execution setting changes results: every one is changed by itself, or named with what tests it instead.
+"""No execution setting changes results: every one is changed by itself, or named with what tests it
+instead.
 
 All other fields of a specification are in keys: tests/tasks/test_keys.py.
 """
@@ -37,9 +38,14 @@ def test_every_execution_setting_is_named() -> None:
 
 @pytest.fixture(scope="module")
 def run(
-    encoder: Encoder, reference: EncoderReference, tasks: dict[str, TaskSpec], tmp_path_factory: pytest.TempPathFactory
+    encoder: Encoder,
+    reference: EncoderReference,
+    tasks: dict[str, TaskSpec],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
-    """Tokenise, average, rank and score: the order of heads, and the scores with half of them constant."""
+    """Tokenise, average, rank and score: the order of heads, and the scores with half of them
+    constant.
+    """
 
     def found(dropout: bool, seed: int = 0, **execution: Any) -> tuple[list[Head], CellScores]:
         task, settings = tasks["wikitext"], ExecutionSpec(**execution)

@@ -1,4 +1,6 @@
-"""Ten training steps as the authors' code takes them, with all dropout off: the optimiser, matched step by step."""
+"""Ten training steps as the authors' code takes them, with all dropout off: the optimiser, matched
+step by step.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,14 @@ TASK = TaskSpec(
 )
 
 THEIRS = TASK.probe.model_copy(update={"adam_epsilon": 1e-6})
-"""The stored steps were taken with transformers 4's own default; its Trainer passes 1e-8 (docs/fidelity.md)."""
-CONTROLS: tuple[dict[str, float], ...] = ({"max_grad_norm": 0.0}, {"weight_decay": 0.01}, {"adam_epsilon": 1e-8})
+"""The stored steps were taken with transformers 4's own default; its Trainer passes 1e-8
+(docs/fidelity.md).
+"""
+CONTROLS: tuple[dict[str, float], ...] = (
+    {"max_grad_norm": 0.0},
+    {"weight_decay": 0.01},
+    {"adam_epsilon": 1e-8},
+)
 """Without clipping, with PyTorch's default decay, with the Trainer's ε."""
 
 
@@ -57,7 +65,9 @@ class Golden:
 
     @property
     def constants(self) -> ConstantMatrices:
-        return ConstantMatrices(self.start["average_attention"], self.start["counts"] > 0, "average")
+        return ConstantMatrices(
+            self.start["average_attention"], self.start["counts"] > 0, "average"
+        )
 
     def put_start(self, probe: SequenceProbe) -> None:
         """The probe of every seed starts where the authors' did."""
@@ -78,12 +88,17 @@ class Run:
     parameters: dict[str, Tensor]
 
     def differences(self, golden: Golden, name: str) -> dict[str, float]:
-        """The largest difference from the authors' run of every quantity; of losses and norms relative to theirs."""
+        """The largest difference from the authors' run of every quantity; of losses and norms
+        relative to theirs.
+        """
 
         def theirs(what: str) -> Tensor:
             return golden.trained[f"{name}.{what}"]
 
-        found = {what: float((value - theirs(what)).abs().max()) for what, value in self.parameters.items()}
+        found = {
+            what: float((value - theirs(what)).abs().max())
+            for what, value in self.parameters.items()
+        }
         for what, values in (("losses", self.losses), ("gradient_norms", self.norms)):
             found[what] = float((torch.tensor(values) / theirs(what) - 1).abs().max())
         return found
@@ -115,21 +130,29 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
         lengths=lengths,
         first_lengths=lengths - 2,
     )
-    write_shard(folder / "train.arrow", tokens, trained["labels"].long().numpy(), label_per_token=False)
+    write_shard(
+        folder / "train.arrow", tokens, trained["labels"].long().numpy(), label_per_token=False
+    )
     metadata = {"shards": {"train": [{"file": "train.arrow", "rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 
 
-def probing(golden: Golden, encoder: Encoder, features: PackedFeatures, spec: ProbeSpec, others: int = 0) -> Run:
-    """Ten steps of a probe; ``others`` are trained beside it on minibatches of their own, the next rows."""
+def probing(
+    golden: Golden, encoder: Encoder, features: PackedFeatures, spec: ProbeSpec, others: int = 0
+) -> Run:
+    """Ten steps of a probe; ``others`` are trained beside it on minibatches of their own, the next
+    rows.
+    """
     seeds = list(range(1 + others))
     probe: Any = build_probe(encoder, golden.corpus, TASK, seeds)
     golden.put_start(probe)
     optimizer, losses, norms = adamw(probe.parameters(), spec, RATE), [], []
     for step in range(STEPS):
         rows = [(torch.arange(BATCH) + (step + seed) * BATCH) % ROWS for seed in seeds]
-        loss, norm = train_step(probe, optimizer, features, torch.stack(rows), max_grad_norm=spec.max_grad_norm)
+        loss, norm = train_step(
+            probe, optimizer, features, torch.stack(rows), max_grad_norm=spec.max_grad_norm
+        )
         losses.append(float(loss[0]))
         norms.append(float(norm[0]))
     return Run(losses, norms, parameters_of(probe, 0))
@@ -137,8 +160,12 @@ def probing(golden: Golden, encoder: Encoder, features: PackedFeatures, spec: Pr
 
 def mixing(golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int = 10**6) -> Run:
     """Ten steps of θ and a probe."""
-    gradients = lambda_gradients(encoder=encoder, constants=golden.constants, corpus=golden.corpus, task=TASK, seed=0)
-    start = SequenceProbe([0], layers=encoder.layers + 1, width=encoder.width, slots=SLOTS, labels=2)
+    gradients = lambda_gradients(
+        encoder=encoder, constants=golden.constants, corpus=golden.corpus, task=TASK, seed=0
+    )
+    start = SequenceProbe(
+        [0], layers=encoder.layers + 1, width=encoder.width, slots=SLOTS, labels=2
+    )
     golden.put_start(start)
     theta, *of_probe = gradients.trained
     with torch.no_grad():
@@ -149,7 +176,11 @@ def mixing(golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int =
         rows = np.arange(step * BATCH, (step + 1) * BATCH)
         parts = parts_of(golden.corpus.split("train"), rows, part_tokens, (0, 0, step))
         loss, norm = joint_step(
-            gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=spec.max_grad_norm
+            gradients.of_parts,
+            gradients.trained,
+            optimizer,
+            parts,
+            max_grad_norm=spec.max_grad_norm,
         )
         losses.append(loss)
         norms.append(norm)
@@ -180,7 +211,9 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
 
 
 @pytest.mark.parametrize("part_tokens", [10**6, 100])
-def test_ten_steps_of_theta_and_a_probe_are_the_authors(golden: Golden, minilm: Encoder, part_tokens: int) -> None:
+def test_ten_steps_of_theta_and_a_probe_are_the_authors(
+    golden: Golden, minilm: Encoder, part_tokens: int
+) -> None:
     found = mixing(golden, minilm, THEIRS, part_tokens).differences(golden, "lambda")
     assert matches(found), found
 

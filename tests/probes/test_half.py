@@ -1,4 +1,6 @@
-"""Token probes whose dense map multiplies in bfloat16, against float64 of the same rounded numbers, and by scores."""
+"""Token probes whose dense map multiplies in bfloat16, against float64 of the same rounded numbers,
+and by scores.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,13 @@ def half(reference: EncoderReference) -> Encoder:
 def pos(tasks: dict[str, TaskSpec], shared: Path) -> TaskSpec:
     """Parts of speech: a token task that a few rows teach something."""
     folder = shared / "data" / "ud_ewt"
-    files = FilesSource(kind="files", train=str(folder / "train.jsonl"), validation=str(folder / "validation.jsonl"))
+    files = FilesSource(
+        kind="files", train=str(folder / "train.jsonl"), validation=str(folder / "validation.jsonl")
+    )
     columns = Columns(words="tokens", label="pos_tags")
-    return tasks["wnut17"].model_copy(update={"source": files, "columns": columns, "metric": "token_f1"})
+    return tasks["wnut17"].model_copy(
+        update={"source": files, "columns": columns, "metric": "token_f1"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +67,9 @@ def linear(dtype: torch.dtype, inputs: int = 384, outputs: int = 48) -> SeedLine
 
 
 def test_its_products_and_gradients_are_those_of_rounded_numbers() -> None:
-    """One rounding of what goes in, one of what comes out; sums in float32; parameters and gradients float32."""
+    """One rounding of what goes in, one of what comes out; sums in float32; parameters and
+    gradients float32.
+    """
     torch.manual_seed(0)
     x, of_outputs = torch.randn(2, 100, 384), torch.randn(2, 100, 48)
     half = linear(torch.bfloat16)
@@ -96,7 +104,9 @@ def trained(probe: TokenProbe, features: PackedFeatures, task: TaskSpec, steps: 
     """The losses of every step."""
     optimizer = adamw(probe.parameters(), task.probe, 1e-3)
     rows = torch.arange(16).view(2, 8)
-    losses = [train_step(probe, optimizer, features, rows, max_grad_norm=1.0)[0] for _ in range(steps)]
+    losses = [
+        train_step(probe, optimizer, features, rows, max_grad_norm=1.0)[0] for _ in range(steps)
+    ]
     return torch.stack(losses)
 
 
@@ -107,7 +117,8 @@ def test_training_follows_float32(
     found = build_probe(half, words, pos, SEEDS)
     assert isinstance(found, TokenProbe)
     plain, other = (
-        TokenProbe(seeds, layers=half.layers + 1, width=half.width, labels=labels) for seeds in (SEEDS, (2, 3))
+        TokenProbe(seeds, layers=half.layers + 1, width=half.width, labels=labels)
+        for seeds in (SEEDS, (2, 3))
     )
     losses, expected = trained(found, features, pos), trained(plain, features, pos)
     assert all(parameter.dtype == torch.float32 for parameter in found.parameters())
@@ -120,14 +131,18 @@ def scores(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, scratch: Path, budget: float = 1.0
 ) -> Sequence[float]:
     execution = ExecutionSpec(batch_tokens=512, features_budget_gb=budget)
-    found = evaluate_cell(encoder, corpus, task, SEEDS, features=FeaturesSpec(), execution=execution, scratch=scratch)
+    found = evaluate_cell(
+        encoder, corpus, task, SEEDS, features=FeaturesSpec(), execution=execution, scratch=scratch
+    )
     return [scored.score for scored in found]
 
 
 def test_features_are_stored_as_the_study_says(
     half: Encoder, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
 ) -> None:
-    """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds what it reads."""
+    """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
+    what it reads.
+    """
 
     def stored(features: FeaturesSpec) -> tuple[list[float], set[int]]:
         sizes = set[int]()
@@ -135,14 +150,20 @@ def test_features_are_stored_as_the_study_says(
         def look(done: int, total: int) -> None:
             sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
 
-        options: dict[str, Any] = {"execution": ExecutionSpec(batch_tokens=512), "scratch": tmp_path}
+        options: dict[str, Any] = {
+            "execution": ExecutionSpec(batch_tokens=512),
+            "scratch": tmp_path,
+        }
         found = evaluate_cell(half, words, pos, SEEDS, features=features, progress=look, **options)
         return [scored.score for scored in found], sizes
 
     def bytes_in(dtype: Precision) -> set[int]:
         return {feature_bytes(half, words.split(name), dtype) for name in ("train", "validation")}
 
-    (full, in_full), (rounded, in_half) = stored(FeaturesSpec()), stored(FeaturesSpec(dtype="bfloat16"))
+    (full, in_full), (rounded, in_half) = (
+        stored(FeaturesSpec()),
+        stored(FeaturesSpec(dtype="bfloat16")),
+    )
     assert (in_full, in_half) == (bytes_in("float32"), bytes_in("bfloat16"))
     assert rounded == full
     assert scores(half, words, pos, tmp_path, budget=0) == pytest.approx(full, abs=0.02)

@@ -26,12 +26,18 @@ MINIBATCH = np.arange(16)
 
 
 @pytest.fixture
-def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]) -> Build:
+def build(
+    encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
+) -> Build:
     """What finds λ's gradients on a task, and its corpus."""
 
-    def built(name: str, dropout: bool = False, on: Encoder = encoder) -> tuple[JointGradients, TokenisedCorpus]:
+    def built(
+        name: str, dropout: bool = False, on: Encoder = encoder
+    ) -> tuple[JointGradients, TokenisedCorpus]:
         task, corpus = tasks[name], corpora[name]
-        task = task.model_copy(update={"probe": task.probe.model_copy(update={"encoder_dropout": dropout})})
+        task = task.model_copy(
+            update={"probe": task.probe.model_copy(update={"encoder_dropout": dropout})}
+        )
         constants: ConstantMatrices = control("toeplitz", encoder.layers, encoder.heads, task.slots)
         found = lambda_gradients(encoder=on, constants=constants, corpus=corpus, task=task, seed=0)
         return found, corpus
@@ -41,12 +47,16 @@ def build(encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, Token
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
     found = gradients.of_parts(Tensors(gradients.trained), parts)
-    sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)]
+    sums = [
+        torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)
+    ]
     return sum(loss for loss, _ in found), sums
 
 
 def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
-    """The largest difference of any parameter's gradient, relative to the gradient's largest entry."""
+    """The largest difference of any parameter's gradient, relative to the gradient's
+    largest entry.
+    """
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
 
 
@@ -109,7 +119,9 @@ def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
 
 
 @pytest.mark.parametrize("name", ["wnut17", "wikitext"])
-def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskSpec], name: str) -> None:
+def test_probes_on_tokens_train_with_lambda(
+    build: Build, tasks: dict[str, TaskSpec], name: str
+) -> None:
     gradients, corpus = build(name)
     before = [parameter.detach().clone() for parameter in gradients.trained]
     told: list[tuple[int, int]] = []
@@ -127,33 +139,53 @@ def test_probes_on_tokens_train_with_lambda(build: Build, tasks: dict[str, TaskS
         progress=lambda done, of: told.append((done, of)) or ignore_progress(done, of),
     )
     assert told == [(8, 16), (16, 16)]
-    moved = [float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)]
+    moved = [
+        float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)
+    ]
     assert min(moved) > 1e-4
 
 
-def test_a_minibatch_without_labels_is_a_step_without_gradient(build: Build, tasks: dict[str, TaskSpec]) -> None:
+def test_a_minibatch_without_labels_is_a_step_without_gradient(
+    build: Build, tasks: dict[str, TaskSpec]
+) -> None:
     """As for a probe on stored features: only what earlier steps set in motion moves on."""
     gradients, corpus = build("wnut17")
     optimizer = adamw(gradients.trained, tasks["wnut17"].probe, 1e-3)
     steps = []
     for parts in ([], parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)), []):
         before = [parameter.detach().clone() for parameter in gradients.trained]
-        loss, norm = joint_step(gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=1.0)
+        loss, norm = joint_step(
+            gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=1.0
+        )
         assert (loss, norm) == (0, 0) or parts
-        steps.append(max(float((a - b).detach().abs().max()) for a, b in zip(gradients.trained, before, strict=True)))
+        steps.append(
+            max(
+                float((a - b).detach().abs().max())
+                for a, b in zip(gradients.trained, before, strict=True)
+            )
+        )
     assert steps[0] == 0
     assert 0 < steps[2] < steps[1]
 
 
-def test_theta_in_bfloat16_is_float32s_within_its_eight_bits(build: Build, reference: EncoderReference) -> None:
-    """The encoder's own way on a CPU, without autocast. Seven roundings of 2⁻⁹ a layer, both ways, as random errors."""
+def test_theta_in_bfloat16_is_float32s_within_its_eight_bits(
+    build: Build, reference: EncoderReference
+) -> None:
+    """The encoder's own way on a CPU, without autocast. Seven roundings of 2⁻⁹ a layer, both ways,
+    as random errors.
+    """
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this CPU has no bfloat16")
     full = load_encoder(reference)
     found = {}
-    for name, on in (("float32", full), ("bfloat16", Encoder(load_encoder(reference).model, precision="bfloat16"))):
+    for name, on in (
+        ("float32", full),
+        ("bfloat16", Encoder(load_encoder(reference).model, precision="bfloat16")),
+    ):
         gradients, corpus = build("cola", on=on)
-        found[name] = total(gradients, parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)))[1][0]
+        found[name] = total(gradients, parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)))[1][
+            0
+        ]
     bound = 2**-9 * (2 * 7 * full.layers) ** 0.5
     away = float((found["bfloat16"] - found["float32"]).norm() / found["float32"].norm())
     assert 0 < away < bound

@@ -41,7 +41,9 @@ def test_loss_and_gradients_are_those_of_the_whole_table(
 
     plain = [tensor.clone().requires_grad_() for tensor in (hidden, bias)]
     logits = plain[0] @ embeddings.T + plain[1][:, None]
-    expected = torch.stack([F.cross_entropy(logits[s], labels[s], ignore_index=-100) for s in range(2)])
+    expected = torch.stack(
+        [F.cross_entropy(logits[s], labels[s], ignore_index=-100) for s in range(2)]
+    )
     (expected * scale).sum().backward()
 
     torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
@@ -63,8 +65,12 @@ def test_a_seed_without_labels_has_no_loss(encoder: Encoder) -> None:
     assert not hidden.grad.any()
 
 
-def test_predictions_are_log_probabilities_of_the_true_words(encoder: Encoder, features: PackedFeatures) -> None:
-    probe = MaskedProbe((0, 1), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings)
+def test_predictions_are_log_probabilities_of_the_true_words(
+    encoder: Encoder, features: PackedFeatures
+) -> None:
+    probe = MaskedProbe(
+        (0, 1), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings
+    )
     rows = torch.arange(12)
     with torch.no_grad():
         found = probe.predictions(features, rows)
@@ -74,8 +80,12 @@ def test_predictions_are_log_probabilities_of_the_true_words(encoder: Encoder, f
     torch.testing.assert_close(-found.mean(1), losses, atol=1e-4, rtol=1e-5)
 
 
-def test_word_embeddings_are_the_encoders_and_stay(encoder: Encoder, features: PackedFeatures) -> None:
-    probe = MaskedProbe((0,), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings)
+def test_word_embeddings_are_the_encoders_and_stay(
+    encoder: Encoder, features: PackedFeatures
+) -> None:
+    probe = MaskedProbe(
+        (0,), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings
+    )
     before = encoder.word_embeddings.detach().clone()
     optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-2)
     first = probe.losses(features, torch.arange(12)[None])

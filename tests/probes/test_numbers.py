@@ -1,4 +1,6 @@
-"""NaN and infinity stop what they reach, in one sentence that says where: real encoders with bad weights."""
+"""NaN and infinity stop what they reach, in one sentence that says where: real encoders with bad
+weights.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +52,25 @@ def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
     batches = list(micro_batches(split, None, BATCH_TOKENS))
     counts = Counter(token for batch in batches for token in batch.input_ids.tolist())
     for number, batch in enumerate(batches, 1):
-        for token, owner in zip(batch.input_ids.tolist(), batch.inputs_of_tokens.tolist(), strict=True):
+        for token, owner in zip(
+            batch.input_ids.tolist(), batch.inputs_of_tokens.tolist(), strict=True
+        ):
             if counts[token] == 1 and number > 1:
                 return token, int(batch.rows[owner]), number
     raise AssertionError("every token is in several rows")
 
 
-def cell(encoder: Encoder | WordEmbeddings, corpus: TokenisedCorpus, task: TaskSpec, scratch: Path, budget: float = 1):
+def cell(
+    encoder: Encoder | WordEmbeddings,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    scratch: Path,
+    budget: float = 1,
+):
     execution = EXECUTION.model_copy(update={"features_budget_gb": budget})
-    return evaluate_cell(encoder, corpus, task, [0], features=FeaturesSpec(), execution=execution, scratch=scratch)
+    return evaluate_cell(
+        encoder, corpus, task, [0], features=FeaturesSpec(), execution=execution, scratch=scratch
+    )
 
 
 def first_rate(task: TaskSpec, **changes: object) -> TaskSpec:
@@ -74,20 +86,25 @@ def test_an_average_names_layer_row_batch_and_weights(
         average_split(poisoned(VALUES, 0, number), split, slots=64, batch_tokens=BATCH_TOKENS)
     first = next(micro_batches(split, None, BATCH_TOKENS))
     assert str(raised.value) == (
-        f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds NaN or infinity: so "
-        f"do the encoder's weights {VALUES}: use other weights"
+        f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds "
+        f"NaN or infinity: so do the encoder's weights {VALUES}: use other weights"
     )
 
 
 def test_the_last_layers_values_have_no_part_in_attention(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    poisoned: Poisoned,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     """The average stands; the features of the same encoder do not."""
     encoder = poisoned(VALUES.replace("0", "1"), 0, float("inf"))
     corpus = corpora["cola"]
     sums = average_split(encoder, corpus.split("train"), slots=64, batch_tokens=BATCH_TOKENS)
     assert bool(sums.sums.isfinite().all())
-    with pytest.raises(NumbersError, match=r"the output of layer 1 of row \d+, batch 1 of the train split"):
+    with pytest.raises(
+        NumbersError, match=r"the output of layer 1 of row \d+, batch 1 of the train split"
+    ):
         cell(encoder, corpus, tasks["cola"], tmp_path)
 
 
@@ -98,7 +115,9 @@ def test_the_last_layers_values_have_no_part_in_attention(
         ("validation", 0, "float32"),
         pytest.param(
             *("validation", 1, "bfloat16"),
-            marks=pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16"),
+            marks=pytest.mark.skipif(
+                not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
+            ),
         ),
     ],
 )
@@ -115,7 +134,7 @@ def test_one_bad_token_is_traced_to_its_row_and_batch(
     split = corpora["cola"].split(part)  # type: ignore[arg-type]
     token, row, batch = rare_token(split)
     encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"), precision)
-    expected = rf"the embeddings of row {row + 1}, batch {batch} of the {part} split holds NaN or infinity: so do"
+    expected = rf"the embeddings of row {row + 1}, batch {batch} of the {part} split holds NaN or infinity: so do"  # noqa: E501
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=expected):
             cell(model, corpora["cola"], tasks["cola"], tmp_path, budget)
@@ -124,17 +143,23 @@ def test_one_bad_token_is_traced_to_its_row_and_batch(
             average_split(encoder, split, slots=64, batch_tokens=BATCH_TOKENS)
 
 
-def test_other_rows_are_not_touched_by_a_bad_token(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
+def test_other_rows_are_not_touched_by_a_bad_token(
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]
+) -> None:
     """The control: without its row the encoder computes as ever."""
     split = corpora["cola"].split("train")
     token, row, _ = rare_token(split)
     encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
     with torch.inference_mode():
-        for batch in micro_batches(split, [other for other in range(len(split)) if other != row], BATCH_TOKENS):
+        for batch in micro_batches(
+            split, [other for other in range(len(split)) if other != row], BATCH_TOKENS
+        ):
             encoder.token_states(batch)
 
 
-def test_a_constant_head_needs_no_queries(poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]) -> None:
+def test_a_constant_head_needs_no_queries(
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]
+) -> None:
     """What is not computed is not looked at."""
     encoder = poisoned("encoder.layer.0.attention.self.query.weight", 0, float("nan"))
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
@@ -153,7 +178,9 @@ def test_lambda_and_trained_matrices_name_the_minibatch(
     token, row, _ = rare_token(corpus.split("train"))
     encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
-    expected = rf"^the embeddings of row {row + 1}, minibatch \d of epoch 1 holds NaN or infinity: so do"
+    expected = (
+        rf"^the embeddings of row {row + 1}, minibatch \d of epoch 1 holds NaN or infinity: so do"
+    )
     with pytest.raises(NumbersError, match=expected):
         train_lambda(encoder, constants, corpus, task, RankingSpec())
     heads = [(0, head) for head in range(encoder.heads)]
@@ -162,11 +189,14 @@ def test_lambda_and_trained_matrices_name_the_minibatch(
 
 
 def test_a_loss_that_diverges_names_its_minibatch(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], tmp_path: Path
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
 ) -> None:
     """The first step is sound, whatever the rate; the second reads what the first has made."""
     task = first_rate(tasks["cola"], learning_rate=1e30)
-    expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"
+    expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"  # noqa: E501
     with pytest.raises(SpecError, match=expected):
         cell(encoder, corpora["cola"], task, tmp_path)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)

@@ -1,4 +1,6 @@
-"""What the optimiser does to gradients, against PyTorch's own clipping and the formula of transformers 4."""
+"""What the optimiser does to gradients, against PyTorch's own clipping and the formula of
+transformers 4.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def gradients() -> list[Tensor]:
     """Of three seeds: far above the limit of 1, below it, and none at all."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.tensor([3.0, 0.01, 0.0])
-    return [torch.randn(3, *rest, generator=generator) * sizes.view(3, *[1] * len(rest)) for rest in ((4, 5), (6,))]
+    return [
+        torch.randn(3, *rest, generator=generator) * sizes.view(3, *[1] * len(rest))
+        for rest in ((4, 5), (6,))
+    ]
 
 
 def test_every_seed_is_clipped_as_if_alone() -> None:
@@ -44,11 +49,21 @@ def test_a_limit_of_nought_clips_nothing() -> None:
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
-    """m / ((√v + ε) / √(1 - β₂ᵗ)): for a gradient as small as ε this is another step than PyTorch's."""
+    """m / ((√v + ε) / √(1 - β₂ᵗ)): for a gradient as small as ε this is another step than
+    PyTorch's.
+    """
     spec = SPEC.model_copy(update={"weight_decay": decay})
-    parameter, first, second, expected = nn.Parameter(torch.ones(2)), torch.zeros(2), torch.zeros(2), torch.ones(2)
+    parameter, first, second, expected = (
+        nn.Parameter(torch.ones(2)),
+        torch.zeros(2),
+        torch.zeros(2),
+        torch.ones(2),
+    )
     plain = nn.Parameter(torch.ones(2))
-    ours, theirs = adamw([parameter], spec, 1e-2), torch.optim.AdamW([plain], lr=1e-2, weight_decay=decay)
+    ours, theirs = (
+        adamw([parameter], spec, 1e-2),
+        torch.optim.AdamW([plain], lr=1e-2, weight_decay=decay),
+    )
     for step in range(1, 4):
         gradient = torch.tensor([1e-8, 1.0]) * step
         parameter.grad, plain.grad = gradient.clone(), gradient.clone()
@@ -56,7 +71,9 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
         theirs.step()
         first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
         correction = math.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        expected = expected * (1 - 1e-2 * decay) - 1e-2 * correction * first / (second.sqrt() + 1e-8)
+        expected = expected * (1 - 1e-2 * decay) - 1e-2 * correction * first / (
+            second.sqrt() + 1e-8
+        )
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=0)
     assert abs(float((parameter - plain).detach()[0])) > 1e-3
 

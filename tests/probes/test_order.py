@@ -8,7 +8,9 @@ import pytest
 from papa.probes.minibatches import WINDOW_ROWS, epoch_order, epoch_windows, window_rows
 
 
-@pytest.mark.parametrize(("rows", "window"), [(1, 8), (8, 8), (9, 8), (100, 8), (5000, WINDOW_ROWS)])
+@pytest.mark.parametrize(
+    ("rows", "window"), [(1, 8), (8, 8), (9, 8), (100, 8), (5000, WINDOW_ROWS)]
+)
 def test_an_epoch_holds_every_row_once(rows: int, window: int) -> None:
     assert np.array_equal(np.sort(epoch_order(rows, 0, 0, window)), np.arange(rows))
 
@@ -39,8 +41,13 @@ def test_windows_of_one_epoch_differ_in_their_order() -> None:
 
 
 def test_small_features_fill_whole_windows() -> None:
-    assert window_rows(rows=10_000, tokens=110_000, token_values=7 * 384, batch_size=8) == WINDOW_ROWS
-    assert window_rows(rows=10_000, tokens=110_000, token_values=7 * 384, batch_size=24) == WINDOW_ROWS - 16
+    assert (
+        window_rows(rows=10_000, tokens=110_000, token_values=7 * 384, batch_size=8) == WINDOW_ROWS
+    )
+    assert (
+        window_rows(rows=10_000, tokens=110_000, token_values=7 * 384, batch_size=24)
+        == WINDOW_ROWS - 16
+    )
 
 
 def test_large_features_shrink_windows_to_four_gibibytes() -> None:

@@ -42,7 +42,9 @@ def test_selected_rows_keep_their_tokens_and_labels() -> None:
     assert three_rows(False).select(chosen).labels.tolist() == [12, 11]
 
 
-def test_gradients_flow_through_a_packed_batch(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> None:
+def test_gradients_flow_through_a_packed_batch(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
     corpus = corpora["cola"]
     batch = micro_batch(corpus.split("train"), [3, 5])
     token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]

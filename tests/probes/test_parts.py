@@ -1,4 +1,6 @@
-"""How minibatches are cut into parts: every row once, about equal tokens, and nothing lost of the mean loss."""
+"""How minibatches are cut into parts: every row once, about equal tokens, and nothing lost of the
+mean loss.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def test_every_row_with_a_label_is_in_one_part(split) -> None:
     labelled = [
         row
         for row in minibatch.tolist()
-        if not split.label_per_token or (split.labels[split.offsets[row] : split.offsets[row + 1]] != IGNORED).any()
+        if not split.label_per_token
+        or (split.labels[split.offsets[row] : split.offsets[row + 1]] != IGNORED).any()
     ]
     found = np.concatenate([part.rows for part in parts]).tolist()
     assert len(parts) > 1
@@ -65,7 +68,9 @@ def test_large_parts_are_whole_minibatches(split) -> None:
     assert sorted(part.rows.tolist()) == list(range(8))
 
 
-def test_a_minibatch_is_whole_or_cut_into_an_even_number(corpora: dict[str, TokenisedCorpus]) -> None:
+def test_a_minibatch_is_whole_or_cut_into_an_even_number(
+    corpora: dict[str, TokenisedCorpus],
+) -> None:
     split = corpora["cola"].split("train")
     counts = [len(parts_of(split, np.arange(rows), TOKENS, SEED)) for rows in range(1, 40)]
     assert counts[0] == 1

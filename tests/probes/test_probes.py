@@ -49,7 +49,9 @@ def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeature
     )
 
 
-def golden_probe(golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: int = 0) -> SequenceProbe:
+def golden_probe(
+    golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: int = 0
+) -> SequenceProbe:
     probe = SequenceProbe(seeds, layers=7, width=384, slots=64, labels=2)
     with torch.no_grad():
         probe.slot_weights[place] = golden["probe.weights_per_layer"]
@@ -60,7 +62,9 @@ def golden_probe(golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: 
     return probe
 
 
-def test_the_sequence_probe_gives_the_golden_logits(golden: dict[str, Tensor], golden_features: PackedFeatures) -> None:
+def test_the_sequence_probe_gives_the_golden_logits(
+    golden: dict[str, Tensor], golden_features: PackedFeatures
+) -> None:
     probe = golden_probe(golden, seeds=(0, 1, 2), place=1)
     with torch.no_grad():
         logits = probe(golden_features, torch.arange(8).expand(3, 8))
@@ -70,7 +74,9 @@ def test_the_sequence_probe_gives_the_golden_logits(golden: dict[str, Tensor], g
     assert (logits[1].flip(0) - golden["logits_0"]).abs().max() > 1e-3
 
 
-def test_bfloat16_features_are_summed_in_float32(golden: dict[str, Tensor], golden_features: PackedFeatures) -> None:
+def test_bfloat16_features_are_summed_in_float32(
+    golden: dict[str, Tensor], golden_features: PackedFeatures
+) -> None:
     probe = golden_probe(golden)
     rows = torch.arange(8)[None]
     half = replace(golden_features, values=golden_features.values.to(torch.bfloat16))
@@ -117,12 +123,16 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
     assert not torch.equal(found[0], found[1])
 
 
-def test_the_sequence_probe_drops_only_where_a_seed_is_given(golden_features: PackedFeatures) -> None:
+def test_the_sequence_probe_drops_only_where_a_seed_is_given(
+    golden_features: PackedFeatures,
+) -> None:
     probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2, dropout=0.1)
     same = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
     rows = torch.arange(8).expand(2, 8)
     assert torch.equal(probe.losses(golden_features, rows), same.losses(golden_features, rows))
-    assert torch.equal(same.losses(golden_features, rows, (3, 4)), same.losses(golden_features, rows))
+    assert torch.equal(
+        same.losses(golden_features, rows, (3, 4)), same.losses(golden_features, rows)
+    )
     found = probe.losses(golden_features, rows, (3, 4))
     assert bool((found != probe.losses(golden_features, rows)).all())
     moved = probe.losses(golden_features, rows, (3, 5))
@@ -189,7 +199,9 @@ def test_a_batch_without_labelled_tokens_costs_nothing(words: PackedFeatures) ->
     assert probe.predictions(empty, torch.tensor([0, 1])).shape == (2, 0)
 
 
-def trained(probe: Probe, features: PackedFeatures, orders: Tensor, steps: int = 20) -> dict[str, Tensor]:
+def trained(
+    probe: Probe, features: PackedFeatures, orders: Tensor, steps: int = 20
+) -> dict[str, Tensor]:
     optimizer = torch.optim.AdamW(probe.parameters(), lr=5e-4, fused=True)
     for step in range(steps):
         rows = orders[:, step * 2 : step * 2 + 2]
@@ -200,7 +212,9 @@ def trained(probe: Probe, features: PackedFeatures, orders: Tensor, steps: int =
 
 
 def test_seeds_trained_together_are_seeds_trained_alone(words: PackedFeatures) -> None:
-    orders = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(s)) for s in range(3)])
+    orders = torch.stack(
+        [torch.randperm(40, generator=torch.Generator().manual_seed(s)) for s in range(3)]
+    )
 
     def probe(seeds: Sequence[int]) -> TokenProbe:
         return TokenProbe(seeds, layers=7, width=384, labels=13)

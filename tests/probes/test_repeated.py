@@ -1,4 +1,6 @@
-"""The same inputs twice, from the encoder's files on: the same bits on one machine with one number of threads."""
+"""The same inputs twice, from the encoder's files on: the same bits on one machine with one number
+of threads.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,21 @@ EXECUTION = ExecutionSpec(batch_tokens=512)
 
 
 def run(
-    corpus: TokenisedCorpus, reference: EncoderReference, task: TaskSpec, scratch: Path, seed: int = 0
+    corpus: TokenisedCorpus,
+    reference: EncoderReference,
+    task: TaskSpec,
+    scratch: Path,
+    seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, CellScores, CellScores]:
     """Average, λ, and the scores of a cell with half of its heads constant, frozen and trained."""
     encoder = load_encoder(reference)
-    constants = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=512).average()
+    constants = average_split(
+        encoder, corpus.split("train"), slots=task.slots, batch_tokens=512
+    ).average()
     lambdas = train_lambda(encoder, constants, corpus, task, RankingSpec(), seed=seed)
-    heads = head_order("lambda", lambdas[-1], encoder.layers, encoder.heads)[: encoder.layers * encoder.heads // 2]
+    heads = head_order("lambda", lambdas[-1], encoder.layers, encoder.heads)[
+        : encoder.layers * encoder.heads // 2
+    ]
     frozen, trained = (
         score_cell(
             *(encoder, constants, heads, corpus, task, [seed]),
@@ -52,7 +62,8 @@ def test_the_same_run_twice_gives_the_same_bits(
     tasks: dict[str, TaskSpec],
     tmp_path: Path,
 ) -> None:
-    # Negative log-perplexity: a mean of logarithms shows what a count of right answers would round away.
+    # Negative log-perplexity: a mean of logarithms shows what a count of right answers would round
+    # away.
     task = tasks["wikitext"]
     once, again = (run(corpus_of("wikitext"), reference, task, tmp_path) for _ in range(2))
     assert torch.equal(once[0], again[0])

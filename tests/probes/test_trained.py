@@ -42,7 +42,9 @@ def task() -> TaskSpec:
 def corpus(task: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     folder = tmp_path_factory.mktemp("trained") / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=512)
+    tokenise_corpus(
+        task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=512
+    )
     return load_corpus(folder)
 
 
@@ -106,7 +108,9 @@ def test_matrices_see_the_minibatches_of_the_cells_they_are_compared_with(
     assert joined[0] != joined[4]
 
 
-def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec) -> None:
+def test_every_seed_is_scored_as_if_alone(
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec
+) -> None:
     def scores(seeds: list[int]) -> list[float]:
         found = evaluate_trained_cell(
             encoder,
@@ -125,12 +129,18 @@ def test_every_seed_is_scored_as_if_alone(encoder: Encoder, corpus: TokenisedCor
     assert all(score > 0.5 for score in both)
 
 
-def test_examples_stand_in_the_splits_order(encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec) -> None:
-    """Batches are scored shortest first; what a row adds is paired with the same row of other cells."""
+def test_examples_stand_in_the_splits_order(
+    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec
+) -> None:
+    """Batches are scored shortest first; what a row adds is paired with the same row of other
+    cells.
+    """
     matthews = task.model_copy(update={"metric": "matthews"})
     execution = ExecutionSpec(batch_tokens=256)
     constants = control("toeplitz", LAYERS, 12, SLOTS)
-    (found,) = evaluate_trained_cell(encoder, constants, HEADS, corpus, matthews, [0], execution=execution)
+    (found,) = evaluate_trained_cell(
+        encoder, constants, HEADS, corpus, matthews, [0], execution=execution
+    )
     labels = corpus.split("validation").labels
     assert 0 < labels.mean() < 1
     # The last columns say which class each row has.

@@ -39,7 +39,13 @@ def counted(averaged: TokenisedCorpus, scored: TokenisedCorpus) -> float:
 def reviews(corpus_of: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
     """One training text, shorter than some of CoLA."""
     columns = Columns(text="text", label="label")
-    return corpus_of("cola", source=EmbeddedSource(kind="embedded"), columns=columns, metric="accuracy", train_rows=1)
+    return corpus_of(
+        "cola",
+        source=EmbeddedSource(kind="embedded"),
+        columns=columns,
+        metric="accuracy",
+        train_rows=1,
+    )
 
 
 @pytest.mark.parametrize("averaged", ["own", "other"])

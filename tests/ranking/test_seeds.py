@@ -53,7 +53,9 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
     values = np.random.default_rng(2).random((4, LAYERS * HEADS))
     found = agreement(values)
     pairs = list(combinations(values, 2))
-    assert found.kendall_tau == pytest.approx(np.mean([kendalltau(*pair).statistic for pair in pairs]))
+    assert found.kendall_tau == pytest.approx(
+        np.mean([kendalltau(*pair).statistic for pair in pairs])
+    )
     for fraction, count in ((0.5, 36), (0.125, 63), (0.0625, 68)):
         common = [len({*a.argsort()[:count]} & {*b.argsort()[:count]}) / count for a, b in pairs]
         assert found.shared[fraction].share == pytest.approx(np.mean(common))
@@ -65,17 +67,24 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
 def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: int) -> None:
     numbers = np.random.default_rng(seeds)
     found = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
-    told = sum(alike.told or any(shared.told for shared in alike.shared.values()) for alike in found)
+    told = sum(
+        alike.told or any(shared.told for shared in alike.shared.values()) for alike in found
+    )
     # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
     assert 5 <= told <= 33
-    assert np.mean([alike.kendall_tau > alike.by_chance for alike in found]) == pytest.approx(0.05, abs=0.035)
+    assert np.mean([alike.kendall_tau > alike.by_chance for alike in found]) == pytest.approx(
+        0.05, abs=0.035
+    )
 
 
 @pytest.mark.parametrize("signal", [0.7, 2.0])
 def test_an_order_under_noise_is_found(signal: float) -> None:
     numbers = np.random.default_rng(0)
     found = [
-        agreement(signal * numbers.standard_normal(LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS)))
+        agreement(
+            signal * numbers.standard_normal(LAYERS * HEADS)
+            + numbers.standard_normal((3, LAYERS * HEADS))
+        )
         for _ in range(50)
     ]
     assert np.mean([alike.told for alike in found]) > 0.95
@@ -103,12 +112,20 @@ def test_heads_that_never_moved_tell_nothing_though_their_order_is_the_same() ->
 
 def test_sentences_say_what_cannot_be_told() -> None:
     numbers = np.random.default_rng(3)
-    random = certainty(trained(0.5 + 1e-3 * numbers.standard_normal((3, LAYERS * HEADS))), FRACTIONS)
-    assert random.startswith("Over 3 seeds the head order by λ cannot be told from chance: Kendall's τ is ")
+    random = certainty(
+        trained(0.5 + 1e-3 * numbers.standard_normal((3, LAYERS * HEADS))), FRACTIONS
+    )
+    assert random.startswith(
+        "Over 3 seeds the head order by λ cannot be told from chance: Kendall's τ is "
+    )
     assert "share" not in random
-    planted = 0.5 + 1e-3 * (np.linspace(-9, 9, LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS)))
+    planted = 0.5 + 1e-3 * (
+        np.linspace(-9, 9, LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS))
+    )
     sentence = certainty(trained(planted), FRACTIONS)
-    assert sentence.startswith("Over 3 seeds the head order by λ is alike beyond chance: Kendall's τ is 0.")
+    assert sentence.startswith(
+        "Over 3 seeds the head order by λ is alike beyond chance: Kendall's τ is 0."
+    )
     assert "of 72 heads can be told from .5 (by chance 4)" in sentence
     assert "% at 1/2 (by chance 50 %)" in sentence
 
@@ -116,7 +133,10 @@ def test_sentences_say_what_cannot_be_told() -> None:
 def test_rows_of_a_report_show_what_chance_gives() -> None:
     numbers = np.random.default_rng(4)
     epochs = {seed: numbers.random((2, LAYERS, HEADS)) for seed in (0, 7)}
-    lambdas = {("m", "cola"): TrainedLambda(epochs), ("m", "rte"): trained(numbers.random((1, LAYERS * HEADS)))}
+    lambdas = {
+        ("m", "cola"): TrainedLambda(epochs),
+        ("m", "rte"): trained(numbers.random((1, LAYERS * HEADS))),
+    }
     headings, (cola, rte) = agreement_rows(lambdas, FRACTIONS)
     assert headings[5:] == ["Shared at 1/2", "Shared at 1/8", "Shared at 1/16"]
     assert cola[2] == "2"
@@ -126,7 +146,11 @@ def test_rows_of_a_report_show_what_chance_gives() -> None:
     headings, rows = stability_rows(lambdas, FRACTIONS)
     assert [row[2] for row in rows] == ["0", "7", "0"]
     found = stability(epochs[7], FRACTIONS)
-    assert rows[1][3:6] == ["2", f"{found.kendall_tau:.2f}", f"{100 * found.kept[0.5]:.0f} % (50 %)"]
+    assert rows[1][3:6] == [
+        "2",
+        f"{found.kendall_tau:.2f}",
+        f"{100 * found.kept[0.5]:.0f} % (50 %)",
+    ]
     assert rows[2][3:] == ["1", *["–"] * 4]
 
 

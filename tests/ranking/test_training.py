@@ -43,7 +43,9 @@ def task() -> TaskSpec:
 
 
 @pytest.fixture(scope="module")
-def corpus(task: TaskSpec, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory) -> TokenisedCorpus:
+def corpus(
+    task: TaskSpec, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+) -> TokenisedCorpus:
     folder = tmp_path_factory.mktemp("ranking") / "corpus"
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
     return load_corpus(folder)
@@ -61,7 +63,12 @@ def test_lambda_is_trained_and_repeats(
     seen: list[tuple[int, int]] = []
     ranking = RankingSpec(epochs=1, rows=64)
     lambdas = train_lambda(
-        encoder, average, corpus, task, ranking, progress=lambda done, total: seen.append((done, total))
+        encoder,
+        average,
+        corpus,
+        task,
+        ranking,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert lambdas.shape == (1, LAYERS, 12)
     assert bool((lambdas != 0.5).all())
@@ -69,17 +76,23 @@ def test_lambda_is_trained_and_repeats(
     other = train_lambda(encoder, average, corpus, task, ranking, seed=1)
     assert not torch.equal(lambdas, other)
     assert seen[-1] == (64, 64)
-    assert all(torch.equal(before[name], value) for name, value in encoder.model.state_dict().items())
+    assert all(
+        torch.equal(before[name], value) for name, value in encoder.model.state_dict().items()
+    )
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
     for seed in (0, 1):
-        here = lambda_gradients(encoder=encoder, constants=average, corpus=corpus, task=task, seed=seed)
+        here = lambda_gradients(
+            encoder=encoder, constants=average, corpus=corpus, task=task, seed=seed
+        )
         rows: list[int] = []
 
-        def recorded(values: Tensors, parts: Sequence[Part], here=here, rows=rows) -> list[PartGradient]:
+        def recorded(
+            values: Tensors, parts: Sequence[Part], here=here, rows=rows
+        ) -> list[PartGradient]:
             rows.extend(int(row) for part in parts for row in part.rows)
             return here.of_parts(values, parts)
 
@@ -102,7 +115,8 @@ def test_lambda_is_trained_for_the_tasks_own_epochs(
     assert torch.equal(asked[0], every[:1])
     assert torch.equal(asked[1], every)
 
-    # At the task's own rate every λ is .5: an order that has not moved is not stable, whatever its sets do.
+    # At the task's own rate every λ is .5: an order that has not moved is not stable, whatever its
+    # sets do.
     sets: list[tuple[Order, int]] = [("lambda", 1)]
     stable = ranking.model_copy(update={"until_stable": True})
     assert every.std(dim=(1, 2)).max() < MOVED

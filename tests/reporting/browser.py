@@ -56,7 +56,9 @@ class Page:
 
     def wait(self, condition: Callable[[], Any]) -> Any:
         """Wait until something is true, and return it."""
-        return WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1).until(lambda _: condition())
+        return WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1).until(
+            lambda _: condition()
+        )
 
     def all(self, selector: str) -> list[WebElement]:
         """The elements that a selector finds."""
@@ -65,7 +67,9 @@ class Page:
     def emulate(self, media: str = "screen", scheme: str = "light", width: int = 1280) -> None:
         """A medium, the reader's colour scheme and the width of the window."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": media, "features": features}
+        )
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         self.wait(lambda: self.run("return innerWidth") == width)
@@ -76,8 +80,14 @@ class Page:
 
     def requested(self) -> set[str]:
         """Every address that was asked for since the last call."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        events = [
+            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
+        ]
+        sent = [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
         return set(sent)
 
     def saved(self, name: str) -> str:

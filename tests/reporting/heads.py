@@ -49,7 +49,9 @@ def heads_of(
     seen[:, slots - 1 - unseen : slots - 1] = False
     special = special or (0, slots - 1)
     falling = np.linspace(0.9, 0.1, layers * heads).reshape(1, layers, heads)
-    lambdas = TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)}) if ranked else None
+    lambdas = (
+        TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)}) if ranked else None
+    )
     names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
     return HeadsOfEncoder(
         encoder,
@@ -59,5 +61,8 @@ def heads_of(
         special,
         head_patterns(matrices, seen, special),
         lambdas,
-        {name: head_order(name, lambdas.mean if lambdas else None, layers, heads) for name in names},
+        {
+            name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
+            for name in names
+        },
     )

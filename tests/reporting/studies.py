@@ -35,7 +35,9 @@ def results(
     fractions: Sequence[float] = FRACTIONS,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pandas.DataFrame:
-    """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method makes them equal."""
+    """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method
+    makes them equal.
+    """
     rows = []
     for encoder in encoders:
         for task, metric in tasks:
@@ -48,7 +50,9 @@ def results(
                             *((kind,) if fraction < 1 else ()),
                             *((order,) if 0 < fraction < 1 else ()),
                         )
-                        noise = numpy.random.default_rng(zlib.crc32(repr((shared, fraction)).encode()))
+                        noise = numpy.random.default_rng(
+                            zlib.crc32(repr((shared, fraction)).encode())
+                        )
                         lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
                         base = 0.78 - 0.06 * encoders.index(encoder) - lost
                         for seed in seeds:
@@ -69,7 +73,8 @@ def results(
                                     "positive": "equivalent" if metric == "f1" else "",
                                     "always_one_answer": -7.0 if metric == LOG else 0.5,
                                     "one_answer": "" if metric == LOG else "negative",
-                                    "word_embeddings": (-6.0 if metric == LOG else 0.6) + 0.001 * seed,
+                                    "word_embeddings": (-6.0 if metric == LOG else 0.6)
+                                    + 0.001 * seed,
                                     "influence": influence(base),
                                     "one_answer_influence": influence(0.5),
                                     "word_embeddings_influence": influence(0.6),
@@ -79,9 +84,18 @@ def results(
 
 
 def markdown_of(summary: pandas.DataFrame) -> str:
-    """The summary's tables as the report writes them, each under its heading where there are several."""
-    tables = [(table.heading, markdown_table(table.headings, table.rows)) for table in score_tables(summary)]
-    return tables[0][1] if len(tables) == 1 else "\n".join(f"**{heading}**\n\n{rows}" for heading, rows in tables)
+    """The summary's tables as the report writes them, each under its heading where there are
+    several.
+    """
+    tables = [
+        (table.heading, markdown_table(table.headings, table.rows))
+        for table in score_tables(summary)
+    ]
+    return (
+        tables[0][1]
+        if len(tables) == 1
+        else "\n".join(f"**{heading}**\n\n{rows}" for heading, rows in tables)
+    )
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:

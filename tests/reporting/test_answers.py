@@ -52,8 +52,8 @@ def test_kinds_of_constants_share_a_sentence() -> None:
     frame = scored({1.0: 0.8, 0.0: 0.776}, constants=("average", "zeros"))
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0), "score"] = 0.6
     assert told(frame) == [
-        "With every head constant, all-MiniLM-L6-v2 keeps 97 % (average, drop 3.0 %) and 75 % (zeros, drop 25.0 %) of "
-        f"its score on reviews (accuracy 0.800 before; {WORTH})."
+        "With every head constant, all-MiniLM-L6-v2 keeps 97 % (average, drop 3.0 %) and 75 % "
+        f"(zeros, drop 25.0 %) of its score on reviews (accuracy 0.800 before; {WORTH})."
     ]
 
 
@@ -62,24 +62,35 @@ def test_orders_are_told_apart_only_where_they_matter() -> None:
     (sentence,) = told(results(orders=orders))
     assert "λ" not in sentence
     (sentence,) = told(results(orders=orders, fractions=(1.0, 0.0625)))
-    assert sentence.startswith("With 1/16 (5.6 %) of the heads input-dependent, all-MiniLM-L6-v2 keeps ")
+    assert sentence.startswith(
+        "With 1/16 (5.6 %) of the heads input-dependent, all-MiniLM-L6-v2 keeps "
+    )
     assert "% (λ ascending, drop " in sentence
     assert "% (random, drop " in sentence
 
 
 def test_a_share_of_a_negative_score_is_not_claimed() -> None:
-    frame = scored({1.0: -2.0, 0.0: -3.0}, tasks=(("mlm", "negative_log_perplexity"),)).assign(word_embeddings=-6.0)
+    frame = scored({1.0: -2.0, 0.0: -3.0}, tasks=(("mlm", "negative_log_perplexity"),)).assign(
+        word_embeddings=-6.0
+    )
     assert told(frame) == [
-        "With every head constant, all-MiniLM-L6-v2 goes from -2.000 to -3.000 on mlm (negative log-perplexity; "
-        "relative drop 50.0 %; always one answer scores -7.000, word embeddings alone -6.000)."
+        "With every head constant, all-MiniLM-L6-v2 goes from -2.000 to -3.000 on mlm (negative "
+        "log-perplexity; relative drop 50.0 %; always one answer scores -7.000, word embeddings "
+        "alone -6.000)."
     ]
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"word_embeddings": 0.65}, "the original does not beat word embeddings alone by more than its interval"),
-        ({"always_one_answer": 0.65}, "the original does not beat always one answer by more than its interval"),
+        (
+            {"word_embeddings": 0.65},
+            "the original does not beat word embeddings alone by more than its interval",
+        ),
+        (
+            {"always_one_answer": 0.65},
+            "the original does not beat always one answer by more than its interval",
+        ),
     ],
 )
 def test_a_probe_that_learned_nothing_is_no_finding(changes: dict[str, float], reason: str) -> None:
@@ -88,8 +99,8 @@ def test_a_probe_that_learned_nothing_is_no_finding(changes: dict[str, float], r
     (sentence,) = told(frame)
     assert "keeps" not in sentence
     assert sentence.startswith(
-        f"On reviews the study cannot tell what constant heads cost all-MiniLM-L6-v2: {reason} (accuracy 0.650 with "
-        "every head input-dependent"
+        f"On reviews the study cannot tell what constant heads cost all-MiniLM-L6-v2: {reason} "
+        "(accuracy 0.650 with every head input-dependent"
     )
 
 
@@ -116,9 +127,10 @@ def test_averages_leave_out_what_tells_nothing_and_say_so() -> None:
     # A tenth of it is lost; seeds agree, so it is above its baselines and still near nothing.
     frame.loc[rte, "score"] = frame.loc[rte, "fraction"].map({1.0: 0.05, 0.0: 0.0})
     assert told(frame)[-1] == (
-        "On average over 3 pairs of encoder and task, the relative drop is 10.0 %. Left out of averages: a on mlm (no "
-        "share of a negative log-perplexity); a on rte (an original below 0.1); b on sst2 (does not beat word "
-        "embeddings alone); b on mlm (no share of a negative log-perplexity); b on rte (an original below 0.1)."
+        "On average over 3 pairs of encoder and task, the relative drop is 10.0 %. Left out of "
+        "averages: a on mlm (no share of a negative log-perplexity); a on rte (an original below "
+        "0.1); b on sst2 (does not beat word embeddings alone); b on mlm (no share of a negative "
+        "log-perplexity); b on rte (an original below 0.1)."
     )
 
 
@@ -126,8 +138,8 @@ def test_no_average_where_fewer_than_two_can_be_averaged() -> None:
     frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"))
     frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     assert told(frame)[-1] == (
-        "No average of relative drops: fewer than two can be averaged. Left out of averages: b on reviews (does not "
-        "beat word embeddings alone)."
+        "No average of relative drops: fewer than two can be averaged. Left out of averages: b on "
+        "reviews (does not beat word embeddings alone)."
     )
 
 

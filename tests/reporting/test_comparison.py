@@ -36,7 +36,9 @@ def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
 
 def test_a_study_differs_from_the_first_by_an_interval() -> None:
     first, other = results(), results(seeds=(3, 4, 5))
-    other = other.assign(score=first["score"] - 0.05 + 0.002 * (other["seed"] - 4), seed=other["seed"])
+    other = other.assign(
+        score=first["score"] - 0.05 + 0.002 * (other["seed"] - 4), seed=other["seed"]
+    )
     table = compared({"first": first, "other": other}).set_index(["study", "fraction"])
     assert table.loc["first", "contrast"].isna().all(), "itself"
     assert set(table.loc["other", "contrast_with"]) == {"first"}
@@ -44,7 +46,9 @@ def test_a_study_differs_from_the_first_by_an_interval() -> None:
     for cell in table.loc["other"].to_dict("records"):
         assert cell["contrast"] == pytest.approx(0.05)
         half = (cell["contrast_high"] - cell["contrast_low"]) / 2
-        assert half == pytest.approx(math.hypot(over_seeds, over_examples), rel=1e-3), "paired by example"
+        assert half == pytest.approx(math.hypot(over_seeds, over_examples), rel=1e-3), (
+            "paired by example"
+        )
     table = contrast_table(compared({"first": first, "other": other}))
     assert table is not None
     assert table.rows[0][0] == "first − other"
@@ -56,7 +60,9 @@ def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> Non
         fewer[column] = [value[:1000] * 4 for value in fewer[column]]
     apart = compared({"a": first, "b": fewer})
     paired = compared({"a": first, "b": results()})
-    width = [(table["contrast_high"] - table["contrast_low"]).dropna().min() for table in (apart, paired)]
+    width = [
+        (table["contrast_high"] - table["contrast_low"]).dropna().min() for table in (apart, paired)
+    ]
     assert width[0] > 2 * width[1] > 0
     other = compared({"a": first, "b": first.assign(metric="f1")})
     assert other["contrast"].isna().all()
@@ -84,7 +90,9 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
     root = ElementTree.fromstring(svg)
     labels = [element for element in root.iter() if "role-legend-label" in element.get("class", "")]
-    dashes = [f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")]
+    dashes = [
+        f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")
+    ]
     texts = {text.text for element in labels for text in element.iter() if text.text}
     assert texts == {*MODELS, *dashes}
     assert "…" not in svg
@@ -96,7 +104,8 @@ def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
     frame = results(encoders=encoders, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
     short = results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
     widths = [
-        float(ElementTree.fromstring(scores_figure(summarise(drawn)).svg()).attrib["width"]) for drawn in (short, frame)
+        float(ElementTree.fromstring(scores_figure(summarise(drawn)).svg()).attrib["width"])
+        for drawn in (short, frame)
     ]
     assert widths[1] == pytest.approx(widths[0], abs=2)
 
@@ -104,5 +113,9 @@ def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
 def test_a_comparison_is_written_as_table_and_figure(tmp_path: Path) -> None:
     table = compared({"first": results(), "second": results()})
     write_comparison(tmp_path / "to", table)
-    assert {file.name for file in (tmp_path / "to").iterdir()} == {"compare.csv", "compare.png", "compare.svg"}
+    assert {file.name for file in (tmp_path / "to").iterdir()} == {
+        "compare.csv",
+        "compare.png",
+        "compare.svg",
+    }
     assert (tmp_path / "to" / "compare.svg").read_text() == scores_figure(table).svg()

@@ -44,7 +44,9 @@ class Drawing:
         found = []
         for element in self.root.iter():
             if element.get("aria-roledescription") in (kind, f"{kind} mark"):
-                facts = dict(part.split(": ", 1) for part in element.get("aria-label", "").split("; "))
+                facts = dict(
+                    part.split(": ", 1) for part in element.get("aria-label", "").split("; ")
+                )
                 found.append({**element.attrib, **facts, "text": element.text or ""})
         return found
 
@@ -55,8 +57,17 @@ class Drawing:
 
     def legend(self) -> list[str]:
         """The labels of all legends."""
-        holders = [element for element in self.root.iter() if "role-legend-label" in element.get("class", "")]
-        return [text.text or "" for element in holders for text in element.iter() if text.tag.endswith("text")]
+        holders = [
+            element
+            for element in self.root.iter()
+            if "role-legend-label" in element.get("class", "")
+        ]
+        return [
+            text.text or ""
+            for element in holders
+            for text in element.iter()
+            if text.tag.endswith("text")
+        ]
 
 
 def number(text: str) -> float:
@@ -73,14 +84,18 @@ def test_scores_stand_at_even_steps_with_their_intervals() -> None:
     texts = drawn.texts()
     assert all(label in texts for label in ("1", "1/2", "1/8", "1/16", "(5.6 %)", "0"))
     points = drawn.marks("point")
-    numpy.testing.assert_allclose([number(mark["accuracy"]) for mark in points], summary["mean"], atol=1e-9)
+    numpy.testing.assert_allclose(
+        [number(mark["accuracy"]) for mark in points], summary["mean"], atol=1e-9
+    )
     across = [place(mark)[0] for mark in points]
     numpy.testing.assert_allclose(numpy.diff(across), (across[-1] - across[0]) / 4)
     bars = [mark for mark in drawn.marks("rule") if "high" in mark]
     ends = [[number(mark["accuracy"]), number(mark["high"])] for mark in bars]
     numpy.testing.assert_allclose(ends, summary[["low", "high"]].to_numpy(), atol=1e-9)
     # As high as they say: in the units of the points.
-    unit = (place(points[-1])[1] - place(points[0])[1]) / (summary["mean"].iloc[-1] - summary["mean"].iloc[0])
+    unit = (place(points[-1])[1] - place(points[0])[1]) / (
+        summary["mean"].iloc[-1] - summary["mean"].iloc[0]
+    )
     heights = [float(mark["y2"]) for mark in bars]
     numpy.testing.assert_allclose(heights, unit * (summary["high"] - summary["low"]))
 
@@ -89,19 +104,29 @@ def test_one_panel_a_task_and_one_line_a_combination() -> None:
     frame = results(("a", "b"), TASKS, ("average", "zeros"))
     drawn = Drawing(scores_figure(summarise(frame)))
     titles = [
-        element.get("aria-label") for element in drawn.root.iter() if element.get("aria-roledescription") == "title"
+        element.get("aria-label")
+        for element in drawn.root.iter()
+        if element.get("aria-roledescription") == "title"
     ]
     assert titles == ["Title text 'cola'", "Title text 'sst2'", "Title text 'λ ascending'"]
     looks: dict[str, dict[tuple[str, str], tuple[str, str]]] = {}
     for metric in ("Matthews", "accuracy"):
         lines = [mark for mark in drawn.marks("line") if metric in mark]
         looks[metric] = {
-            (mark["encoder"], mark["constants"]): (mark["stroke"], mark["stroke-dasharray"]) for mark in lines
+            (mark["encoder"], mark["constants"]): (mark["stroke"], mark["stroke-dasharray"])
+            for mark in lines
         }
-        assert list(looks[metric]) == [("a", "average"), ("a", "zeros"), ("b", "average"), ("b", "zeros")]
+        assert list(looks[metric]) == [
+            ("a", "average"),
+            ("a", "zeros"),
+            ("b", "average"),
+            ("b", "zeros"),
+        ]
         assert len(set(looks[metric].values())) == 4
     assert looks["Matthews"] == looks["accuracy"]
-    shapes = {(mark["encoder"], re.sub(r"[\d.,-]+", "", mark["d"])) for mark in drawn.marks("point")}
+    shapes = {
+        (mark["encoder"], re.sub(r"[\d.,-]+", "", mark["d"])) for mark in drawn.marks("point")
+    }
     assert len(shapes) == 2, "a reader without colours tells encoders apart"
     assert drawn.legend() == ["a", "b", "average", "zeros"]
 
@@ -109,7 +134,9 @@ def test_one_panel_a_task_and_one_line_a_combination() -> None:
 def test_close_lines_stand_apart_but_never_reach_the_next_fraction() -> None:
     orders = ("lambda", "lambda_descending", "random", "first_to_last")
     frame = results(("a", "b", "c"), constants=("average", "zeros", "identity"), orders=orders)
-    across = sorted({place(mark)[0] for mark in Drawing(scores_figure(summarise(frame))).marks("point")})
+    across = sorted(
+        {place(mark)[0] for mark in Drawing(scores_figure(summarise(frame))).marks("point")}
+    )
     assert len(across) == 5 * 36
     steps = numpy.diff(across)
     assert steps[35::36].min() > 36 * steps[0]
@@ -135,18 +162,25 @@ def test_a_panel_has_both_baselines_where_they_score() -> None:
             ("word embeddings alone", 0.601),
             ("word embeddings alone", 0.631),
         }
-        colours = {mark["encoder"]: mark["stroke"] for mark in drawn.marks("line") if metric in mark}
-        words = {round(number(mark[metric]), 3): mark["stroke"] for mark in rules if "encoder" in mark}
+        colours = {
+            mark["encoder"]: mark["stroke"] for mark in drawn.marks("line") if metric in mark
+        }
+        words = {
+            round(number(mark[metric]), 3): mark["stroke"] for mark in rules if "encoder" in mark
+        }
         assert words == {0.601: colours["a"], 0.631: colours["b"]}
         points = [mark for mark in drawn.marks("point") if metric in mark]
         (top, bottom), (high, low) = zip(
-            *sorted((place(mark)[1], number(mark[metric])) for mark in (points[0], points[-1])), strict=True
+            *sorted((place(mark)[1], number(mark[metric])) for mark in (points[0], points[-1])),
+            strict=True,
         )
         for rule in rules:
             expected = top + (bottom - top) * (high - number(rule[metric])) / (high - low)
             assert place(rule)[1] == pytest.approx(expected, abs=1e-6)
     texts = drawn.texts()
-    assert texts.count("always 'negative'") == texts.count("word embeddings alone") == 2, "named once a panel"
+    assert texts.count("always 'negative'") == texts.count("word embeddings alone") == 2, (
+        "named once a panel"
+    )
 
 
 def test_results_without_baselines_are_drawn_without_them() -> None:
@@ -161,10 +195,15 @@ def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "cola"), "word_embeddings"] = 0.75
     drawn = Drawing(scores_figure(summarise(frame)))
     (mark,) = [mark for mark in drawn.marks("text") if mark["text"] == "†"]
-    last = [mark for mark in drawn.marks("point") if mark["encoder"] == "b" and "Matthews" in mark][-1]
+    last = [mark for mark in drawn.marks("point") if mark["encoder"] == "b" and "Matthews" in mark][
+        -1
+    ]
     assert number(mark["Matthews"]) == number(last["Matthews"]), "it stands at the line's end"
     assert any(text.startswith("† The original does not beat") for text in drawn.texts())
-    assert not any("†" in text for text in Drawing(scores_figure(summarise(results(("a", "b"), TASKS)))).texts())
+    assert not any(
+        "†" in text
+        for text in Drawing(scores_figure(summarise(results(("a", "b"), TASKS)))).texts()
+    )
 
 
 def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
@@ -174,17 +213,22 @@ def test_an_encoder_is_one_point_of_its_means_over_tasks() -> None:
     lost = summary[summary["fraction"] == 0].groupby("encoder")["relative_drop"].mean()
     drawn = Drawing(drops_figure(drops))
     points = drawn.marks("point")
-    assert [number(mark["mean original score over 2 tasks"]) for mark in points] == pytest.approx(list(originals))
+    assert [number(mark["mean original score over 2 tasks"]) for mark in points] == pytest.approx(
+        list(originals)
+    )
     across = numpy.array([place(mark)[0] for mark in points])
     assert numpy.corrcoef(across, lost)[0, 1] == pytest.approx(1)
     middle = (across.min() + across.max()) / 2
     sides = {mark["text"]: mark["text-anchor"] for mark in drawn.marks("text")}
-    assert sides == {name: "end" if at > middle else "start" for name, at in zip("abc", across, strict=True)}
+    assert sides == {
+        name: "end" if at > middle else "start" for name, at in zip("abc", across, strict=True)
+    }
     assert len({mark["fill"] for mark in points}) == 3
     expected = numpy.corrcoef(originals, lost)[0, 1]
     assert f"r = {expected:.2f}" in drawn.texts()
     assert drops.caption.startswith(
-        "Each encoder's original score against its relative drop with every head constant, means over cola and sst2. "
+        "Each encoder's original score against its relative drop with every head constant, means "
+        "over cola and sst2. "
     )
 
 
@@ -201,7 +245,9 @@ def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
     assert drops.tasks == ("sst2",)
     sst2 = summary[(summary["task"] == "sst2") & (summary["fraction"] == 1)]
     numpy.testing.assert_allclose(drops.points["original"], sst2["mean"])
-    assert drops.caption.endswith("constant, on sst2. Left out: cola (b does not beat the baseline).")
+    assert drops.caption.endswith(
+        "constant, on sst2. Left out: cola (b does not beat the baseline)."
+    )
     # Only the original counts: a replacement below the baseline is a finding.
     summary["beats_baseline"] = (summary["fraction"] > 0) | (summary["task"] != "cola")
     assert drops_over_tasks(summary).tasks == ("cola", "sst2")
@@ -218,7 +264,9 @@ def test_log_perplexities_are_no_part_of_a_mean_drop() -> None:
 def test_of_several_lines_the_first_is_drawn_and_named() -> None:
     summary = summarise(results(("a", "b"), TASKS, ("zeros", "average"), ("lambda", "random")))
     drops = drops_over_tasks(summary)
-    alone = drops_over_tasks(summary[(summary["constants"] == "zeros") & (summary["order"] == "lambda")])
+    alone = drops_over_tasks(
+        summary[(summary["constants"] == "zeros") & (summary["order"] == "lambda")]
+    )
     pandas.testing.assert_frame_equal(drops.points, alone.points)
     assert "constant (zeros), means" in drops.caption
     partial = summary[summary["fraction"] > 0]
@@ -248,7 +296,11 @@ def test_matrices_are_drawn_as_they_are_on_one_scale() -> None:
     assert len({matrix.max() for matrix in drawn}) == 4, "each has a largest entry of its own"
     for levels, matrix in zip(images(chart), drawn, strict=True):
         numpy.testing.assert_allclose(levels, TOP * (matrix / largest) ** 0.5, atol=1.01)
-    shown = [element for element in ElementTree.fromstring(chart.svg()).iter() if element.tag.endswith("image")]
+    shown = [
+        element
+        for element in ElementTree.fromstring(chart.svg()).iter()
+        if element.tag.endswith("image")
+    ]
     assert len(shown) == 4
 
 
@@ -263,7 +315,9 @@ def test_slots_never_seen_are_left_out_of_a_heat_map() -> None:
 def test_heat_maps_name_cls_and_sep_on_both_axes() -> None:
     """Of a pair, with a [SEP] in the middle; and where slots share rows, too."""
     for slots in (32, 300):
-        heads = heads_of(layers=2, heads=3, slots=slots, unseen=6, special=(0, slots // 2, slots - 1))
+        heads = heads_of(
+            layers=2, heads=3, slots=slots, unseen=6, special=(0, slots // 2, slots - 1)
+        )
         drawn = Drawing(matrices_figure(heads))
         bold = [
             element
@@ -285,8 +339,20 @@ def test_example_heads_show_each_pattern() -> None:
     matrices[1, 1] = 1 / slots
     seen = torch.ones(slots, slots, dtype=torch.bool)
     patterns = head_patterns(matrices, seen, (0, slots - 1))
-    heads = replace(heads_of(), matrices=matrices, seen=seen, special=(0, slots - 1), patterns=patterns, lambdas=None)
-    assert example_heads(heads) == {(0, 0): "diagonal", (0, 1): "[CLS]", (1, 0): "[SEP]", (1, 1): "spread"}
+    heads = replace(
+        heads_of(),
+        matrices=matrices,
+        seen=seen,
+        special=(0, slots - 1),
+        patterns=patterns,
+        lambdas=None,
+    )
+    assert example_heads(heads) == {
+        (0, 0): "diagonal",
+        (0, 1): "[CLS]",
+        (1, 0): "[SEP]",
+        (1, 1): "spread",
+    }
     texts = Drawing(matrices_figure(heads)).texts()
     assert [text for text in texts if ": layer" in text] == [
         "diagonal: layer 0, head 0",
@@ -296,7 +362,9 @@ def test_example_heads_show_each_pattern() -> None:
     ]
 
 
-@pytest.mark.parametrize("draw", [scores_figure, lambda summary: drops_figure(drops_over_tasks(summary))])
+@pytest.mark.parametrize(
+    "draw", [scores_figure, lambda summary: drops_figure(drops_over_tasks(summary))]
+)
 def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Chart]) -> None:
     summary = summarise(results(("a", "b"), TASKS))
     first, second = draw(summary), draw(summary)
@@ -331,19 +399,37 @@ def test_a_file_looks_the_same_on_every_machine() -> None:
     assert "var(" not in drawn
 
 
-HOSTILE = [r"$\nosuch$", "_under", "\x1b[31mred\x00 --> <script>alert(1)</script>", "日本語\nb & c", "\ufffe"]
+HOSTILE = [
+    r"$\nosuch$",
+    "_under",
+    "\x1b[31mred\x00 --> <script>alert(1)</script>",
+    "日本語\nb & c",
+    "\ufffe",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_from_folders_are_drawn_as_text(name: str) -> None:
-    """Mathematics that is none, characters that XML or the font lack, markup: a figure is drawn and well formed."""
+    """Mathematics that is none, characters that XML or the font lack, markup: a figure is drawn and
+    well formed.
+    """
     summary = summarise(results(encoders=("all-MiniLM-L6-v2", name), fractions=(1.0, 0.0)))
     scores = scores_figure(summary)
     held = re.sub("[^\t\n -\ud7ff\ue000-\ufffd]", "\ufffd", name)
-    assert [text.split() for text in Drawing(scores).legend()] == [["all-MiniLM-L6-v2"], held.split()]
-    for figure in (scores, drops_figure(drops_over_tasks(summary)), matrices_figure(heads_of(encoder=name))):
+    assert [text.split() for text in Drawing(scores).legend()] == [
+        ["all-MiniLM-L6-v2"],
+        held.split(),
+    ]
+    for figure in (
+        scores,
+        drops_figure(drops_over_tasks(summary)),
+        matrices_figure(heads_of(encoder=name)),
+    ):
         assert figure.png().startswith(b"\x89PNG")
-        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(figure.svg()).iter()}
+        tags = {
+            element.tag.rpartition("}")[2]
+            for element in ElementTree.fromstring(figure.svg()).iter()
+        }
         assert "script" not in tags
 
 
@@ -353,6 +439,7 @@ def test_both_readings_of_an_average_drop_are_named() -> None:
     scores = {("cola", 1.0): 0.5, ("cola", 0.0): 0.25, ("sst2", 1.0): 0.9, ("sst2", 0.0): 0.81}
     frame["score"] = [scores[place] for place in zip(frame["task"], frame["fraction"], strict=True)]
     drops = drops_over_tasks(summarise(frame.assign(always_one_answer=0.1, word_embeddings=0.1)))
-    assert "The mean of the tasks' drops, which is drawn, and the drop of their mean score: a 30.0 % and 24.3 %; b" in (
-        drops.caption
+    assert (
+        "The mean of the tasks' drops, which is drawn, and the drop of their mean score: a 30.0 % "
+        "and 24.3 %; b" in (drops.caption)
     )

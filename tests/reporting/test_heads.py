@@ -19,8 +19,22 @@ def test_a_row_says_place_and_the_fractions_at_which_the_head_is_constant() -> N
     assert list(table.index) == [(layer, head) for layer in range(2) for head in range(3)]
     # λ falls with the number of the head, so the last is the first to become constant.
     assert table["place, λ ascending"].tolist() == [6, 5, 4, 3, 2, 1]
-    assert table["constant at, λ ascending"].tolist() == ["0", "0", "0", "1/2, 0", "1/2, 0", "1/2, 0"]
-    assert table["constant at, first layer to last"].tolist() == ["1/2, 0", "1/2, 0", "1/2, 0", "0", "0", "0"]
+    assert table["constant at, λ ascending"].tolist() == [
+        "0",
+        "0",
+        "0",
+        "1/2, 0",
+        "1/2, 0",
+        "1/2, 0",
+    ]
+    assert table["constant at, first layer to last"].tolist() == [
+        "1/2, 0",
+        "1/2, 0",
+        "1/2, 0",
+        "0",
+        "0",
+        "0",
+    ]
     assert table.loc[(0, 0), "lambda"] == pytest.approx(0.9)
     # Two seeds 0.01 apart: half of their distance times t of one degree of freedom, 12.706.
     ends = table.loc[(0, 0), ["lambda from", "lambda to"]].tolist()
@@ -42,7 +56,10 @@ def test_without_lambda_its_column_is_empty_and_other_orders_stay() -> None:
     table = heads_of(ranked=False).table((1.0, 0.0))
     assert table["lambda"].isna().all()
     assert table[["lambda from", "lambda to"]].isna().all(axis=None)
-    assert list(table.columns[6:]) == ["place, first layer to last", "constant at, first layer to last"]
+    assert list(table.columns[6:]) == [
+        "place, first layer to last",
+        "constant at, first layer to last",
+    ]
 
 
 def test_levels_give_the_values_back_within_the_stated_error() -> None:
@@ -88,12 +105,17 @@ def test_a_pair_never_seen_is_no_zero() -> None:
 
 
 def test_where_there_are_too_many_neighbours_share_a_row_and_special_slots_do_not() -> None:
-    sets = [heads_of(task=task, layers=12, heads=12, slots=128, special=(0, 64, 127)) for task in ("a", "b", "c")]
+    sets = [
+        heads_of(task=task, layers=12, heads=12, slots=128, special=(0, 64, 127))
+        for task in ("a", "b", "c")
+    ]
     maps = heat_maps(sets)
     assert sum(heat_map.levels.size for heat_map in maps) <= MOST_ENTRIES
     for heat_map in maps:
         assert [heat_map.labels[row] for row in heat_map.special] == ["[CLS]", "[SEP]", "[SEP]"]
-        assert all(end == start + 1 for row in heat_map.special for start, end in [heat_map.ranges[row]])
+        assert all(
+            end == start + 1 for row in heat_map.special for start, end in [heat_map.ranges[row]]
+        )
         assert {end - start for start, end in heat_map.ranges} == {1, 2}
         covered = [slot for start, end in heat_map.ranges for slot in range(start, end)]
         assert covered == list(range(128))

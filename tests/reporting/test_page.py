@@ -40,15 +40,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("several")
     words = ["a good film", "a bad film", "the plot moves", "nothing happens here", "it rains"]
     pairs = [
-        {"a": words[row % 5], "b": words[(row * (1 + row % 2)) % 5], "label": int(row * (1 + row % 2) % 5 == row % 5)}
+        {
+            "a": words[row % 5],
+            "b": words[(row * (1 + row % 2)) % 5],
+            "label": int(row * (1 + row % 2) % 5 == row % 5),
+        }
         for row in range(48)
     ]
     for split in ("train", "validation"):
         (here / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    source = {"kind": "files", "train": str(here / "train.jsonl"), "validation": str(here / "validation.jsonl")}
-    tasks = [*SMALL["tasks"], {**PAIRS, "source": source, "labels": ["</script><b>other</b>", "same"]}]  # type: ignore[misc]
+    source = {
+        "kind": "files",
+        "train": str(here / "train.jsonl"),
+        "validation": str(here / "validation.jsonl"),
+    }
+    tasks = [
+        *SMALL["tasks"],
+        {**PAIRS, "source": source, "labels": ["</script><b>other</b>", "same"]},
+    ]  # type: ignore[misc]
     study = write_study(
-        here, SMALL | {"tasks": tasks, "constants": ["average", "zeros"], "fractions": [1, 0.75, 0], "name": "several"}
+        here,
+        SMALL
+        | {
+            "tasks": tasks,
+            "constants": ["average", "zeros"],
+            "fractions": [1, 0.75, 0],
+            "name": "several",
+        },
     )
     finish_study(study, here / "store")
     return here / "store" / "studies" / "several"
@@ -72,11 +90,17 @@ def page(browser: Page, folder: Path) -> Iterator[Page]:
 def rest(page: Page, folder: Path) -> set[str]:
     """What was asked for beside the file itself and what it holds."""
     own = (folder / "report.html").as_uri()
-    return {address for address in page.requested() if address != own and not address.startswith(("data:", "blob:"))}
+    return {
+        address
+        for address in page.requested()
+        if address != own and not address.startswith(("data:", "blob:"))
+    }
 
 
 def zoomed(page: Page, number: int) -> None:
-    page.wait(lambda: page.run("return document.getElementById('zoom').dataset.ready") == f"0 {number}")
+    page.wait(
+        lambda: page.run("return document.getElementById('zoom').dataset.ready") == f"0 {number}"
+    )
 
 
 def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
@@ -90,13 +114,15 @@ def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
 
 def test_hostile_names_are_text(page: Page) -> None:
     assert page.all("main b:not(.facts b)") == []
-    assert page.run("return document.querySelector('main').textContent.includes('</script><b>other</b>')")
+    assert page.run(
+        "return document.querySelector('main').textContent.includes('</script><b>other</b>')"
+    )
 
 
 def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
     places = """return [...document.querySelectorAll('[data-chart="score-reviews"] .mark-symbol path')]
         .filter(one => one.getAttribute('aria-label')?.includes('share of heads'))
-        .map(one => one.getCTM().e)"""
+        .map(one => one.getCTM().e)"""  # noqa: E501
     even = page.run(places)
     assert len(even) == 3
     assert even[1] - even[0] == pytest.approx(even[2] - even[1], abs=0.5)
@@ -106,12 +132,16 @@ def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
     )
     true = page.wait(lambda: (found := page.run(places)) != even and found)
     assert true[2] - true[0] == pytest.approx(even[2] - even[0], abs=0.5)
-    assert true[1] - true[0] == pytest.approx((even[2] - even[0]) / 4, abs=0.5), "3/4 is a quarter of the way"
+    assert true[1] - true[0] == pytest.approx((even[2] - even[0]) / 4, abs=0.5), (
+        "3/4 is a quarter of the way"
+    )
 
 
 def test_every_head_has_an_image_and_a_row(page: Page) -> None:
     assert len(page.all(".tile")) == 2 * 72
-    sizes = page.run("return [...document.querySelectorAll('.tile img')].map(one => one.naturalWidth)")
+    sizes = page.run(
+        "return [...document.querySelectorAll('.tile img')].map(one => one.naturalWidth)"
+    )
     assert min(sizes) > 4
     assert len(page.all("#heads ~ details tbody tr")) == 2 * 72
     assert len(page.all(".encoder:first-of-type .tile:first-child .ruler .mark")) == 2 * 72
@@ -135,15 +165,24 @@ def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, fo
     slots = {"[CLS]": 0, "[SEP]": 31}
     assert len(cells) > 100
     for cell in cells.to_dict("records"):
-        row, column = (slots[label] if label in slots else int(label) for label in (cell["slot_from"], cell["slot_to"]))
-        assert cell["mean_attention"] == pytest.approx(float(matrix[row, column]), abs=0.005 * float(matrix.max()))
+        row, column = (
+            slots[label] if label in slots else int(label)
+            for label in (cell["slot_from"], cell["slot_to"])
+        )
+        assert cell["mean_attention"] == pytest.approx(
+            float(matrix[row, column]), abs=0.005 * float(matrix.max())
+        )
 
     canvas = page.all("#zoom-chart canvas")[0]
     ActionChains(page.driver).move_to_element(canvas).perform()
-    shown = page.wait(lambda: page.run("return document.querySelector('#vg-tooltip-element.visible')?.innerText"))
+    shown = page.wait(
+        lambda: page.run("return document.querySelector('#vg-tooltip-element.visible')?.innerText")
+    )
     row, column, weight = re.findall(r"(\S+)(?:\n|$)", shown)[:3]
     at = [slots[label] if label in slots else int(label) for label in (row, column)]
-    assert float(weight) == pytest.approx(float(matrix[at[0], at[1]]), abs=0.006 * float(matrix.max()))
+    assert float(weight) == pytest.approx(
+        float(matrix[at[0], at[1]]), abs=0.006 * float(matrix.max())
+    )
 
 
 def test_the_keyboard_opens_moves_on_and_closes(page: Page) -> None:
@@ -173,7 +212,9 @@ def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path
         assert len(frame) >= 2
     page.run("arguments[0].click()", page.all('#tables ~ .downloads a[download="summary.csv"]')[0])
     (folder / "copy.csv").write_text(page.saved("summary.csv"))
-    pandas.testing.assert_frame_equal(read_summary(folder / "copy.csv"), read_summary(folder / "summary.csv"))
+    pandas.testing.assert_frame_equal(
+        read_summary(folder / "copy.csv"), read_summary(folder / "summary.csv")
+    )
     (folder / "copy.csv").unlink()
 
 
@@ -183,9 +224,14 @@ def test_text_keeps_its_contrast_in_both_themes(page: Page, scheme: str) -> None
     paper = page.run("return getComputedStyle(document.body).backgroundColor")
     assert (luminance(paper) < 0.1) == (scheme == "dark")
     for selector in ("body", ".note", ".choice", "nav a"):
-        ink = page.run("return getComputedStyle(document.querySelector(arguments[0])).color", selector)
+        ink = page.run(
+            "return getComputedStyle(document.querySelector(arguments[0])).color", selector
+        )
         assert contrast(ink, paper) >= 4.5, selector
-    inks = page.run("return [...document.querySelectorAll('.chart svg text')].map(one => getComputedStyle(one).fill)")
+    inks = page.run(
+        "return [...document.querySelectorAll('.chart svg text')].map(one => "
+        "getComputedStyle(one).fill)"
+    )
     assert inks
     assert all(contrast(ink, paper) >= 4.5 for ink in set(inks))
 
@@ -205,7 +251,12 @@ def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
     page.emulate(media="print", scheme="dark")
     assert luminance(page.run("return getComputedStyle(document.body).color")) < 0.1
     for selector in ("nav", ".choice", ".downloads"):
-        assert page.run("return getComputedStyle(document.querySelector(arguments[0])).display", selector) == "none"
+        assert (
+            page.run(
+                "return getComputedStyle(document.querySelector(arguments[0])).display", selector
+            )
+            == "none"
+        )
     page.run("dispatchEvent(new Event('beforeprint'))")
     assert page.all("details:not([open])") == []
     page.run("dispatchEvent(new Event('afterprint'))")
@@ -215,7 +266,7 @@ def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
 def test_figures_drawn_for_the_screen_fit_the_paper(page: Page) -> None:
     beyond = """document.body.style.width = "600px";
         return [...document.querySelectorAll(".chart svg")].map(one =>
-            one.getBoundingClientRect().right - one.closest(".chart").getBoundingClientRect().right)"""
+            one.getBoundingClientRect().right - one.closest(".chart").getBoundingClientRect().right)"""  # noqa: E501
     assert max(page.run(beyond)) > 100, "a screen this narrow draws them anew"
     page.emulate(media="print")
     assert max(page.run(beyond)) < 1
@@ -229,7 +280,8 @@ def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) ->
     controls = [
         node
         for node in tree
-        if not node["ignored"] and node["role"]["value"] in ("button", "link", "combobox", "graphics-document")
+        if not node["ignored"]
+        and node["role"]["value"] in ("button", "link", "combobox", "graphics-document")
     ]
     assert len(controls) > 72, "those of the open part"
     assert all(node["name"]["value"].strip() for node in controls)
@@ -238,7 +290,9 @@ def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) ->
 def luminance(colour: str) -> float:
     """Relative luminance (WCAG 2) of ``rgb(…)``."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 

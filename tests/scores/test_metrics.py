@@ -52,23 +52,35 @@ def f1_task(**changes: Any) -> TaskSpec:
 def test_f1_is_that_of_the_class_named_positive() -> None:
     positive = positive_class(f1_task(positive="no"), ("no", "yes"))
     assert positive == 0
-    assert scored("f1", FOUND, TRUE, positive=positive).score == pytest.approx(2 * 2 / (2 * 2 + 2 + 1))
+    assert scored("f1", FOUND, TRUE, positive=positive).score == pytest.approx(
+        2 * 2 / (2 * 2 + 2 + 1)
+    )
     assert positive_class(f1_task(), ("no", "yes")) == 1
     assert positive_class(f1_task(metric="accuracy"), ("a", "b", "c")) == 1
 
 
 def test_a_positive_class_that_no_class_is_called_is_one_sentence_with_the_names() -> None:
-    with pytest.raises(DataError, match=r"positive is 'equivalnt', and no class has that name: use one of equivalent,"):
+    with pytest.raises(
+        DataError,
+        match=r"positive is 'equivalnt', and no class has that name: use one of equivalent,",
+    ):
         positive_class(f1_task(positive="equivalnt"), ("different", "equivalent"))
-    with pytest.raises(ValidationError, match="positive is 'maybe', and no class has that name: use one of no, yes"):
+    with pytest.raises(
+        ValidationError, match="positive is 'maybe', and no class has that name: use one of no, yes"
+    ):
         f1_task(positive="maybe", labels=["no", "yes"])
-    with pytest.raises(ValidationError, match="positive: only metric f1 has a positive class, and the metric is acc"):
+    with pytest.raises(
+        ValidationError,
+        match="positive: only metric f1 has a positive class, and the metric is acc",
+    ):
         f1_task(positive="yes", labels=["no", "yes"], metric="accuracy")
 
 
 def test_f1_of_more_than_two_classes_needs_its_class_named() -> None:
     names = ("no", "yes", "maybe")
-    with pytest.raises(DataError, match=r"there are 3 classes \(no, yes, maybe\): name one of them"):
+    with pytest.raises(
+        DataError, match=r"there are 3 classes \(no, yes, maybe\): name one of them"
+    ):
         positive_class(f1_task(), names)
     assert positive_class(f1_task(positive="maybe"), names) == 2
 
@@ -99,7 +111,9 @@ def test_token_f1_equals_accuracy() -> None:
 
 def test_negative_log_perplexity_is_the_mean_log_probability() -> None:
     found = np.log(np.array([0.5, 0.125]))
-    assert score("negative_log_perplexity", found, np.array([3, 4])) == pytest.approx(-2 * np.log(2))
+    assert score("negative_log_perplexity", found, np.array([3, 4])) == pytest.approx(
+        -2 * np.log(2)
+    )
 
 
 IOB = ("O", "B-person", "I-person", "B-place", "I-place")
@@ -114,7 +128,8 @@ def test_entity_f1_counts_whole_entities() -> None:
 
 def test_entities_end_with_their_sentence() -> None:
     labels, predictions = np.array([1, 2]), np.array([1, 1])
-    # In one sentence an entity of two words is missed; in two sentences I- begins an entity of its own.
+    # In one sentence an entity of two words is missed; in two sentences I- begins an entity of its
+    # own.
     assert score("entity_f1", predictions, labels, IOB, np.array([2])) == 0
     assert score("entity_f1", predictions, labels, IOB, np.array([1, 1])) == 1
 
@@ -134,7 +149,9 @@ def test_bare_tags_merge_as_seqeval_reads_them() -> None:
     assert score("token_f1", swapped, labels) == pytest.approx(3 / 5)
     shorter = np.array([3, 0, 3, 1, 2])
     # True: T(0), N(1-2), B(3-4). Found: T(0), N(1), T(2), B(3-4): 2 right of 3 and of 4.
-    assert score("bare_entity_f1", shorter, labels, names, np.array([5])) == pytest.approx(2 * 2 / (3 + 4))
+    assert score("bare_entity_f1", shorter, labels, names, np.array([5])) == pytest.approx(
+        2 * 2 / (3 + 4)
+    )
 
 
 def test_bare_tags_raise_no_warning_and_leave_the_filters(recwarn: pytest.WarningsRecorder) -> None:

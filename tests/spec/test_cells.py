@@ -11,13 +11,22 @@ import pytest
 import torch
 
 from papa.spec import Order
-from papa.spec.cells import Cell, Result, constant_count, constant_heads, order_matters, partial_counts
+from papa.spec.cells import (
+    Cell,
+    Result,
+    constant_count,
+    constant_heads,
+    order_matters,
+    partial_counts,
+)
 from papa.spec.orders import head_order
 
 HALF = Cell("encoder", "task", "average", "lambda", 0.5)
 
 
-@pytest.mark.parametrize(("fraction", "count"), [(1, 0), (0.5, 72), (0.125, 126), (0.0625, 135), (0, 144)])
+@pytest.mark.parametrize(
+    ("fraction", "count"), [(1, 0), (0.5, 72), (0.125, 126), (0.0625, 135), (0, 144)]
+)
 def test_the_papers_fractions_of_bert_base(fraction: float, count: int) -> None:
     assert constant_count(fraction, 144) == count
 
@@ -28,8 +37,12 @@ def test_heads_are_whole() -> None:
     assert constant_count(1 / 8, 72) == 63
 
 
-@pytest.mark.parametrize("order", ["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"])
-def test_the_first_heads_of_an_order_are_constant_and_a_smaller_fraction_adds_to_them(order: Order) -> None:
+@pytest.mark.parametrize(
+    "order", ["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"]
+)
+def test_the_first_heads_of_an_order_are_constant_and_a_smaller_fraction_adds_to_them(
+    order: Order,
+) -> None:
     heads = head_order(order, torch.rand(6, 12), 6, 12, (0, 1))
     sets = [constant_heads(heads, fraction) for fraction in (1.0, 0.5, 0.125, 0.0625, 0.0)]
     assert [len(chosen) for chosen in sets] == [0, 36, 63, 68, 72]
@@ -40,19 +53,29 @@ def test_the_first_heads_of_an_order_are_constant_and_a_smaller_fraction_adds_to
 def test_orders_differ_only_where_some_heads_are_constant_and_others_not() -> None:
     assert [order_matters(fraction) for fraction in (1.0, 0.5, 0.0)] == [False, True, False]
     # 0.999 of 72 heads are all of them, and 0.06 and 1/16 leave 4 each.
-    assert partial_counts((1.0, 0.999, 0.5, 0.06, 0.0625, 0.001, 0.0), 72) == {0.5: 36, 0.06: 68, 0.0625: 68}
+    assert partial_counts((1.0, 0.999, 0.5, 0.06, 0.0625, 0.001, 0.0), 72) == {
+        0.5: 36,
+        0.06: 68,
+        0.0625: 68,
+    }
 
 
 def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
     def results(fraction: float) -> int:
         kinds: list[str] = ["average", "zeros"]
         orders: list[Order] = ["lambda", "random", "first_to_last"]
-        cells = (Cell("encoder", "task", kind, order, fraction) for kind, order in product(kinds, orders))
+        cells = (
+            Cell("encoder", "task", kind, order, fraction) for kind, order in product(kinds, orders)
+        )
         return len({cell.result() for cell in cells})
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
     assert HALF.result() == Result("encoder", "task", "average", "lambda", 0.5)
-    for other in (replace(HALF, encoder="other"), replace(HALF, task="other"), replace(HALF, fraction=0.25)):
+    for other in (
+        replace(HALF, encoder="other"),
+        replace(HALF, task="other"),
+        replace(HALF, fraction=0.25),
+    ):
         assert other.result() != HALF.result()
 
 
@@ -68,7 +91,9 @@ def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> Non
 
 def test_a_cell_is_read_from_the_columns_it_writes() -> None:
     assert Cell.of(HALF.columns()) == HALF
-    assert Cell.of({**HALF.columns(), "fraction": 0.333333}) == Cell.of({**HALF.columns(), "fraction": 1 / 3})
+    assert Cell.of({**HALF.columns(), "fraction": 0.333333}) == Cell.of(
+        {**HALF.columns(), "fraction": 1 / 3}
+    )
 
 
 @pytest.mark.server

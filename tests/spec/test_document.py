@@ -11,7 +11,10 @@ from papa.spec.document import read_yaml, write_yaml
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: &a [x]\nb: *a", "line 2 holds the alias *a, and no alias is read: write the value out"),
+        (
+            "a: &a [x]\nb: *a",
+            "line 2 holds the alias *a, and no alias is read: write the value out",
+        ),
         ("a: &a {b: 1}\nc: {<<: *a}", "line 2 holds the alias *a"),
         ("a: &a [*a]", "line 1 holds the alias *a"),
         ("a: *nosuch", "line 1 holds the alias *nosuch"),
@@ -44,7 +47,9 @@ def test_one_short_sentence(text: str, expected: str) -> None:
 
 def test_what_people_write_is_read() -> None:
     text = "tasks:\n- {name: a, probe: {epochs: 2}}\n- cola  # as it is\n"
-    assert read_yaml(text, "study.yaml") == {"tasks": [{"name": "a", "probe": {"epochs": 2}}, "cola"]}
+    assert read_yaml(text, "study.yaml") == {
+        "tasks": [{"name": "a", "probe": {"epochs": 2}}, "cola"]
+    }
     assert read_yaml("", "study.yaml") is None
 
 

@@ -16,7 +16,11 @@ from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
 
-SMALLEST: dict[str, Any] = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
+SMALLEST: dict[str, Any] = {
+    "name": "s",
+    "encoders": ["embedded/all-MiniLM-L6-v2"],
+    "tasks": ["reviews"],
+}
 OWN = {
     "name": "mine",
     "kind": "text",
@@ -45,7 +49,9 @@ def test_names_become_full_tasks_and_defaults_are_the_papers(tmp_path: Path) -> 
 def test_a_task_of_ones_own_and_paths_relative_to_the_study(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
-    found = study(tmp_path, SMALLEST | {"tasks": [OWN], "encoders": ["./model"], "reference": "paper.csv"})
+    found = study(
+        tmp_path, SMALLEST | {"tasks": [OWN], "encoders": ["./model"], "reference": "paper.csv"}
+    )
     assert found.tasks[0].source.train == tmp_path / "t.jsonl"
     assert found.encoders[0].name == str(tmp_path / "model")
     assert found.reference == tmp_path / "paper.csv"
@@ -74,12 +80,23 @@ def test_set_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
-    document = SMALLEST | {"tasks": ["cola", "pos", "ner", OWN], "constants": [{"kind": "average", "corpus": "sst2"}]}
-    plain, found = study(tmp_path, document), study(tmp_path, document | {"as_the_authors_ran": True})
+    document = SMALLEST | {
+        "tasks": ["cola", "pos", "ner", OWN],
+        "constants": [{"kind": "average", "corpus": "sst2"}],
+    }
+    plain, found = (
+        study(tmp_path, document),
+        study(tmp_path, document | {"as_the_authors_ran": True}),
+    )
     assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "stay")
     assert all(task.probe.encoder_dropout for task in found.tasks)
     assert (plain.ranking.seeds, found.ranking.seeds) == ((0, 1, 2), (0,))
-    assert [task.metric for task in found.tasks] == ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
+    assert [task.metric for task in found.tasks] == [
+        "matthews",
+        "bare_entity_f1",
+        "entity_f1",
+        "accuracy",
+    ]
     # Nothing else differs, and the resolved study is a study file of its own.
     spelled_out = {
         "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
@@ -98,8 +115,12 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
 
 def test_one_ranking_seed_of_an_older_study_is_a_list_of_one(tmp_path: Path) -> None:
     assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
-    assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}, "as_the_authors_ran": True}).ranking.seeds == (3,)
-    assert study(tmp_path, SMALLEST | {"ranking": {"seeds": [1, 2]}, "as_the_authors_ran": True}).ranking.seeds == (
+    assert study(
+        tmp_path, SMALLEST | {"ranking": {"seed": 3}, "as_the_authors_ran": True}
+    ).ranking.seeds == (3,)
+    assert study(
+        tmp_path, SMALLEST | {"ranking": {"seeds": [1, 2]}, "as_the_authors_ran": True}
+    ).ranking.seeds == (
         1,
         2,
     )
@@ -107,13 +128,20 @@ def test_one_ranking_seed_of_an_older_study_is_a_list_of_one(tmp_path: Path) -> 
 
 def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -> None:
     entry = {"name": "pos", "metric": "token_f1", "probe": {"encoder_dropout": False}}
-    document = SMALLEST | {"as_the_authors_ran": True, "layout": {"segment_ids": "follow"}, "tasks": [entry, "cola"]}
+    document = SMALLEST | {
+        "as_the_authors_ran": True,
+        "layout": {"segment_ids": "follow"},
+        "tasks": [entry, "cola"],
+    }
     found = study(tmp_path, document)
     assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "follow")
     assert [task.metric for task in found.tasks] == ["token_f1", "matthews"]
     assert [task.probe.encoder_dropout for task in found.tasks] == [False, True]
     overridden = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
-    assert (overridden.layout.one_text_truncation, overridden.layout.segment_ids) == ("half", "follow")
+    assert (overridden.layout.one_text_truncation, overridden.layout.segment_ids) == (
+        "half",
+        "follow",
+    )
 
 
 def test_a_specification_is_frozen(tmp_path: Path) -> None:
@@ -125,14 +153,26 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"colour": 1}, "unknown key 'colour': use one of name, encoders, .*, as_the_authors_ran"),
-        ({"enocders": []}, r"unknown key 'enocders' \(did you mean 'encoders'\?\): use one of name"),
-        ({"as_the_author_ran": 1}, r"unknown key 'as_the_author_ran' \(did you mean 'as_the_authors_ran'\?\)"),
+        (
+            {"enocders": []},
+            r"unknown key 'enocders' \(did you mean 'encoders'\?\): use one of name",
+        ),
+        (
+            {"as_the_author_ran": 1},
+            r"unknown key 'as_the_author_ran' \(did you mean 'as_the_authors_ran'\?\)",
+        ),
         (
             {"tasks": [OWN | {"probe": {"batch_size": 1, "epochs": 1}}]},
             "'tasks.0.probe.learning_rate' is missing: add it, such as",
         ),
-        ({"tasks": ["colla"]}, r"task 'colla' is unknown \(did you mean 'cola'\?\): .* 'papa init' writes an example"),
-        ({"constants": ["avarage"]}, r"'constants.0.kind' is 'avarage' \(did you mean 'average'\?\): use 'average', "),
+        (
+            {"tasks": ["colla"]},
+            r"task 'colla' is unknown \(did you mean 'cola'\?\): .* 'papa init' writes an example",
+        ),
+        (
+            {"constants": ["avarage"]},
+            r"'constants.0.kind' is 'avarage' \(did you mean 'average'\?\): use 'average', ",
+        ),
         ({"orders": ["lamda"]}, r"'orders.0' is 'lamda' \(did you mean 'lambda'\?\)"),
         ({"constants": [{}]}, "'constants.0.kind' is missing: add it, such as: kind: average"),
         (
@@ -144,14 +184,26 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
             r"'tasks.0.source.kind' is 'file' \(did you mean 'files'\?\)",
         ),
         ({"precision": "bfloat61"}, r"'precision' is 'bfloat61' \(did you mean 'bfloat16'\?\)"),
-        ({"precision": "float16"}, r"'precision' is 'float16' .*use 'float32', 'bfloat16' or 'auto'"),
-        ({"features": {"dtype": "float16"}}, r"'features.dtype' is 'float16' .*use 'float32' or 'bfloat16'"),
+        (
+            {"precision": "float16"},
+            r"'precision' is 'float16' .*use 'float32', 'bfloat16' or 'auto'",
+        ),
+        (
+            {"features": {"dtype": "float16"}},
+            r"'features.dtype' is 'float16' .*use 'float32' or 'bfloat16'",
+        ),
         ({"name": "my study!"}, r"'name' is 'my study!': use letters, .*, such as 'my-study'"),
         ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
         ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
-        ({"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]}, "'tasks.0.probe.max_grad_norm'"),
+        (
+            {"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]},
+            "'tasks.0.probe.max_grad_norm'",
+        ),
         ({"ranking": {"epochs": 0}}, "'ranking.epochs'"),
-        ({"ranking": {"seed": 1, "seeds": [1]}}, r"unknown key 'ranking.seed' \(did you mean 'seeds'\?\)"),
+        (
+            {"ranking": {"seed": 1, "seeds": [1]}},
+            r"unknown key 'ranking.seed' \(did you mean 'seeds'\?\)",
+        ),
         ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
         ({"ranking": {"seeds": []}}, "'ranking.seeds'"),
         ({"ranking": {"until_stable": "soon"}}, "'ranking.until_stable'"),
@@ -159,18 +211,29 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),
         ({"tasks": [OWN, OWN]}, "'mine' is listed twice"),
         ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
-        ({"tasks": [OWN | {"metric": "entity_f1"}]}, "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'"),
+        (
+            {"tasks": [OWN | {"metric": "entity_f1"}]},
+            "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
+        ),
         ({"tasks": [OWN | {"slots": 15}]}, "'tasks.0.slots' is 15, expected an even number"),
         ({"fractions": [1.5]}, "'fractions.0' is 1.5, expected 1.0 or less"),
         ({"orders": ["sideways"]}, "'orders.0' is 'sideways': use 'lambda', 'lambda_reversed'"),
         ({"constants": ["mean"]}, "'constants.0.kind' is 'mean': use 'average', 'identity'"),
-        ({"constants": [{"kind": "zeros", "corpus": "reviews"}]}, "corpus belongs to kind 'average'"),
+        (
+            {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
+            "corpus belongs to kind 'average'",
+        ),
         ({"seeds": []}, r"'seeds' is \[\], expected 1 or more in it"),
-        ({"reference": "nowhere.csv"}, r"'reference' is '/.*nowhere.csv', expected the path of a file that is there"),
+        (
+            {"reference": "nowhere.csv"},
+            r"'reference' is '/.*nowhere.csv', expected the path of a file that is there",
+        ),
         ({"encoders": []}, r"'encoders' is \[\], expected 1 or more in it"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_named_in_one_sentence(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SpecError, match=message) as raised:
         study(tmp_path, SMALLEST | change)
     assert str(raised.value).startswith(str(tmp_path / "study.yaml"))
@@ -181,20 +244,29 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, change: dict[str
     ("override", "message"),
     [
         ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        ("tasks.4.slots=8", "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 (reviews)"),
+        (
+            "tasks.4.slots=8",
+            "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 (reviews)",
+        ),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
         ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' holds a int, which has no key 'x'"),
         ("name.x=1", "study.yaml: 'name' is {'name': 's', 'x': 1}, expected text"),
-        ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?): use one of workers, "),
+        (
+            "execution.worker=1",
+            "unknown key 'execution.worker' (did you mean 'workers'?): use one of workers, ",
+        ),
         ("tasks.reviews.slots=8", "'reviews' is not an index of a list of 1: use 0 (reviews)"),
         ("encoder.0=x", "unknown key 'encoder' (did you mean 'encoders'?)"),
         (
             "seed.x=1",
-            "study.yaml: unknown key 'seed' (did you mean 'seeds'?): use one of name, encoders, tasks, ",
+            "study.yaml: unknown key 'seed' (did you mean 'seeds'?): use one of name, encoders, "
+            "tasks, ",
         ),
     ],
 )
-def test_overrides_that_fit_nothing_are_refused(tmp_path: Path, override: str, message: str) -> None:
+def test_overrides_that_fit_nothing_are_refused(
+    tmp_path: Path, override: str, message: str
+) -> None:
     with pytest.raises(SpecError, match=re.escape(message)):
         study(tmp_path, SMALLEST | {"seeds": [7]}, override)
 
@@ -221,9 +293,13 @@ def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) 
 
 def test_a_missing_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").touch()
-    with pytest.raises(SpecError, match=r"there is no study at .*other.yaml: give the path of a YAML file"):
+    with pytest.raises(
+        SpecError, match=r"there is no study at .*other.yaml: give the path of a YAML file"
+    ):
         load_study(tmp_path / "other.yaml")
-    with pytest.raises(SpecError, match=r"there is no study at .*deom\.yaml \(did you mean 'demo'\?\)"):
+    with pytest.raises(
+        SpecError, match=r"there is no study at .*deom\.yaml \(did you mean 'demo'\?\)"
+    ):
         load_study(tmp_path / "deom.yaml")
 
 
@@ -239,15 +315,22 @@ def test_what_a_message_shows_to_paste_mends_the_study(tmp_path: Path, key: str)
 
 @pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml"])
 def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SpecError, match=r"'name': a store keeps the study of that name without \.yaml under it: leave"):
+    with pytest.raises(
+        SpecError,
+        match=r"'name': a store keeps the study of that name without \.yaml under it: leave",
+    ):
         study(tmp_path, SMALLEST | {"name": name})
     assert study(tmp_path, SMALLEST | {"name": "a.yml"}).name == "a.yml"
 
 
-def test_a_pipe_that_nobody_writes_to_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_nobody_writes_to_is_no_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("papa.spec.document._PATIENCE_SECONDS", 0.1)
     os.mkfifo(tmp_path / "study.yaml")
-    with pytest.raises(SpecError, match=r"study\.yaml cannot be read \(it is a pipe that nobody wrote to"):
+    with pytest.raises(
+        SpecError, match=r"study\.yaml cannot be read \(it is a pipe that nobody wrote to"
+    ):
         load_study(tmp_path / "study.yaml")
 
 

@@ -1,4 +1,6 @@
-"""Others' head scores: files as their code writes them, what ours writes, and files that are neither."""
+"""Others' head scores: files as their code writes them, what ours writes, and files that are
+neither.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ SCORES = np.random.default_rng(0).random((LAYERS, HEADS))
 
 
 def test_duo_attention_writes_a_line_for_each_layer(tmp_path: Path) -> None:
-    """Their training ends in ``numpy.savetxt`` with tabs; their evaluation reads it with ``numpy.loadtxt``."""
+    """Their training ends in ``numpy.savetxt`` with tabs; their evaluation reads it with
+    ``numpy.loadtxt``.
+    """
     file = tmp_path / "full_attention_heads.tsv"
     np.savetxt(file, SCORES, delimiter="\t")
     assert np.array_equal(papa.load_scores(file), SCORES)
-    assert papa.constant_heads(papa.load_scores(file), 1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
+    assert papa.constant_heads(papa.load_scores(file), 1 - 1 / 12) == (
+        divmod(int(SCORES.argmin()), HEADS),
+    )
     file.write_text(scores_as_tsv(SCORES))
     assert np.array_equal(np.loadtxt(file, delimiter="\t"), SCORES), "they read ours"
 
@@ -48,7 +54,9 @@ def test_lists_of_heads_go_first(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read_to_the_last_digit(tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text(scores_as_tsv(SCORES / 3))
-    assert np.array_equal(papa.load_scores(tmp_path / "own.tsv", layers=LAYERS, heads=HEADS), SCORES / 3)
+    assert np.array_equal(
+        papa.load_scores(tmp_path / "own.tsv", layers=LAYERS, heads=HEADS), SCORES / 3
+    )
 
 
 WRONG: dict[str, tuple[str, str]] = {
@@ -64,7 +72,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "a missing head": ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"has no score of head \(0, 2\)"),
     "no score": ('{"0-0": []}', r"head \(0, 0\) has \[\]: give its scores"),
     "an odd score": ('{"0-0": ["x"]}', r"head \(0, 0\) has \['x'\]"),
-    "JSON's nan": (json.dumps({f"{a}-{b}": [float("nan")] for a in range(3) for b in range(4)}), "is nan"),
+    "JSON's nan": (
+        json.dumps({f"{a}-{b}": [float("nan")] for a in range(3) for b in range(4)}),
+        "is nan",
+    ),
     "another head": ('{"0": [7]}', r"layer 0 lists 7, expected heads from \(0, 0\) to \(2, 3\)"),
     "another layer": ('{"5": [1]}', "layer 5 lists 1"),
     "scores by layer": ('{"0": [0.5, 0.1]}', r"layer 0 lists 0\.5, expected heads"),

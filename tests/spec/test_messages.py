@@ -13,14 +13,48 @@ import papa
 from papa.errors import CheckError, SpecError
 from papa.spec.file import load_study, override, resolve_study
 
-EVERY_KEY = yaml.safe_load((Path(papa.__file__).parents[1] / "docs/generators/every_key.yaml").read_text())
-ODD = ("null", "true", "-1", "0", "1.5", "1e400", "''", "word", "[]", "[[]]", "{}", "{a: b}", "[1, 2]", "2001-01-01")
-PYDANTIC = ("Input", "should", "valid ", "unable to", "Value error", "Tuple", "String", "List", "Extra", "validator")
+EVERY_KEY = yaml.safe_load(
+    (Path(papa.__file__).parents[1] / "docs/generators/every_key.yaml").read_text()
+)
+ODD = (
+    "null",
+    "true",
+    "-1",
+    "0",
+    "1.5",
+    "1e400",
+    "''",
+    "word",
+    "[]",
+    "[[]]",
+    "{}",
+    "{a: b}",
+    "[1, 2]",
+    "2001-01-01",
+)
+PYDANTIC = (
+    "Input",
+    "should",
+    "valid ",
+    "unable to",
+    "Value error",
+    "Tuple",
+    "String",
+    "List",
+    "Extra",
+    "validator",
+)
 
 
 def places(value: Any, path: str = "") -> Iterator[str]:
     """Every key of a document."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, below in inside:
         yield f"{path}{key}"
         yield from places(below, f"{path}{key}.")
@@ -45,7 +79,10 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
     study = {
         "name": "a study",
         "encoders": ["embedded/all-MiniLM-L6-v2", 7],
-        "tasks": ["reviws", {"name": "reviews", "slots": 33, "sluts": 32, "probe": {"epochs": "four"}}],
+        "tasks": [
+            "reviws",
+            {"name": "reviews", "slots": 33, "sluts": 32, "probe": {"epochs": "four"}},
+        ],
         "seeds": [],
         "ordrs": ["lambda"],
         "execution": 3,
@@ -53,7 +90,9 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     with pytest.raises(CheckError) as raised:
         load_study(tmp_path / "study.yaml")
-    found = [problem.removeprefix(f"{tmp_path / 'study.yaml'}: ") for problem in raised.value.problems]
+    found = [
+        problem.removeprefix(f"{tmp_path / 'study.yaml'}: ") for problem in raised.value.problems
+    ]
     for expected in (
         "task 'reviws' is unknown (did you mean 'reviews'?)",
         "'name' is 'a study': use letters",

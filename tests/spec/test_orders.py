@@ -25,7 +25,9 @@ def test_random_follows_from_its_seed() -> None:
     assert sorted(first) == head_order("first_to_last", None, 4, 6)
     assert first == head_order("random", None, 4, 6, seed=1)
     assert first != head_order("random", None, 4, 6, seed=2)
-    assert head_order("random", None, 4, 6, seed=(1, 2)) != head_order("random", None, 4, 6, seed=(2, 1))
+    assert head_order("random", None, 4, 6, seed=(1, 2)) != head_order(
+        "random", None, 4, 6, seed=(2, 1)
+    )
 
 
 def test_lambda_order_without_lambda_is_refused() -> None:

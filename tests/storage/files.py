@@ -51,7 +51,10 @@ def table(folder: Path, size: int) -> None:
     import pyarrow as pa
 
     batch = pa.record_batch({"a": pa.array([0] * (size // 8))})
-    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+    with (
+        pa.OSFile(str(folder / "a.arrow"), "wb") as file,
+        pa.ipc.new_file(file, batch.schema) as writer,
+    ):
         writer.write_batch(batch)
 
 

@@ -1,4 +1,6 @@
-"""Metadata that somebody else wrote: whatever it says, nothing is read or written outside the artifact."""
+"""Metadata that somebody else wrote: whatever it says, nothing is read or written outside the
+artifact.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ CONTENTS = [b"evil", SECRET.encode()]
 def document(name: str, content: bytes) -> bytes:
     """Metadata that fit the data in every respect but the file's name."""
     files = {name: sha256(content).hexdigest()}
-    return json.dumps(signed({"stage": "test", "files": files, "digest": sha256_of_json(files)})).encode()
+    return json.dumps(
+        signed({"stage": "test", "files": files, "digest": sha256_of_json(files)})
+    ).encode()
 
 
 def borrow(address: str) -> Path:
@@ -71,7 +75,9 @@ class HostileLaws(StoreLaws):
     ) -> None:
         self.plant(f"{place}/a", name.format(outside=outside), content)
         for read in self.readers:
-            with pytest.raises(ArtifactError, match=r"is no plain relative path inside the artifact.*delete") as raised:
+            with pytest.raises(
+                ArtifactError, match=r"is no plain relative path inside the artifact.*delete"
+            ) as raised:
                 read(f"{place}/a")
             assert len(str(raised.value).splitlines()) == 1
         assert metadata_below(place) == {}
@@ -95,12 +101,24 @@ class HostileLaws(StoreLaws):
             (without("files"), "'files' is not a mapping"),
             (lambda sound: {**sound, "files": ["file.txt"]}, "'files' is not a mapping"),
             (lambda sound: {**sound, "files": {"file.txt": 7}}, "7 is no SHA-256 of 'file.txt'"),
-            (lambda sound: {**sound, "files": {"file.txt": "AB" * 32}}, "is no SHA-256 of 'file.txt'"),
-            (lambda sound: {**sound, "files": {"file.txt": "../" * 21 + "x"}}, "is no SHA-256 of 'file.txt'"),
+            (
+                lambda sound: {**sound, "files": {"file.txt": "AB" * 32}},
+                "is no SHA-256 of 'file.txt'",
+            ),
+            (
+                lambda sound: {**sound, "files": {"file.txt": "../" * 21 + "x"}},
+                "is no SHA-256 of 'file.txt'",
+            ),
             (without("digest"), "'digest' is not that of 'files'"),
-            (lambda sound: {**sound, "digest": "../../../escaped"}, "'digest' is not that of 'files'"),
+            (
+                lambda sound: {**sound, "digest": "../../../escaped"},
+                "'digest' is not that of 'files'",
+            ),
             (lambda sound: {**sound, "digest": "0" * 64}, "'digest' is not that of 'files'"),
-            (lambda sound: {**sound, "stage": "tesu"}, "'metadata_digest' is not that of what it says"),
+            (
+                lambda sound: {**sound, "stage": "tesu"},
+                "'metadata_digest' is not that of what it says",
+            ),
             (lambda sound: {**sound, "more": 1}, "'metadata_digest' is not that of what it says"),
             (without("stage"), "'metadata_digest' is not that of what it says"),
             (without("metadata_digest"), "no 'metadata_digest': it is of an older PAPA"),
@@ -110,7 +128,11 @@ class HostileLaws(StoreLaws):
         self, place: str, change: Callable[[dict[str, Any]], Any], fault: str
     ) -> None:
         put(f"{place}/a", "file.txt", b"data")
-        put(f"{place}/a", "metadata.json", json.dumps(change(json.loads(document("file.txt", b"data")))).encode())
+        put(
+            f"{place}/a",
+            "metadata.json",
+            json.dumps(change(json.loads(document("file.txt", b"data")))).encode(),
+        )
         for read in self.readers:
             with pytest.raises(ArtifactError) as raised:
                 read(f"{place}/a")
@@ -120,7 +142,9 @@ class HostileLaws(StoreLaws):
 
 
 class HostileUriLaws(HostileLaws, UriLaws):
-    """Behind a URI data lie where a reader would ask for them, and a reader writes what it fetches."""
+    """Behind a URI data lie where a reader would ask for them, and a reader writes what
+    it fetches.
+    """
 
     readers = (*HostileLaws.readers, fetched)
 

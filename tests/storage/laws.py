@@ -1,4 +1,6 @@
-"""What holds of artifacts wherever they lie: written once, inherited by a class of tests for each kind of store."""
+"""What holds of artifacts wherever they lie: written once, inherited by a class of tests for each
+kind of store.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class StoreLaws:
         assert is_complete(f"{place}/a")
         assert verify(f"{place}/a")["stage"] == "test"
         assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
-        assert names(place) == sorted([f"a/{self.data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"])
+        assert names(place) == sorted(
+            [f"a/{self.data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"]
+        )
         assert (reference(f"{place}/a").folder / "inner" / "file.txt").read_text() == "data"
 
     def test_an_error_leaves_nothing(self, place: str) -> None:
@@ -93,7 +97,9 @@ class StoreLaws:
             list(threads.map(write, range(8)))
         winner = read_metadata(f"{place}/a")["writer"]
         folder = fetched(f"{place}/a")
-        assert {(folder / name).read_text() for name in ("one", "two", "three")} == {f"{winner}" * 1000}
+        assert {(folder / name).read_text() for name in ("one", "two", "three")} == {
+            f"{winner}" * 1000
+        }
         assert len(names(place)) == 4, "the others withdrew their data"
 
     def test_the_digest_is_of_the_content(self, place: str) -> None:
@@ -113,15 +119,24 @@ class StoreLaws:
         put(f"{place}/a", "0123/inner/file.txt", b"half")
         assert not is_complete(f"{place}/a")
         assert complete_below(place) == []
-        for read in (read_metadata, reference, verify, lambda address: borrowed(address).__enter__()):
-            with pytest.raises(ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"):
+        for read in (
+            read_metadata,
+            reference,
+            verify,
+            lambda address: borrowed(address).__enter__(),
+        ):
+            with pytest.raises(
+                ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"
+            ):
                 read(f"{place}/a")
 
     def test_damage_is_found(self, place: str) -> None:
         publish(f"{place}/a")
         file = self.data(f"{place}/a", "inner/file.txt")
         put(f"{place}/a", file, b"dat4")
-        self.is_refused(f"{place}/a", rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run again")
+        self.is_refused(
+            f"{place}/a", rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run again"
+        )
         drop(f"{place}/a", file)
         self.is_refused(f"{place}/a", rf"{place}/a.* is missing.*delete {place}/a and run again")
         for metadata in (b"{", b""):
@@ -155,7 +170,9 @@ class StoreLaws:
         publish(f"{place}/stage/deeper/c")
         put(f"{place}/stage/damaged", METADATA, b"{")
         assert complete_below(f"{place}/stage") == ["a", "b", "damaged"]
-        found = {name: document["stage"] for name, document in metadata_below(f"{place}/stage").items()}
+        found = {
+            name: document["stage"] for name, document in metadata_below(f"{place}/stage").items()
+        }
         assert found == {"a": "test", "b": "test"}
         assert complete_below(f"{place}/none") == []
         assert metadata_below(f"{place}/none") == {}
@@ -219,14 +236,21 @@ class StoreLaws:
     @pytest.mark.server
     @pytest.mark.parametrize("write", [tensors, table, text])
     def test_an_artifact_on_a_full_disk(
-        self, write: Callable[[Path, int], None], disk: Path, place: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        write: Callable[[Path, int], None],
+        disk: Path,
+        place: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         place = self.place_on(disk, place, monkeypatch)
         with published(f"{place}/first", {}) as folder:
             write(folder, 2 * MEGABYTE)
         before = names(place)
         sentence = rf"the disk under {disk}/.* is full: free some space and run again"
-        with pytest.raises(ArtifactError, match=sentence), published(f"{place}/second", {}) as folder:
+        with (
+            pytest.raises(ArtifactError, match=sentence),
+            published(f"{place}/second", {}) as folder,
+        ):
             write(folder, 5 * MEGABYTE)
         assert is_complete(f"{place}/first")
         assert names(place) == before
@@ -236,7 +260,9 @@ class StoreLaws:
         assert is_complete(f"{place}/second")
 
     @pytest.mark.server
-    def test_an_artifact_on_a_read_only_disk(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_artifact_on_a_read_only_disk(
+        self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         place = self.place_on(disk, place, monkeypatch)
         publish(f"{place}/first")
         before = names(place)

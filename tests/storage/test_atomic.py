@@ -37,7 +37,10 @@ def test_a_folder_that_is_not_renamed_is_gone(tmp_path: Path) -> None:
                     raise error
         except RuntimeError:
             assert error
-    assert [path.relative_to(tmp_path / "new").as_posix() for path in tmp_path.rglob("*")][1:] == ["kept", "kept/file"]
+    assert [path.relative_to(tmp_path / "new").as_posix() for path in tmp_path.rglob("*")][1:] == [
+        "kept",
+        "kept/file",
+    ]
 
 
 def test_names_aside_are_hidden_and_differ() -> None:

@@ -35,7 +35,12 @@ def test_a_corpus_reads_none_but_its_own_files(tmp_path: Path, outside: Path, fi
         held = {"kind": "text", "slots": 8, "label_names": None, "shards": shards}
         (folder / CORPUS).write_text(json.dumps(held))
         files = {name: sha256_of_file(folder / name) for name in covered}
-        metadata = {"stage": "tokenise", "version": TOKENISE_VERSION, "files": files, "digest": sha256_of_json(files)}
+        metadata = {
+            "stage": "tokenise",
+            "version": TOKENISE_VERSION,
+            "files": files,
+            "digest": sha256_of_json(files),
+        }
         (folder / "metadata.json").write_text(json.dumps(signed(metadata)))
 
     name_shards("train-00000.arrow")

@@ -10,7 +10,14 @@ import pytest
 
 from papa.errors import ArtifactError
 from papa.storage.address import store_at
-from papa.storage.artifacts import complete_below, is_complete, is_sound, read_metadata, remove, verify
+from papa.storage.artifacts import (
+    complete_below,
+    is_complete,
+    is_sound,
+    read_metadata,
+    remove,
+    verify,
+)
 from papa.storage.metadata import METADATA
 from papa.study.store import MARKER, is_marked
 from tests.storage.files import names, publish
@@ -73,21 +80,30 @@ class TestLocalStore(HostileLaws):
         store = store_at(f"{place}/inner/file.txt")
         assert store.read("notes") is None
         for write in (lambda: store.write("notes", b""), lambda: store.touch("notes")):
-            with pytest.raises(ArtifactError, match=r"cannot be written \(.*\): give another folder with --store"):
+            with pytest.raises(
+                ArtifactError, match=r"cannot be written \(.*\): give another folder with --store"
+            ):
                 write()
         with pytest.raises(ArtifactError, match=r"inner cannot be read \(it is no file\)"):
             store_at(place).read("inner")
         assert verify(place)
 
     @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-    def test_what_is_no_file_is_not_waited_for(self, place: str, make: Callable[[Path], object]) -> None:
+    def test_what_is_no_file_is_not_waited_for(
+        self, place: str, make: Callable[[Path], object]
+    ) -> None:
         publish(f"{place}/a")
         (Path(place) / "a" / METADATA).unlink()
         make(Path(place) / "a" / METADATA)
         for look in (is_complete, read_metadata, verify):
-            with pytest.raises(ArtifactError, match=r"a/metadata\.json (cannot be read|is damaged) \((it is )?no file"):
+            with pytest.raises(
+                ArtifactError,
+                match=r"a/metadata\.json (cannot be read|is damaged) \((it is )?no file",
+            ):
                 look(f"{place}/a")
         assert not is_sound(f"{place}/a")
         make(Path(place) / MARKER)
-        with pytest.raises(ArtifactError, match=r"papa-store\.json cannot be read \(it is no file\)"):
+        with pytest.raises(
+            ArtifactError, match=r"papa-store\.json cannot be read \(it is no file\)"
+        ):
             is_marked(place)

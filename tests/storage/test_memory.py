@@ -1,4 +1,6 @@
-"""The laws of artifacts behind a URI on fsspec's filesystem in this process: no server is needed."""
+"""The laws of artifacts behind a URI on fsspec's filesystem in this process: no server
+is needed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.storage.hostile import HostileUriLaws
 
 
 class TestMemory(HostileUriLaws):
-    # It looks whether a file is there and then writes it: of writers in threads two may win, where S3 lets one.
+    # It looks whether a file is there and then writes it: of writers in threads two may win, where
+    # S3 lets one.
     test_of_many_writers_one_wins_and_nothing_mixes = None
 
     @pytest.fixture

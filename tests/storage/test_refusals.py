@@ -36,13 +36,33 @@ def nobody_listens(server: S3Server) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("change", "address", "sentence"),
     [
-        (wrong_key, None, r"refuses the credentials \(InvalidAccessKeyId\): check AWS_ACCESS_KEY_ID"),
+        (
+            wrong_key,
+            None,
+            r"refuses the credentials \(InvalidAccessKeyId\): check AWS_ACCESS_KEY_ID",
+        ),
         (wrong_secret, None, r"refuses the credentials \(SignatureDoesNotMatch\): check"),
-        (reader, None, r"refuses what these credentials ask \(Access Denied\): it takes the right to .* write"),
-        (nobody_listens, None, r"at http://127.0.0.1:1 cannot be reached .*: check AWS_ENDPOINT_URL"),
+        (
+            reader,
+            None,
+            r"refuses what these credentials ask \(Access Denied\): it takes the right to .* write",
+        ),
+        (
+            nobody_listens,
+            None,
+            r"at http://127.0.0.1:1 cannot be reached .*: check AWS_ENDPOINT_URL",
+        ),
         (S3Server.environment, "s3://no-such-bucket/x", "is not there .*: create its bucket"),
-        (S3Server.environment, "gs://bucket/x", r"a package for 'gs://' is not installed \(.*gcsfs"),
-        (S3Server.environment, "nonsense://bucket/x", "is no address of a store .*: give a folder, or a URI"),
+        (
+            S3Server.environment,
+            "gs://bucket/x",
+            r"a package for 'gs://' is not installed \(.*gcsfs",
+        ),
+        (
+            S3Server.environment,
+            "nonsense://bucket/x",
+            "is no address of a store .*: give a folder, or a URI",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(
@@ -63,7 +83,9 @@ def test_what_cannot_be_used_is_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_without_credentials(s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials(
+    s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from s3fs import S3FileSystem
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -71,7 +93,9 @@ def test_without_credentials(s3_place: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     S3FileSystem.clear_instance_cache()
-    with pytest.raises(ArtifactError, match=f"no credentials for {s3_place}: set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(
+        ArtifactError, match=f"no credentials for {s3_place}: set AWS_ACCESS_KEY_ID"
+    ):
         store_at(s3_place).check(write=False)
 
 
@@ -88,7 +112,9 @@ def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.Mon
         publish(f"{s3_place}/b")
 
 
-def test_a_server_that_never_answers_is_said(s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_answers_is_said(
+    s3_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from s3fs import S3FileSystem
 
     with socket.socket() as silent:

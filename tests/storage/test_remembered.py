@@ -1,4 +1,6 @@
-"""What is remembered of files: found again by its whole key, and never taken for a file that changed."""
+"""What is remembered of files: found again by its whole key, and never taken for a file that
+changed.
+"""
 
 from __future__ import annotations
 
@@ -73,12 +75,15 @@ def test_a_file_is_read_once(tmp_path: Path, reads: list[Path], old_enough: None
     assert reads == [file]
 
 
-def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path, reads: list[Path], old_enough: None) -> None:
+def test_a_file_of_the_same_size_and_time_is_read_again(
+    tmp_path: Path, reads: list[Path], old_enough: None
+) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"first")
     before = file.stat()
     first = digest_by_status(file)
-    # The kernel's clock ticks between the two contents, as it does between any two of an old file's.
+    # The kernel's clock ticks between the two contents, as it does between any two of an old
+    # file's.
     while file.stat().st_ctime_ns == before.st_ctime_ns:
         file.write_bytes(b"other")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

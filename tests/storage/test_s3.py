@@ -1,4 +1,6 @@
-"""Artifacts on a real S3-compatible server (``tests/integration/s3.py`` starts SeaweedFS on loopback)."""
+"""Artifacts on a real S3-compatible server (``tests/integration/s3.py`` starts SeaweedFS on
+loopback).
+"""
 
 from __future__ import annotations
 

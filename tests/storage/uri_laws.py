@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.storage.artifacts import borrowed, complete_below, fetched, read_metadata, reference, remove, verify
+from papa.storage.artifacts import (
+    borrowed,
+    complete_below,
+    fetched,
+    read_metadata,
+    reference,
+    remove,
+    verify,
+)
 from papa.storage.cache import copies_of
 from papa.storage.filesystem import filesystem
 from papa.storage.metadata import METADATA
@@ -35,7 +43,9 @@ class UriLaws(StoreLaws):
 
         monkeypatch.setattr(files, "rm", killed)
 
-    def test_a_copy_needs_no_store(self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_copy_needs_no_store(
+        self, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         publish(f"{place}/a")
         found = reference(f"{place}/a")
         folder = found.folder
@@ -61,11 +71,15 @@ class UriLaws(StoreLaws):
         publish(f"{place}/a")
         found = reference(f"{place}/a")
         put(f"{place}/a", f"{found.digest}/inner/file.txt", b"dat4")
-        with pytest.raises(ArtifactError, match=rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run"):
+        with pytest.raises(
+            ArtifactError, match=rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run"
+        ):
             _ = found.folder
         assert not any(path.is_dir() for path in copies_of(found.path).iterdir())
         drop(f"{place}/a", f"{found.digest}/inner/file.txt")
-        with pytest.raises(ArtifactError, match=r"metadata.json is there, a file under .* is missing"):
+        with pytest.raises(
+            ArtifactError, match=r"metadata.json is there, a file under .* is missing"
+        ):
             _ = found.folder
 
     def test_a_damaged_copy_is_fetched_again(self, place: str) -> None:

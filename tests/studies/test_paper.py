@@ -1,4 +1,6 @@
-"""The studies of the paper are the paper's: what they run, and the numbers that they are compared with."""
+"""The studies of the paper are the paper's: what they run, and the numbers that they are compared
+with.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ LABELS = {
     "average of the task's training text": "average",
     "average of MNLI's training text": "average:mnli",
 }
-"""The table's words for what a specification calls otherwise; of the original, matrices change nothing."""
+"""The table's words for what a specification calls otherwise; of the original, matrices change
+nothing.
+"""
 METRICS = {
     "Matthews correlation": {"matthews"},
     "accuracy": {"accuracy"},
@@ -81,7 +85,9 @@ def design(number: str) -> Design:
     study = load_study(STUDIES / "paper" / f"{number}.yaml")
     assert study.reference is not None
     known = read_reference(study.reference).scores
-    keys = known[["encoder", "task", "constants", "order", "fraction"]].itertuples(index=False, name=None)
+    keys = known[["encoder", "task", "constants", "order", "fraction"]].itertuples(
+        index=False, name=None
+    )
     scores = dict(zip(keys, known["score"], strict=True))
     assert len(scores) == len(known), f"{number}.csv has a cell twice"
     return Design(study, scores)
@@ -106,7 +112,11 @@ def printed(row: dict[str, str]) -> dict[Cell, float]:
     constants = LABELS.get(row["matrices"], row["matrices"])
     fraction = 1.0 if row["matrices"] == "original" else 0.0
     scores = {task: row["mnli_mm" if task == "mnli" else task] for task in SIX}
-    return {(model, task, constants, "lambda", fraction): float(score) for task, score in scores.items() if score}
+    return {
+        (model, task, constants, "lambda", fraction): float(score)
+        for task, score in scores.items()
+        if score
+    }
 
 
 def test_there_is_one_study_a_figure_and_table() -> None:
@@ -147,9 +157,12 @@ def test_a_table_is_in_its_reference_whole(number: str, tables: list[dict[str, s
 
 
 @pytest.mark.parametrize(
-    "number", ["figure2a", "figure2b", "figure3", "figure4", "figure5", "figure6b", "table2", "table5"]
+    "number",
+    ["figure2a", "figure2b", "figure3", "figure4", "figure5", "figure6b", "table2", "table5"],
 )
-def test_what_stands_elsewhere_in_the_paper_has_the_same_number(number: str, tables: list[dict[str, str]]) -> None:
+def test_what_stands_elsewhere_in_the_paper_has_the_same_number(
+    number: str, tables: list[dict[str, str]]
+) -> None:
     known = {}
     for row in tables:
         if row["table"] in ("1", "4") or f"table{row['table']}" == number:
@@ -182,7 +195,9 @@ def test_probes_are_trained_as_table_3_says(number: str, shared: Path) -> None:
             assert task.source.kind == "hub"
             assert task.source.validation == "validation_mismatched"
         if task.name == "pos":
-            assert task.metric == "bare_entity_f1", "the paper's POS numbers are that F1 (docs/fidelity.md)"
+            assert task.metric == "bare_entity_f1", (
+                "the paper's POS numbers are that F1 (docs/fidelity.md)"
+            )
 
 
 def test_the_whole_is_what_figures_2a_2b_and_3_ran() -> None:

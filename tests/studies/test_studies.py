@@ -42,7 +42,11 @@ def test_a_study_names_only_what_everybody_can_have(path: Path) -> None:
 
 
 def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> None:
-    (line,) = [line for line in (STUDIES / "README.md").read_text().splitlines() if "tasks.0.source" in line]
+    (line,) = [
+        line
+        for line in (STUDIES / "README.md").read_text().splitlines()
+        if "tasks.0.source" in line
+    ]
     _, _, study, _, override = shlex.split(line.replace("/data/", f"{shared}/data/"))
     (task,) = load_study(STUDIES.parent / study, [override]).tasks
     assert isinstance(task.source, FilesSource)
@@ -50,7 +54,9 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> Non
     assert task.source.validation.is_file()
 
 
-@pytest.mark.parametrize("path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_a_small_form_has_the_matrices_orders_and_fractions_of_its_number(path: Path) -> None:
     small, paper = load_study(path), load_study(STUDIES / "paper" / path.name)
 

@@ -1,4 +1,6 @@
-"""λ by a group of workers that says which processes found gradients; importable where workers run."""
+"""λ by a group of workers that says which processes found gradients; importable where
+workers run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from tests.workers.parts import helpers_ready
 
 
 class Watched:
-    """Gradients and who found them; a process that is not the ``leader`` dies at its gradient number ``deadly``."""
+    """Gradients and who found them; a process that is not the ``leader`` dies at its gradient
+    number ``deadly``.
+    """
 
     def __init__(self, *, encoder: Any, leader: int, deadly: int, step: Rank, store: Store) -> None:
         self.gradients = step.gradients(encoder=encoder, store=store)
@@ -43,7 +47,9 @@ def watched(
         processes.update(process for process, _ in found)
         return [gradient for _, gradient in found]
 
-    with group.replicas(Watched, {"leader": os.getpid(), "deadly": deadly, "step": step, "store": store}) as replicas:
+    with group.replicas(
+        Watched, {"leader": os.getpid(), "deadly": deadly, "step": step, "store": store}
+    ) as replicas:
         helpers_ready(replicas)
         corpus, constants = step.opened(step.found(store))
         lambdas = train_lambda(

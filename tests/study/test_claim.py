@@ -50,5 +50,9 @@ def test_who_gives_up_does_not_wait(tmp_path: Path) -> None:
             raise AssertionError("it is held")
 
     told = "worked on probe-key: run again"
-    with claimed(Store(tmp_path), "probe-key"), ThreadPoolExecutor(1) as threads, pytest.raises(PapaError, match=told):
+    with (
+        claimed(Store(tmp_path), "probe-key"),
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(PapaError, match=told),
+    ):
         threads.submit(wait).result(PATIENCE_SECONDS)

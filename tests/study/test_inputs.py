@@ -28,7 +28,9 @@ def study(precision: str, device: str) -> StudySpec:
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_half_precision_needs_a_device_that_has_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_needs_a_device_that_has_it(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if device == "auto" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU, which 'auto' takes")
     taken = device_of(study("bfloat16", device))
@@ -52,12 +54,16 @@ def test_what_auto_takes_is_what_study_and_encoder_say(
     assert (found.study.precision, found.encoders[0].precision) == (expected, expected)
 
 
-def test_auto_takes_one_precision_for_all_encoders_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_one_precision_for_all_encoders_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
     other = EncoderSpec(name=lower_layers(2, tmp_path / "other").folder)
     both = study("auto", "cpu")
     found = check_inputs(both.model_copy(update={"encoders": (*both.encoders, other)}))
-    assert (found.study.precision, *(encoder.precision for encoder in found.encoders)) == ("float32",) * 3
+    assert (found.study.precision, *(encoder.precision for encoder in found.encoders)) == (
+        "float32",
+    ) * 3
 
 
 def test_precision_goes_with_the_encoder() -> None:

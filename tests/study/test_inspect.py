@@ -14,11 +14,16 @@ from papa.storage.artifacts import reference
 from papa.study.aggregate import Averaged, inspected
 from tests.study.test_keys import CONSTANTS, TEXT
 
-SLOTS, ENCODER = 32, EncoderReference("name", None, "/folder", "weights", "words", "bert", 1, 1, 12, 64)
+SLOTS, ENCODER = (
+    32,
+    EncoderReference("name", None, "/folder", "weights", "words", "bert", 1, 1, 12, 64),
+)
 
 
 def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
-    """90 inputs with 5 tokens look at themselves, 10 inputs with 30 tokens look at [CLS] from slot 6 on."""
+    """90 inputs with 5 tokens look at themselves, 10 inputs with 30 tokens look at [CLS] from slot
+    6 on.
+    """
     averager = AttentionAverager(1, 1, SLOTS)
     for inputs, length in ((90, 5), (10, 30)):
         slots = torch.tensor([*range(length + 1), SLOTS - 1])
@@ -34,7 +39,11 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
-    found = inspected(artifacts, [Averaged("label", ENCODER, TEXT, CONSTANTS)], {}, {})["patterns"].iloc[0]
+    found = inspected(artifacts, [Averaged("label", ENCODER, TEXT, CONSTANTS)], {}, {})[
+        "patterns"
+    ].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
-    assert found["diagonal heads"] == 1, "two thirds of the rows that were met; a sixth of the slots"
+    assert found["diagonal heads"] == 1, (
+        "two thirds of the rows that were met; a sixth of the slots"
+    )

@@ -1,7 +1,9 @@
-"""Every value that a stage is given is in its key, or in that of a step it reads, or listed below with its reason.
+"""Every value that a stage is given is in its key, or in that of a step it reads, or listed below
+with its reason.
 
-Every field of every stage, and of what its fields hold, is changed by itself: the key must change. A field that is
-added to a stage or a specification fails here until it enters the key or somebody writes down why it need not.
+Every field of every stage, and of what its fields hold, is changed by itself: the key must change.
+A field that is added to a stage or a specification fails here until it enters the key or somebody
+writes down why it need not.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from pydantic import BaseModel
 import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
-from papa.spec import ConstantsSpec, FeaturesSpec, FilesSource, LayoutSpec, RankingSpec, StudySpec, TaskSpec
+from papa.spec import (
+    ConstantsSpec,
+    FeaturesSpec,
+    FilesSource,
+    LayoutSpec,
+    RankingSpec,
+    StudySpec,
+    TaskSpec,
+)
 from papa.spec.cells import Cell
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
@@ -61,11 +71,31 @@ MLM = task("mlm", "negative_log_perplexity", text="text")
 CORPUS = Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint")
 CONSTANTS = Average("a", 1.0, ENCODER, CORPUS, 32)
 RANKING = Rank(
-    "r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(rows=10, until_stable=True), 0, (("lambda", 36),)
+    "r",
+    1.0,
+    ENCODER,
+    CORPUS,
+    CONSTANTS,
+    TEXT,
+    RankingSpec(rows=10, until_stable=True),
+    0,
+    (("lambda", 36),),
 )
 BASELINE = Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec())
 PROBE = Probe(
-    "p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,), False, (0, 1), FeaturesSpec()
+    "p",
+    1.0,
+    ENCODER,
+    CORPUS,
+    CONSTANTS,
+    TEXT,
+    "lambda",
+    2,
+    {0: RANKING},
+    (3,),
+    False,
+    (0, 1),
+    FeaturesSpec(),
 )
 ANSWERS = Answers("w", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,))
 STUDY = StudySpec.model_validate(
@@ -96,7 +126,17 @@ EXAMPLES: tuple[Step, ...] = (
     Controls("c", 1.0, ENCODER, "identity", 32),
     CONSTANTS,
     RANKING,
-    Rank("r", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, RankingSpec(learning_rate=1e-3), 0, (("lambda", 36),)),
+    Rank(
+        "r",
+        1.0,
+        ENCODER,
+        CORPUS,
+        CONSTANTS,
+        TEXT,
+        RankingSpec(learning_rate=1e-3),
+        0,
+        (("lambda", 36),),
+    ),
     PROBE,
     BASELINE,
     ANSWERS,
@@ -196,8 +236,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "study.execution.*": "changes no result: tests/probes/test_execution.py",
         "averages.0.encoder.name": "only in messages",
         "averages.0.encoder.revision": "only in messages",
-        "averages.0.encoder.digest": "only checked against the constants, whose digest is in the key",
-        "averages.0.encoder.model_type": "the digests of tokenizer and constants cover what is read",
+        "averages.0.encoder.digest": "checked against the constants, whose digest is in the key",
+        "averages.0.encoder.model_type": "the digests of tokenizer and constants cover it",
         "averages.0.encoder.layers": "in the constants",
         "averages.0.encoder.heads": "in the constants",
         "averages.0.encoder.width": "not read",
@@ -212,7 +252,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "study.execution.*": "only changes speed",
         "parents.0.encoder.tokenizer_digest": "is not logged",
         "parents.0.baseline": "its scores are in the results, whose key is in the key",
-        **{f"parents.0.task.{name}": OF_THE_STUDY for name in ("source.*", "columns.*", "labels", "mask_seed", "head")},
+        **{
+            f"parents.0.task.{name}": OF_THE_STUDY
+            for name in ("source.*", "columns.*", "labels", "mask_seed", "head")
+        },
     },
 }
 
@@ -238,7 +281,11 @@ def changes(value: Any, annotation: Any, path: str = "") -> Iterator[tuple[str, 
             yield f"{path}.{name}", {other(name, None): inner}
             for below, changed in changes(inner, None, f"{path}.{name}"):
                 yield below, {**value, name: changed}
-    elif isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], BaseModel)):
+    elif (
+        isinstance(value, tuple)
+        and value
+        and (is_dataclass(value[0]) or isinstance(value[0], BaseModel))
+    ):
         for below, changed in changes(value[0], None, f"{path}.0"):
             yield below, (changed, *value[1:])
     elif not (get_origin(annotation) is Literal and len(get_args(annotation)) == 1):
@@ -293,7 +340,9 @@ def key_changes(stage: str) -> dict[str, bool]:
 def test_a_fingerprint_is_of_everything_that_decides_how_files_are_read(tmp_path: Path) -> None:
     for name in ("train.jsonl", "validation.jsonl", "test_store.py"):
         (tmp_path / name).write_text(f"content of {name}")
-    source = FilesSource(kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl")
+    source = FilesSource(
+        kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl"
+    )
     found = {path: fingerprint(changed) for path, changed in changes(source, None)}
     assert found.keys() == {".train", ".validation", ".format", ".header"}
     assert len({fingerprint(source), *found.values()}) == 5
@@ -338,5 +387,21 @@ def test_a_value_outside_the_key_is_found() -> None:
         def spec(self) -> dict[str, Any]:
             return {name: value for name, value in super().spec().items() if name != "seeds"}
 
-    step = Forgetful("p", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {}, (3,), False, (0, 1), FeaturesSpec())
-    assert "seeds" in {path.removeprefix(".") for path, changed in changes(step, None) if changed.key == step.key}
+    step = Forgetful(
+        "p",
+        1.0,
+        ENCODER,
+        CORPUS,
+        CONSTANTS,
+        TEXT,
+        "lambda",
+        2,
+        {},
+        (3,),
+        False,
+        (0, 1),
+        FeaturesSpec(),
+    )
+    assert "seeds" in {
+        path.removeprefix(".") for path, changed in changes(step, None) if changed.key == step.key
+    }

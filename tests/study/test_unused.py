@@ -19,7 +19,9 @@ from papa.study.unused import Unused, survey
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 
 
-def make(store: Store, stage: str, key: str, upstream: Iterable[str] = (), origins: Iterable[str] = ()) -> str:
+def make(
+    store: Store, stage: str, key: str, upstream: Iterable[str] = (), origins: Iterable[str] = ()
+) -> str:
     """Publish an artifact that was built from others; its digest."""
     address = store.folder(stage, key)
     metadata = {
@@ -48,7 +50,9 @@ def fill(store: Store) -> None:
 
 
 def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
-    """Under the key that others name, whatever its digest is by now; older artifacts name digests alone."""
+    """Under the key that others name, whatever its digest is by now; older artifacts name digests
+    alone.
+    """
     store = Store(tmp_path / "store")
     for stage, inputs in (("average", []), ("aggregate", [f"average/{USED}"])):
         metadata = {"stage": stage, "key": USED, "upstream": {}, "inputs": inputs}
@@ -57,7 +61,9 @@ def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
     assert unused(store) == []
     remove(store.folder("average", USED))
     for key in (USED, UNUSED):
-        with published(store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}) as scratch:
+        with published(
+            store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}
+        ) as scratch:
             (scratch / "data").write_text(f"another digest of {key}")
     assert [leftover.address for leftover in unused(store)] == [store.folder("average", UNUSED)]
 
@@ -66,23 +72,39 @@ def unused(store: Store) -> list[Unused]:
     return survey(store).unused
 
 
-KEPT = {f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")}
+KEPT = {
+    f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")
+}
 
 
 def complete(store: Store) -> set[str]:
-    stages = ("tokenise", "average", "rank", "probe", "aggregate", "track", f"average-shards/{KILLED}")
-    return {f"{stage}/{key}" for stage in stages for key in complete_below(f"{store.artifacts}/{stage}")}
+    stages = (
+        "tokenise",
+        "average",
+        "rank",
+        "probe",
+        "aggregate",
+        "track",
+        f"average-shards/{KILLED}",
+    )
+    return {
+        f"{stage}/{key}" for stage in stages for key in complete_below(f"{store.artifacts}/{stage}")
+    }
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place"))
+    return Store(
+        tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3_place")
+    )
 
 
 def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     begun = time.time()
     fill(store)
-    found = {leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in unused(store)}
+    found = {
+        leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in unused(store)
+    }
     assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average-shards/{KILLED}"}
     assert found[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
     assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
@@ -113,7 +135,10 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
     files, root = filesystem(store.artifacts)
     files.pipe_file(f"{root}/probe/{USED}/{'0' * 64}/data", b"of a second writer")
     files.pipe_file(f"{root}/probe/{KILLED}/{'1' * 64}/data", b"without metadata")
-    found = {leftover.address.removeprefix(f"{store.artifacts}/"): leftover.reason for leftover in unused(store)}
+    found = {
+        leftover.address.removeprefix(f"{store.artifacts}/"): leftover.reason
+        for leftover in unused(store)
+    }
     left = "left by a run that was killed"
     assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
     for leftover in unused(store):
@@ -196,8 +221,16 @@ def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
 
 def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    names = [f"artifacts/probe/{KILLED}", f"artifacts/probe/.{KILLED}.1.0123abcd", "artifacts/linked"]
-    names += ["scratch/features-0123456789abcdef", f"locks/probe-{KILLED}.lock", "studies/.demo.1.0123abcd"]
+    names = [
+        f"artifacts/probe/{KILLED}",
+        f"artifacts/probe/.{KILLED}.1.0123abcd",
+        "artifacts/linked",
+    ]
+    names += [
+        "scratch/features-0123456789abcdef",
+        f"locks/probe-{KILLED}.lock",
+        "studies/.demo.1.0123abcd",
+    ]
     (folder.root / "studies").mkdir()
     folder.locks.mkdir()
     for number, name in enumerate(names):
@@ -230,7 +263,10 @@ def test_locks_go_with_what_they_were_for(folder: Store) -> None:
 
 
 def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) -> None:
-    for name in (f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef", "scratch/.papa-ray-7.2.4567cdef"):
+    for name in (
+        f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef",
+        "scratch/.papa-ray-7.2.4567cdef",
+    ):
         (folder.root / name).mkdir()
         (folder.root / name / "data").touch()
     addresses = {leftover.address for leftover in unused(folder)}

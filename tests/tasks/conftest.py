@@ -1,4 +1,6 @@
-"""An MLflow database as its first use leaves it: made once, copied for each test that is about what comes after."""
+"""An MLflow database as its first use leaves it: made once, copied for each test that is about what
+comes after.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def test_lambda_of_other_bits_is_refused(tmp_path: Path) -> None:
     assert read_lambda({3: reference(folder)}).by_epoch[3].tolist() == [[[0.25, 0.5]]]
     content = (folder / LAMBDA).read_bytes()
     (folder / LAMBDA).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ArtifactError, match=rf"{LAMBDA} is damaged .*delete {folder} and run again"):
+    with pytest.raises(
+        ArtifactError, match=rf"{LAMBDA} is damaged .*delete {folder} and run again"
+    ):
         read_lambda({3: reference(folder)})
 
 
@@ -56,7 +58,11 @@ def test_nothing_damaged_is_logged(tmp_path: Path, what: str) -> None:
     track = tracked("damage", address)
     make(track, store)
     (part, *_) = track.parents
-    step = {"constants": part.constants["average"], "ranking": part.rankings[0], "results": track.results}[what]
+    step = {
+        "constants": part.constants["average"],
+        "ranking": part.rankings[0],
+        "results": track.results,
+    }[what]
     folder = step.reference(store).folder
     file = folder / ("results.parquet" if what == "results" else f"{step.stage}.safetensors")
     content = file.read_bytes()

@@ -17,7 +17,16 @@ from papa.study.probe import Probe
 from papa.study.store import Store
 from tasks.live import LiveRuns
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
-from tests.tasks.tracked import MODELS, RESULTS, address_in, assert_whole, log_study, logged, make, tracked
+from tests.tasks.tracked import (
+    MODELS,
+    RESULTS,
+    address_in,
+    assert_whole,
+    log_study,
+    logged,
+    make,
+    tracked,
+)
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
@@ -66,13 +75,17 @@ def scores_of(place: Path, fraction: float) -> ArtifactReference:
 
 
 def runs_in(place: Path, role: str) -> list[dict[str, Any]]:
-    return [run for run in logged(address_in(place), "live").to_dict("records") if run["role"] == role]
+    return [
+        run for run in logged(address_in(place), "live").to_dict("records") if run["role"] == role
+    ]
 
 
 def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
     with live(tmp_path) as runs:
         parents = runs_in(tmp_path, "parent")
-        assert {run["params"]["model"]: run["status"] for run in parents} == dict.fromkeys(MODELS, "RUNNING")
+        assert {run["params"]["model"]: run["status"] for run in parents} == dict.fromkeys(
+            MODELS, "RUNNING"
+        )
         assert not runs_in(tmp_path, "cell")
         runs.epoch(RANK, 1, {0: 0.75})
         runs.share(0.25)
@@ -80,13 +93,21 @@ def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
         for epoch, loss in enumerate((0.5, 0.25), 1):
             runs.epoch(HALF, epoch, {0: loss})
         wait_until(
-            lambda: [run["metrics"].get("train_loss") for run in runs_in(tmp_path, "cell")] == [0.25],
+            lambda: (
+                [run["metrics"].get("train_loss") for run in runs_in(tmp_path, "cell")] == [0.25]
+            ),
             PATIENCE_SECONDS,
             "the losses of the probe",
         )
         (cell,) = runs_in(tmp_path, "cell")
-        assert (cell["status"], cell["tags"]["fraction"], cell["tags"]["seed"]) == ("RUNNING", "0.5", "0")
-        (first,) = (run for run in runs_in(tmp_path, "parent") if run["params"]["model"] == MODELS[0])
+        assert (cell["status"], cell["tags"]["fraction"], cell["tags"]["seed"]) == (
+            "RUNNING",
+            "0.5",
+            "0",
+        )
+        (first,) = (
+            run for run in runs_in(tmp_path, "parent") if run["params"]["model"] == MODELS[0]
+        )
         assert cell["parent"] == first["id"]
         assert first["metrics"]["lambda/seed_0/train_loss"] == 0.75
         assert first["metrics"]["progress"] == 0.25
@@ -165,7 +186,9 @@ def test_two_processes_at_once_leave_one_run_a_key(tmp_path: Path) -> None:
 
 
 def test_other_scores_take_the_place_of_a_cells_score(tmp_path: Path) -> None:
-    """The score of a live run may be from another artifact, of an older version say: the study's own is shown."""
+    """The score of a live run may be from another artifact, of an older version say: the study's
+    own is shown.
+    """
     with live(tmp_path) as runs:
         runs.started(HALF)
         runs.finished(HALF, scores_of(tmp_path, 0.125))
@@ -177,12 +200,16 @@ def test_other_scores_take_the_place_of_a_cells_score(tmp_path: Path) -> None:
     assert_whole(found)
     (half,) = found[found["id"] == stale["id"]].to_dict("records")
     scores = RESULTS[RESULTS["encoder"] == MODELS[0]].set_index("fraction")["score"]
-    assert (stale["metrics"]["score"], half["metrics"]["score"]) == pytest.approx((scores[0.125], scores[0.5]))
+    assert (stale["metrics"]["score"], half["metrics"]["score"]) == pytest.approx(
+        (scores[0.125], scores[0.5])
+    )
     assert half["tags"]["papa.scores"] == scores_of(tmp_path, 0.5).digest
 
 
 def test_a_study_that_was_logged_before_stays_as_it_was(tmp_path: Path) -> None:
-    """An artifact was lost and is made again; what MLflow has fits still, so its step does not run."""
+    """An artifact was lost and is made again; what MLflow has fits still, so its step does
+    not run.
+    """
     log_study("live", Store(tmp_path), address_in(tmp_path))
     before = set(logged(address_in(tmp_path), "live")["id"])
     with live(tmp_path) as runs:
@@ -211,4 +238,6 @@ def test_an_mlflow_that_fails_costs_nothing_but_the_live_runs(tmp_path: Path) ->
         runs.finished(HALF, scores_of(tmp_path, 0.5))
         runs.enters(LAST)
     assert len(said) == 1
-    assert said[0].startswith("MLflow shows the study only when it is over: MLflow at http://127.0.0.1:9 cannot")
+    assert said[0].startswith(
+        "MLflow shows the study only when it is over: MLflow at http://127.0.0.1:9 cannot"
+    )

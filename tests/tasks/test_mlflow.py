@@ -43,7 +43,9 @@ FEW = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0,))
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """MLflow's server with authentication, files behind it."""
     folder = tmp_path_factory.mktemp("mlflow")
-    with mlflow_server(folder, f"sqlite:///{folder / 'server.db'}", str(folder / "files")) as service:
+    with mlflow_server(
+        folder, f"sqlite:///{folder / 'server.db'}", str(folder / "files")
+    ) as service:
         yield service
 
 
@@ -56,7 +58,9 @@ def known(server: Service, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(server: Service, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def served(
+    server: Service, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], Path]:
     """A study that was logged to the server, and its store."""
     store = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
@@ -76,29 +80,40 @@ def test_a_server_keeps_runs_and_files(served: tuple[dict[str, Any], Path], know
     assert client.get_experiment_by_name("served").artifact_location.startswith("mlflow-artifacts:")
     (parent,) = document["parents"].values()
     assert "results/summary.csv" in [file.path for file in client.list_artifacts(parent, "results")]
-    assert {path.name for path in store.iterdir()} == {"artifacts", MARKER, "scratch"}, "nothing of MLflow is here"
+    assert {path.name for path in store.iterdir()} == {"artifacts", MARKER, "scratch"}, (
+        "nothing of MLflow is here"
+    )
     pandas.testing.assert_frame_equal(logged_results(known, ["served"])["served"], FEW)
 
 
 @pytest.mark.parametrize("user", [None, ("papa", "wrong"), ("nobody", "wrong")])
 @pytest.mark.server
-def test_wrong_credentials(known: str, user: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials(
+    known: str, user: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for place, name in enumerate(("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")):
         monkeypatch.delenv(name)
         if user:
             monkeypatch.setenv(name, user[place])
-    with pytest.raises(TrackingError, match=r"refused the user or its password \(HTTP 401\): set MLFLOW_TRACKING_USER"):
+    with pytest.raises(
+        TrackingError,
+        match=r"refused the user or its password \(HTTP 401\): set MLFLOW_TRACKING_USER",
+    ):
         check_tracking(known, "any")
 
 
 def administer(endpoint: str, body: dict[str, str]) -> None:
     """Ask the server whose address, user and password are in the environment."""
-    address, user, password = (os.environ[f"MLFLOW_TRACKING_{name}"] for name in ("URI", "USERNAME", "PASSWORD"))
+    address, user, password = (
+        os.environ[f"MLFLOW_TRACKING_{name}"] for name in ("URI", "USERNAME", "PASSWORD")
+    )
     headers = {
         "Content-Type": "application/json",
         "Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}",
     }
-    request = urllib.request.Request(f"{address}/api/{endpoint}", json.dumps(body).encode(), headers)
+    request = urllib.request.Request(
+        f"{address}/api/{endpoint}", json.dumps(body).encode(), headers
+    )
     urllib.request.urlopen(request).close()
 
 
@@ -129,13 +144,22 @@ def test_a_password_in_the_address_is_never_shown() -> None:
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("http://127.0.0.1:9", "http://127.0.0.1:9 cannot be reached: start it, or set MLFLOW_TRACKING_URI"),
+        (
+            "http://127.0.0.1:9",
+            "http://127.0.0.1:9 cannot be reached: start it, or set MLFLOW_TRACKING_URI",
+        ),
         ("http://no-such-host.invalid:5000", "cannot be reached"),
         ("htp://127.0.0.1:5000", "htp://127.0.0.1:5000 must be sqlite:///FILE or http"),
-        ("postgresql://me:secret@127.0.0.1/mlflow", r"postgresql://me:\*\*\*@127.0.0.1/mlflow must be"),
+        (
+            "postgresql://me:secret@127.0.0.1/mlflow",
+            r"postgresql://me:\*\*\*@127.0.0.1/mlflow must be",
+        ),
         ("/some/mlruns", "/some/mlruns must be"),
         ("sqlite:///", "sqlite:/// must be"),
-        ("sqlite:////proc/mlflow.db", r"MLflow's database /proc/mlflow.db cannot be made \(No such file"),
+        (
+            "sqlite:////proc/mlflow.db",
+            r"MLflow's database /proc/mlflow.db cannot be made \(No such file",
+        ),
     ],
 )
 def test_an_address_where_no_mlflow_is(address: str, told: str) -> None:
@@ -159,7 +183,9 @@ def others() -> Iterator[tuple[str, str]]:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=os.devnull))
+        server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=os.devnull)
+        )
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{mute.getsockname()[1]}", f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -167,8 +193,12 @@ def others() -> Iterator[tuple[str, str]]:
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("this is not a database, whatever its name says, and it is long enough\n" * 20)
-    with pytest.raises(TrackingError, match=r"mlflow.db cannot be used \(file is not a database\): move it away"):
+    (tmp_path / "mlflow.db").write_text(
+        "this is not a database, whatever its name says, and it is long enough\n" * 20
+    )
+    with pytest.raises(
+        TrackingError, match=r"mlflow.db cannot be used \(file is not a database\): move it away"
+    ):
         check_tracking(address_in(tmp_path), "any")
 
 
@@ -182,10 +212,15 @@ def test_a_second_database_is_as_mlflow_makes_it_and_knows_nothing_of_the_first(
         monkeypatch.chdir(tmp_path / place)
         client = connect(f"sqlite:///{tmp_path / place / 'mlflow.db'}")
         (default,) = client.search_experiments()
-        assert (default.experiment_id, default.artifact_location) == ("0", str(tmp_path / place / "mlruns" / "0"))
+        assert (default.experiment_id, default.artifact_location) == (
+            "0",
+            str(tmp_path / place / "mlruns" / "0"),
+        )
         assert client.create_experiment("study") == "1"
         with closing(sqlite3.connect(tmp_path / place / "mlflow.db")) as database:
-            found.append(sorted(map(str, database.execute("SELECT type, name, sql FROM sqlite_master"))))
+            found.append(
+                sorted(map(str, database.execute("SELECT type, name, sql FROM sqlite_master")))
+            )
     assert found[0] == found[1]
     assert len(found[0]) > 20
     assert [path.parent.name for path in (tmp_path / "cache").rglob("*.db")] == ["mlflow"]

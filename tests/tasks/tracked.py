@@ -1,4 +1,6 @@
-"""A study that is over, ready to be logged; ``python -m tests.tasks.tracked NAME STORE ADDRESS [LAST]`` logs one."""
+"""A study that is over, ready to be logged;
+``python -m tests.tasks.tracked NAME STORE ADDRESS [LAST]`` logs one.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def tracked(name: str, address: str, frame: pandas.DataFrame = RESULTS) -> Track
         )
         for model in frame["encoder"].unique()
     }
-    sizes, sources = {task: size_of(task) for task in spec.tasks}, {task.source: "content" for task in spec.tasks}
+    sizes, sources = (
+        {task: size_of(task) for task in spec.tasks},
+        {task.source: "content" for task in spec.tasks},
+    )
     labels = {encoder: label for label, encoder in encoders.items()}
     inputs = StudyInputs(spec, tuple(encoders.values()), sources, sizes, labels)
     track = tracked_steps(inputs, address).steps[-1]
@@ -63,7 +68,11 @@ def tracked(name: str, address: str, frame: pandas.DataFrame = RESULTS) -> Track
 
 
 def log_study(
-    name: str, store: Store, address: str, frame: pandas.DataFrame = RESULTS, last: int | None = None
+    name: str,
+    store: Store,
+    address: str,
+    frame: pandas.DataFrame = RESULTS,
+    last: int | None = None,
 ) -> dict[str, Any]:
     """Log made-up results as the stage ``track`` does; what it returns.
 
@@ -88,8 +97,12 @@ def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
             for step in one.probes:
                 of_seeds = [rows[one.cell, seed] for seed in step.seeds]
                 heads = tuple((0, head) for head in range(of_seeds[0]["constant_heads"]))
-                scores = tuple(ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds)
-                document = ProbeScores(scores, None, of_seeds[0]["unseen_share"], heads, 72, 1.5 * len(scores), "cpu")
+                scores = tuple(
+                    ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds
+                )
+                document = ProbeScores(
+                    scores, None, of_seeds[0]["unseen_share"], heads, 72, 1.5 * len(scores), "cpu"
+                )
                 with published(step.folder(store), {}) as scratch:
                     document.save(scratch)
         for kept in (*part.constants.values(), *part.rankings.values()):
@@ -119,7 +132,9 @@ def ended_well(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def logged(address: str, name: str) -> pandas.DataFrame:
-    """A study's active runs through MLflow's own client: id, key, parent, status, params, tags and metrics."""
+    """A study's active runs through MLflow's own client: id, key, parent, status, params, tags and
+    metrics.
+    """
     from mlflow import MlflowClient
 
     client = MlflowClient(address)
@@ -170,4 +185,9 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
 
 
 if __name__ == "__main__":
-    log_study(sys.argv[1], Store(sys.argv[2]), sys.argv[3], last=int(sys.argv[4]) if sys.argv[4:] else None)
+    log_study(
+        sys.argv[1],
+        Store(sys.argv[2]),
+        sys.argv[3],
+        last=int(sys.argv[4]) if sys.argv[4:] else None,
+    )

@@ -17,7 +17,9 @@ NUMBERS = 6
 
 
 class Part:
-    """Squares numbers and says which process did; a process that is not the ``leader`` may be made to die."""
+    """Squares numbers and says which process did; a process that is not the ``leader`` may be made
+    to die.
+    """
 
     def __init__(self, *, encoder: Any, leader: int) -> None:
         self.layers, self.leader = encoder.layers, leader
@@ -70,10 +72,15 @@ def helpers_ready(replicas: Replicas) -> None:
 
 
 def both_ready(pool: WorkerPool) -> None:
-    """Wait until two workers are idle: the second is handed out while the first is held, and both answer."""
+    """Wait until two workers are idle: the second is handed out while the first is held, and both
+    answer.
+    """
     import ray
 
     free = pool._started()
     with free.taken(1) as (first,), free.taken(1) as (second,):
-        # The pool does not know of a helper that was lost in a group; Ray repeats the call once it is there again.
-        ray.get([worker.actor.ready.options(max_task_retries=-1).remote() for worker in (first, second)])
+        # The pool does not know of a helper that was lost in a group; Ray repeats the call once it
+        # is there again.
+        ray.get(
+            [worker.actor.ready.options(max_task_retries=-1).remote() for worker in (first, second)]
+        )

@@ -1,4 +1,6 @@
-"""Laws of a group of workers: whoever computes a part, and whoever is lost, the results are the same."""
+"""Laws of a group of workers: whoever computes a part, and whoever is lost, the results are the
+same.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,16 @@ def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(tmp_path: 
         ray.get(coming_up)
         with free.taken(1, helpers=1) as group:
             assert {worker.name for worker in group} == {first.name, second.name}
-            assert ray.get(second.actor.run.remote(own_process, None, {}, 1, None, False))[0] != lost
+            assert (
+                ray.get(second.actor.run.remote(own_process, None, {}, 1, None, False))[0] != lost
+            )
 
 
 @pytest.mark.server
 def test_the_worker_that_was_used_last_is_handed_out_first(tmp_path: Path) -> None:
-    """It has its encoder at hand; so calls that follow one another never see the other, however many they are."""
+    """It has its encoder at hand; so calls that follow one another never see the other, however
+    many they are.
+    """
     with WorkerPool(2, "cpu", tmp_path) as pool:
         both_ready(pool)
         assert len({pool.run(own_process, arguments={}, urgency=1) for _ in range(3)}) == 1
@@ -58,7 +64,9 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     with WorkerPool(2, "cpu", tmp_path) as pool:
         both_ready(pool)
-        shared, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
+        shared, deadly, after = pool.run(
+            squares, encoder=encoder, arguments={}, urgency=1, helpers=1
+        )
         for found in (shared, deadly, after):
             assert [value for value, _ in found] == EXPECTED
         assert len({process for _, process in shared}) == 2
@@ -67,7 +75,9 @@ def test_a_helper_shares_the_work_and_may_be_lost(tmp_path: Path) -> None:
         both_ready(pool)
         with pytest.raises(NumbersError) as raised:
             pool.run(refused, encoder=encoder, arguments={}, urgency=1, helpers=1)
-        assert str(raised.value) == "the loss holds NaN or infinity: use other weights", "and no traceback"
+        assert str(raised.value) == "the loss holds NaN or infinity: use other weights", (
+            "and no traceback"
+        )
         again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
         assert len({process for _, process in again}) == 2
 

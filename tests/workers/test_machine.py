@@ -28,7 +28,9 @@ def test_the_drivers_own_machine_fits(tmp_path: Path) -> None:
 def test_another_version_is_refused_with_both() -> None:
     machine = replace(Machine.of_driver(None), versions=(("torch", "1.13.1"),))
     found = torch.__version__.partition("+")[0]
-    with pytest.raises(MachineError, match=rf"has torch {found}, the driver has 1\.13\.1: install the same version"):
+    with pytest.raises(
+        MachineError, match=rf"has torch {found}, the driver has 1\.13\.1: install the same version"
+    ):
         machine.check()
 
 
@@ -49,7 +51,10 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://head", "head:port"])
 def test_what_is_no_address_is_said(address: str) -> None:
-    with WorkerPool(1, "cpu", address=address) as pool, pytest.raises(ClusterError, match="is no address"):
+    with (
+        WorkerPool(1, "cpu", address=address) as pool,
+        pytest.raises(ClusterError, match="is no address"),
+    ):
         pool.run(own_process, arguments={})
 
 

@@ -59,7 +59,10 @@ def test_a_pool_that_ends_as_it_begins_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_a_start_that_failed_is_tried_anew() -> None:
     # Ray's sockets want a short path.
-    with TemporaryDirectory(prefix="p", dir="/tmp") as folder, WorkerPool(1, "cpu", Path(folder) / "a") as pool:
+    with (
+        TemporaryDirectory(prefix="p", dir="/tmp") as folder,
+        WorkerPool(1, "cpu", Path(folder) / "a") as pool,
+    ):
         place = Path(folder) / "a"
         place.touch()
         with pytest.raises(OSError, match="File exists"):
@@ -71,7 +74,10 @@ def test_a_start_that_failed_is_tried_anew() -> None:
 @pytest.mark.server
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once(tmp_path: Path) -> None:
-    with WorkerPool(1, "cuda", tmp_path) as pool, pytest.raises(ClusterError, match="Ray finds no GPU here"):
+    with (
+        WorkerPool(1, "cuda", tmp_path) as pool,
+        pytest.raises(ClusterError, match="Ray finds no GPU here"),
+    ):
         pool.run(own_process, arguments={})
 
 
@@ -80,7 +86,8 @@ def test_ray_writes_nothing_into_the_home_folder(tmp_path: Path) -> None:
     program = (
         "import os\nfrom pathlib import Path\nfrom papa.workers import WorkerPool\n"
         "from tests.workers.test_pool import own_process\n"
-        "with WorkerPool(1, 'cpu') as pool:\n    assert pool.run(own_process, arguments={}) != os.getpid()\n"
+        "with WorkerPool(1, 'cpu') as pool:\n"
+        "    assert pool.run(own_process, arguments={}) != os.getpid()\n"
         "assert len(os.environ['RAY_AUTH_TOKEN']) == 64\n"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -90,7 +97,11 @@ def test_ray_writes_nothing_into_the_home_folder(tmp_path: Path) -> None:
 
 def rays() -> set[int]:
     """Ray's servers below this process."""
-    return {pid for pid, command in descendants(os.getpid()).items() if "raylet" in command or "gcs_server" in command}
+    return {
+        pid
+        for pid, command in descendants(os.getpid()).items()
+        if "raylet" in command or "gcs_server" in command
+    }
 
 
 @pytest.mark.server
@@ -125,18 +136,26 @@ def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
 def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str) -> None:
     """Where Ray's own answer is to print its log, and to end this process or to wait for ever."""
     program = (
-        "import os\nfrom papa.workers import WorkerPool\nfrom papa.workers.ray_session import ClusterError\n"
-        "from tests.flows.processes import descendants\nfrom tests.workers.parts import kill_and_wait, own_process\n"
+        "import os\nfrom papa.workers import WorkerPool\n"
+        "from papa.workers.ray_session import ClusterError\n"
+        "from tests.flows.processes import descendants\n"
+        "from tests.workers.parts import kill_and_wait, own_process\n"
         "with WorkerPool(1, 'cpu') as pool:\n"
         "    pool.run(own_process, arguments={})\n"
         "    commands = descendants(os.getpid()).items()\n"
-        f"    (pid,) = [pid for pid, command in commands if command.split()[0].endswith('/{name}')]\n"
+        "    (pid,) = [pid for pid, command in commands if "
+        f"command.split()[0].endswith('/{name}')]\n"
         "    for function, arguments in ((kill_and_wait, {'pid': pid}), (own_process, {})):\n"
         "        try:\n            pool.run(function, arguments=arguments)\n"
         "        except ClusterError as error:\n            print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    expected = f"Ray's process {name} on this machine was killed, or ended: run the same command again to go on\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    expected = (
+        f"Ray's process {name} on this machine was killed, or ended: run the same command again to "
+        "go on\n"
+    )
     assert (done.stdout, done.stderr) == (2 * expected, "")
 
 
@@ -170,7 +189,11 @@ def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
             thread = threading.Thread(target=take)
             thread.start()
             waiting.append(thread)
-            wait_until(lambda: len(free._waiting) == len(waiting), PATIENCE_SECONDS, f"{name} waits for a worker")
+            wait_until(
+                lambda: len(free._waiting) == len(waiting),
+                PATIENCE_SECONDS,
+                f"{name} waits for a worker",
+            )
     for thread in waiting:
         thread.join(PATIENCE_SECONDS)
     assert order == ["urgent", "late", "later"]
@@ -194,9 +217,14 @@ def session_of(place: Path, driver: Process) -> Path:
 
 
 def test_sessions_of_dead_drivers_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
-    """By host and start: an id is used again, and on another host it is another process's, or nobody's."""
+    """By host and start: an id is used again, and on another host it is another process's, or
+    nobody's.
+    """
     this = Process.this()
-    dead = [session_of(tmp_path, process) for process in (Process(this.host, 4194999, 1), replace(this, started=1))]
+    dead = [
+        session_of(tmp_path, process)
+        for process in (Process(this.host, 4194999, 1), replace(this, started=1))
+    ]
     alive = [session_of(tmp_path, process) for process in (this, Process("elsewhere", 4194999, 1))]
     other = [tmp_path / "something-else", tmp_path / "papa-ray-4194999"]
     for folder in other:

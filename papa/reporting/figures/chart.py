@@ -1,4 +1,6 @@
-"""A figure: a Vega-Lite specification with its data, drawn by the page, or by vl-convert as SVG and PNG."""
+"""A figure: a Vega-Lite specification with its data, drawn by the page, or by vl-convert as SVG and
+PNG.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Chart:
         """
         path = Path(path)
         if path.suffix not in (".png", ".svg"):
-            raise SpecError(f"a figure cannot be written to {path}: give a file that ends in .png or .svg")
+            raise SpecError(
+                f"a figure cannot be written to {path}: give a file that ends in .png or .svg"
+            )
         write_atomically(path, self.png() if path.suffix == ".png" else self.svg())
 
     def write(self, folder: Path) -> None:
@@ -92,7 +96,8 @@ def _drawable(part: Any) -> Any:
 
 def csv_address(frame: pandas.DataFrame) -> str:
     """A table as an address that a link downloads."""
-    return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(frame.to_csv(index=False).encode()).decode()}"
+    content = base64.b64encode(frame.to_csv(index=False).encode()).decode()
+    return f"data:text/csv;charset=utf-8;base64,{content}"
 
 
 def on_page(description: str, height: int) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Relative drops: against original scores (paper, Section 4.2, Figure 3), and of every encoder and task."""
+"""Relative drops: against original scores (paper, Section 4.2, Figure 3), and of every encoder and
+task.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pandas
 
 from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
 from papa.reporting.summary import LINE
-from papa.reporting.wording import axis_label, condition, fraction_headings, joined, percent_label, varying
+from papa.reporting.wording import (
+    axis_label,
+    condition,
+    fraction_headings,
+    joined,
+    percent_label,
+    varying,
+)
 
 _ROW = 40
 """Pixels of one encoder on one task."""
@@ -20,11 +29,13 @@ _ROW = 40
 
 @dataclass(frozen=True)
 class Drops:
-    """Each encoder's original score and its drop at the lowest fraction, means over the tasks that all share.
+    """Each encoder's original score and its drop at the lowest fraction, means over the tasks that
+    all share.
 
     Attributes:
-        points: columns ``encoder, original, relative_drop``, one row per encoder; empty where no task is left.
-            ``drop_of_means`` is the other reading of an average drop: that of the mean score over tasks.
+        points: columns ``encoder, original, relative_drop``, one row per encoder; empty where no
+            task is left. ``drop_of_means`` is the other reading of an average drop: that of the
+            mean score over tasks.
         fraction: the lowest input-dependent fraction.
         line: constants and order, where the study has several; else empty.
         tasks: the tasks of the means.
@@ -39,7 +50,9 @@ class Drops:
 
     @property
     def correlation(self) -> float:
-        """Pearson's r of original score and drop; NaN below three encoders or where one does not vary."""
+        """Pearson's r of original score and drop; NaN below three encoders or where one does not
+        vary.
+        """
         original, drop = self.points["original"], self.points["relative_drop"]
         if len(self.points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
             return math.nan
@@ -65,10 +78,14 @@ class Drops:
         if len(self.tasks) < 2:
             return ""
         both = [
-            f"{point['encoder']} {percent_label(point['relative_drop'])} and {percent_label(point['drop_of_means'])}"
+            f"{point['encoder']} {percent_label(point['relative_drop'])} and "
+            f"{percent_label(point['drop_of_means'])}"
             for point in self.points.to_dict("records")
         ]
-        return f" The mean of the tasks' drops, which is drawn, and the drop of their mean score: {'; '.join(both)}."
+        return (
+            " The mean of the tasks' drops, which is drawn, and the drop of their mean score: "
+            f"{'; '.join(both)}."
+        )
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
@@ -78,21 +95,29 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     ``beats_baseline``), or where a share of the score means nothing.
 
     Args:
-        summary: as ``papa.reporting.summary.summarise`` returns it; of several constants or orders the first
-            is taken.
+        summary: as ``papa.reporting.summary.summarise`` returns it; of several constants or orders
+            the first is taken.
     """
     lowest = float(summary["fraction"].min())
     first = summary.iloc[0]
-    line = summary[(summary["constants"] == first["constants"]) & (summary["order"] == first["order"])]
+    line = summary[
+        (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
+    ]
     originals = line.loc[line["fraction"] == 1.0, [*LINE, "mean", "beats_baseline"]].rename(
         columns={"mean": "original"}
     )
-    dropped = line.loc[(line["fraction"] == lowest) & (lowest < 1), [*LINE, "mean", "relative_drop"]]
+    dropped = line.loc[
+        (line["fraction"] == lowest) & (lowest < 1), [*LINE, "mean", "relative_drop"]
+    ]
     pairs = originals.merge(dropped, on=LINE)
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]
-    points = kept.groupby("encoder", sort=False)[["original", "mean", "relative_drop"]].mean().reset_index()
+    points = (
+        kept.groupby("encoder", sort=False)[["original", "mean", "relative_drop"]]
+        .mean()
+        .reset_index()
+    )
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
     drawn = ", ".join(axis_label(axis, first[axis]) for axis in axes)
@@ -110,14 +135,24 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
 
 
 def drops_figure(drops: Drops) -> Chart:
-    """``encoders_chart`` as a file, without a heading beside it: the task, and Pearson's r where there is one.
+    """``encoders_chart`` as a file, without a heading beside it: the task, and Pearson's r where
+    there is one.
 
     Args:
         drops: with at least one task.
     """
     chart = encoders_chart(drops)
-    title = ", ".join(part for part in ("" if len(drops.tasks) > 1 else drops.tasks[0], _correlation(drops)) if part)
-    sized = {"$schema": SCHEMA, "title": {"text": title, "anchor": "start"}, "width": 520, "height": 320}
+    title = ", ".join(
+        part
+        for part in ("" if len(drops.tasks) > 1 else drops.tasks[0], _correlation(drops))
+        if part
+    )
+    sized = {
+        "$schema": SCHEMA,
+        "title": {"text": title, "anchor": "start"},
+        "width": 520,
+        "height": 320,
+    }
     drawn = {name: part for name, part in chart.specification.items() if name not in _ON_PAGE}
     return Chart("drops", drops.caption, chart.data, {**sized, **drawn})
 
@@ -137,7 +172,9 @@ def encoders_chart(drops: Drops) -> Chart:
     """
     several, lost = len(drops.tasks) > 1, drops.points["relative_drop"]
     # Names stand on the side towards the middle.
-    points = drops.points.assign(side=(lost > (lost.min() + lost.max()) / 2).map({True: "right", False: "left"}))
+    points = drops.points.assign(
+        side=(lost > (lost.min() + lost.max()) / 2).map({True: "right", False: "left"})
+    )
     x = {
         "field": "relative_drop",
         "type": "quantitative",
@@ -148,7 +185,9 @@ def encoders_chart(drops: Drops) -> Chart:
     y = {
         "field": "original",
         "type": "quantitative",
-        "title": f"mean original score over {len(drops.tasks)} tasks" if several else "original score",
+        "title": f"mean original score over {len(drops.tasks)} tasks"
+        if several
+        else "original score",
         "scale": {"zero": False, "padding": 24},
     }
     encoder = {"field": "encoder", "type": "nominal", "sort": None, "legend": None}
@@ -177,21 +216,30 @@ def encoders_chart(drops: Drops) -> Chart:
             *names,
         ],
     }
-    return Chart("encoders", " · ".join(filter(None, ("Encoders", _correlation(drops)))), drops.points, specification)
+    return Chart(
+        "encoders",
+        " · ".join(filter(None, ("Encoders", _correlation(drops)))),
+        drops.points,
+        specification,
+    )
 
 
 def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
-    """The relative drop of every encoder on every task, with the interval of differences paired by seed and example.
+    """The relative drop of every encoder on every task, with the interval of differences paired by
+    seed and example.
 
     Args:
-        lines: rows of the study's summary: one line for each encoder and task, at fractions below 1.
+        lines: rows of the study's summary: one line for each encoder and task, at fractions below
+            1.
         fractions: the identifier of the input that chooses the fraction.
     """
     headings = fraction_headings(lines)
     rows = lines[lines["relative_drop"].notna()].assign(
         heads=lambda cells: cells["fraction"].map(headings),
         name=lambda cells: cells["task"] + " · " + cells["encoder"],
-        verdict=lambda cells: cells["beats_baseline"].map({True: "beats its baselines", False: "inconclusive"}),
+        verdict=lambda cells: cells["beats_baseline"].map(
+            {True: "beats its baselines", False: "inconclusive"}
+        ),
     )
     names = list(dict.fromkeys(rows["name"]))
     x = {"type": "quantitative", "title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
@@ -207,13 +255,27 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
         {"field": "heads", "title": "input-dependent"},
         *(
             {"field": field, "title": text, "format": ".2%"}
-            for field, text in (("relative_drop", "drop"), ("drop_low", "from"), ("drop_high", "to"))
+            for field, text in (
+                ("relative_drop", "drop"),
+                ("drop_low", "from"),
+                ("drop_high", "to"),
+            )
         ),
     ]
     specification = {
         **on_page("Relative drop", _ROW * len(names)),
-        "params": [{"name": fractions, "value": list(headings.values())[-1], "bind": {"element": f"#{fractions}"}}],
-        "data": {"values": records(rows[["name", "heads", "verdict", "relative_drop", "drop_low", "drop_high"]])},
+        "params": [
+            {
+                "name": fractions,
+                "value": list(headings.values())[-1],
+                "bind": {"element": f"#{fractions}"},
+            }
+        ],
+        "data": {
+            "values": records(
+                rows[["name", "heads", "verdict", "relative_drop", "drop_low", "drop_high"]]
+            )
+        },
         "transform": [{"filter": f"datum.heads === {fractions}"}],
         "encoding": {"y": y},
         "layer": [
@@ -221,14 +283,21 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
             {
                 "transform": [{"filter": "isValid(datum.drop_low)"}],
                 "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"x": {"field": "drop_low", **x}, "x2": {"field": "drop_high"}, "color": verdict},
+                "encoding": {
+                    "x": {"field": "drop_low", **x},
+                    "x2": {"field": "drop_high"},
+                    "color": verdict,
+                },
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
                 "encoding": {
                     "x": {"field": "relative_drop", **x},
                     "color": verdict,
-                    "shape": {**verdict, "scale": {**verdict["scale"], "range": ["circle", "diamond"]}},
+                    "shape": {
+                        **verdict,
+                        "scale": {**verdict["scale"], "range": ["circle", "diamond"]},
+                    },
                     "tooltip": tooltip,
                 },
             },

@@ -1,4 +1,6 @@
-"""Constant matrices as heat maps: of chosen heads in a file (paper, Figure 4), and of one head in the page."""
+"""Constant matrices as heat maps: of chosen heads in a file (paper, Figure 4), and of one head in
+the page.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,30 @@ _COLOUR = {
     "field": "weight",
     "type": "quantitative",
     "scale": {"type": "sqrt", "scheme": "cividis", "domain": {"expr": "[0, largest]"}},
-    "legend": {"title": "mean attention", "orient": "bottom", "direction": "horizontal", "format": ".3~g"},
+    "legend": {
+        "title": "mean attention",
+        "orient": "bottom",
+        "direction": "horizontal",
+        "format": ".3~g",
+    },
 }
 _FROM, _TO = "slot that attends", "slot attended to"
 
 
 def matrices_figure(heads: HeadsOfEncoder) -> Chart:
-    """The heads that show a pattern most, side by side on one colour scale; brightness follows the square root.
+    """The heads that show a pattern most, side by side on one colour scale; brightness follows the
+    square root.
 
-    Slots that no matrix has ever seen are left out; the axes name [CLS] and [SEP] and count the other slots.
+    Slots that no matrix has ever seen are left out; the axes name [CLS] and [SEP] and count the
+    other slots.
     """
     chosen = example_heads(heads)
     (maps,) = heat_maps([heads])
     largest = max(float(maps.largest[at]) for at in chosen)
     panels = [
-        _panel(f"{name}: layer {layer}, head {head}", _on_one_scale(maps, (layer, head), largest), maps)
+        _panel(
+            f"{name}: layer {layer}, head {head}", _on_one_scale(maps, (layer, head), largest), maps
+        )
         for (layer, head), name in chosen.items()
     ]
     specification = {
@@ -47,7 +58,9 @@ def matrices_figure(heads: HeadsOfEncoder) -> Chart:
         ],
         "hconcat": panels,
     }
-    shown = pandas.DataFrame([(*at, name) for at, name in chosen.items()], columns=["layer", "head", "pattern"])
+    shown = pandas.DataFrame(
+        [(*at, name) for at, name in chosen.items()], columns=["layer", "head", "pattern"]
+    )
     return Chart("matrices", "Constant matrices of chosen heads.", shown, specification)
 
 
@@ -63,7 +76,10 @@ def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
     rows = len(maps.ranges)
     special = list(maps.special)
     even = range(0, rows, max(1, round(rows / 5)))
-    ticks = [*special, *(row for row in even if all(abs(row - slot) >= _NEAR * rows for slot in special))]
+    ticks = [
+        *special,
+        *(row for row in even if all(abs(row - slot) >= _NEAR * rows for slot in special)),
+    ]
     axis = {
         "type": "quantitative",
         "axis": {
@@ -90,7 +106,12 @@ def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
                 "encoding": {
                     "url": {"field": "image"},
                     "x": {"field": "middle", **axis, "scale": across, "title": _TO},
-                    "y": {"field": "middle", **axis, "scale": {**across, "reverse": True}, "title": _FROM},
+                    "y": {
+                        "field": "middle",
+                        **axis,
+                        "scale": {**across, "reverse": True},
+                        "title": _FROM,
+                    },
                 },
             },
             {"mark": {"type": "point", "opacity": 0}, "encoding": {"color": _COLOUR}},
@@ -99,11 +120,15 @@ def _panel(title: str, image: str, maps: HeatMaps) -> dict[str, Any]:
 
 
 def _bold_special() -> dict[str, Any]:
-    return {"condition": {"test": "indexof(special, datum.value) >= 0", "value": "bold"}, "value": "normal"}
+    return {
+        "condition": {"test": "indexof(special, datum.value) >= 0", "value": "bold"},
+        "value": "normal",
+    }
 
 
 def example_heads(heads: HeadsOfEncoder) -> dict[Head, str]:
-    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one; from 0.
+    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated one;
+    from 0.
 
     A head that leads in two of them is there once.
     """
@@ -121,7 +146,9 @@ def example_heads(heads: HeadsOfEncoder) -> dict[Head, str]:
 
 
 def matrix_specification() -> dict[str, Any]:
-    """One head's matrix; the page adds its values ``cells``, the ``labels`` of slots and the ``largest`` entry."""
+    """One head's matrix; the page adds its values ``cells``, the ``labels`` of slots and the
+    ``largest`` entry.
+    """
     ordinal = {"type": "ordinal", "scale": {"paddingInner": 0, "paddingOuter": 0}}
     axis = {
         "values": {"expr": "ticks"},

@@ -11,13 +11,22 @@ import pandas
 from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
 from papa.reporting.summary import LINE
 from papa.reporting.verdicts import INCONCLUSIVE, MARK, WORDS, one_answer_label
-from papa.reporting.wording import axis_label, fixed_caption, fraction_headings, metric_label, present, varying
+from papa.reporting.wording import (
+    axis_label,
+    fixed_caption,
+    fraction_headings,
+    metric_label,
+    present,
+    varying,
+)
 
 SPACING = "spacing"
-"""The page's switch between even and true distances of fractions: a parameter, and the identifier of its input."""
+"""The page's switch between even and true distances of fractions: a parameter, and the identifier
+of its input.
+"""
 _GAP, _WHOLE_GAP = 0.014, 0.4
-"""Between lines at one fraction, as a share of the width, and between the first and last of them, as a share of a
-step: or the intervals of close lines would hide each other.
+"""Between lines at one fraction, as a share of the width, and between the first and last of them,
+as a share of a step: or the intervals of close lines would hide each other.
 """
 _PANELS_PER_ROW = 3
 _LINE_AXES = ("encoder", "constants", "order", "study")
@@ -29,8 +38,8 @@ _Layer = dict[str, Any]
 def scores_figure(summary: pandas.DataFrame) -> Chart:
     """One panel a task, one line for each encoder, constants kind, head order and study.
 
-    A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive; fractions are evenly
-    spaced, from all heads input-dependent (left) to none (right).
+    A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive;
+    fractions are evenly spaced, from all heads input-dependent (left) to none (right).
 
     Args:
         summary: as ``papa.reporting.summary.summarise`` returns it.
@@ -40,7 +49,12 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
     width = 380 if len(tasks) == 1 else 300
     note = {"subtitle": f"{MARK} {INCONCLUSIVE}"} if not summary["beats_baseline"].all() else {}
     panels = [
-        {"title": {"text": task, "anchor": "start"}, "width": width, "height": 280, "layer": lines.panel(task)}
+        {
+            "title": {"text": task, "anchor": "start"},
+            "width": width,
+            "height": 280,
+            "layer": lines.panel(task),
+        }
         for task in tasks
     ]
     columns = min(len(tasks), _PANELS_PER_ROW)
@@ -53,20 +67,29 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
         "spacing": 30,
         "config": {"legend": {"columns": lines.legend_columns(columns * width)}},
     }
-    title = "Score against the share of heads that stay input-dependent, with 95 % intervals and baselines"
+    title = (
+        "Score against the share of heads that stay input-dependent, with 95 % intervals and "
+        "baselines"
+    )
     return Chart(
-        "scores", f"{title}.", summary[["study", *_COLUMNS] if "study" in summary else _COLUMNS], specification
+        "scores",
+        f"{title}.",
+        summary[["study", *_COLUMNS] if "study" in summary else _COLUMNS],
+        specification,
     )
 
 
-def score_charts(name: str, summary: pandas.DataFrame, axis: str, encoder: str = "") -> tuple[Chart, ...]:
+def score_charts(
+    name: str, summary: pandas.DataFrame, axis: str, encoder: str = ""
+) -> tuple[Chart, ...]:
     """The page's panels, one a task and one line for each value of an axis.
 
     Args:
         name: what the names of the charts begin with.
         summary: rows of the study's summary: one line for each encoder and value of ``axis``.
         axis: the column that tells lines apart.
-        encoder: the identifier of an input that chooses one of several encoders; "" where lines are not chosen by it.
+        encoder: the identifier of an input that chooses one of several encoders; "" where lines are
+            not chosen by it.
     """
     lines = _Lines(summary, [axis], encoder)
     inputs = [{"name": SPACING, "value": "even", "bind": {"element": f"#{SPACING}"}}]
@@ -78,7 +101,11 @@ def score_charts(name: str, summary: pandas.DataFrame, axis: str, encoder: str =
             f"{name}-{task}",
             str(task),
             own[_COLUMNS],
-            {**on_page(str(task), 260), "params": [*inputs, *lines.params()], "layer": lines.panel(task)},
+            {
+                **on_page(str(task), 260),
+                "params": [*inputs, *lines.params()],
+                "layer": lines.panel(task),
+            },
         )
         for task, own in summary.groupby("task", sort=False)
     )
@@ -108,28 +135,47 @@ class _Lines:
 
     def _even(self) -> dict[float, float]:
         fractions = sorted(self.summary["fraction"].unique(), reverse=True)
-        return {fraction: position / max(len(fractions) - 1, 1) for position, fraction in enumerate(fractions)}
+        return {
+            fraction: position / max(len(fractions) - 1, 1)
+            for position, fraction in enumerate(fractions)
+        }
 
     def _label(self, rows: pandas.DataFrame, axes: Sequence[str]) -> pandas.Series:
-        named = [", ".join(axis_label(axis, row[axis]) for axis in axes) for row in rows.to_dict("records")]
+        named = [
+            ", ".join(axis_label(axis, row[axis]) for axis in axes)
+            for row in rows.to_dict("records")
+        ]
         return pandas.Series(named, rows.index, dtype=object)
 
     def _scale(self, axes: Sequence[str], **scale: Any) -> dict[str, Any]:
         known = list(self._label(self.summary, axes).unique())
         legend = {"title": None, "orient": "bottom", "labelLimit": 600} if len(known) > 1 else None
         title = ", ".join(axes) or None
-        return {"type": "nominal", "sort": None, "title": title, "scale": {"domain": known, **scale}, "legend": legend}
+        return {
+            "type": "nominal",
+            "sort": None,
+            "title": title,
+            "scale": {"domain": known, **scale},
+            "legend": legend,
+        }
 
     def legend_columns(self, width: int) -> int:
         """How many entries of its legends fit side by side."""
-        labels = [*self._label(self.summary, self.axes[:1]), *self._label(self.summary, self.axes[1:])]
+        labels = [
+            *self._label(self.summary, self.axes[:1]),
+            *self._label(self.summary, self.axes[1:]),
+        ]
         return max(1, min(4, width // (40 + 7 * max(map(len, labels)))))
 
     def panel(self, task: str) -> list[_Layer]:
         """The layers of one task."""
         rows = self.summary[self.summary["task"] == task]
         chosen = [{"filter": f"datum.encoder === {self.encoder}"}] if self.encoder else []
-        score = {"type": "quantitative", "title": metric_label(rows.iloc[0]), "scale": {"zero": False}}
+        score = {
+            "type": "quantitative",
+            "title": metric_label(rows.iloc[0]),
+            "scale": {"zero": False},
+        }
         x = {
             "field": "x",
             "type": "quantitative",
@@ -156,7 +202,10 @@ class _Lines:
         ]
         at_fraction = {
             "data": {"values": records(self._points(rows))},
-            "transform": [*chosen, {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"}],
+            "transform": [
+                *chosen,
+                {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"},
+            ],
             "encoding": {"x": x, "color": colour},
             "layer": [
                 {
@@ -179,7 +228,11 @@ class _Lines:
                 {
                     "transform": [{"filter": "datum.mark !== ''"}],
                     "mark": {"type": "text", "dx": 11, "fontSize": 14, "fontWeight": "bold"},
-                    "encoding": {"y": {"field": "mean", **score}, "text": {"field": "mark"}, "color": None},
+                    "encoding": {
+                        "y": {"field": "mean", **score},
+                        "text": {"field": "mark"},
+                        "color": None,
+                    },
                 },
             ],
         }
@@ -189,7 +242,9 @@ class _Lines:
         line = self._label(rows, self.axes)
         names = list(line.unique())
         step = min(_GAP, _WHOLE_GAP / max(len(self._even()) - 1, 1) / max(len(names) - 1, 1))
-        shift = line.map({name: step * (position - (len(names) - 1) / 2) for position, name in enumerate(names)})
+        shift = line.map(
+            {name: step * (position - (len(names) - 1) / 2) for position, name in enumerate(names)}
+        )
         last = ~rows["beats_baseline"].astype(bool) & (rows["fraction"] < 1)
         last &= rows["fraction"] == rows.groupby(present(rows))["fraction"].transform("min")
         drawn = rows.assign(
@@ -201,12 +256,31 @@ class _Lines:
             at_true=1 - rows["fraction"] + shift,
             mark=last.map({True: MARK, False: ""}),
         )
-        return drawn[["encoder", "line", "hue", "dash", "heads", "at_even", "at_true", "mean", "low", "high", "mark"]]
+        return drawn[
+            [
+                "encoder",
+                "line",
+                "hue",
+                "dash",
+                "heads",
+                "at_even",
+                "at_true",
+                "mean",
+                "low",
+                "high",
+                "mark",
+            ]
+        ]
 
     def _baselines(
-        self, rows: pandas.DataFrame, chosen: list[Any], score: dict[str, Any], colour: dict[str, Any]
+        self,
+        rows: pandas.DataFrame,
+        chosen: list[Any],
+        score: dict[str, Any],
+        colour: dict[str, Any],
     ) -> list[_Layer]:
-        """Dashed lines with their names: what one answer scores at the left, word embeddings at the right.
+        """Dashed lines with their names: what one answer scores at the left, word embeddings at the
+        right.
 
         Where colours tell encoders apart, the lines of their word embeddings have them.
         """
@@ -221,13 +295,21 @@ class _Lines:
         layers = []
         for name, column, side, end, own_colour in parts:
             lines = of_encoder[["encoder", "hue"]].assign(baseline=name, score=of_encoder[column])
-            lines = lines.dropna(subset="score").drop_duplicates(["encoder", "score"] if self.encoder else "score")
-            top = lines.groupby("encoder")["score"].transform("max") if self.encoder else lines["score"].max()
+            lines = lines.dropna(subset="score").drop_duplicates(
+                ["encoder", "score"] if self.encoder else "score"
+            )
+            top = (
+                lines.groupby("encoder")["score"].transform("max")
+                if self.encoder
+                else lines["score"].max()
+            )
             y = {"field": "score", **score}
             layers.append(
                 {
                     "data": {
-                        "values": records(lines.assign(name=(lines["score"] == top).map({True: name, False: ""})))
+                        "values": records(
+                            lines.assign(name=(lines["score"] == top).map({True: name, False: ""}))
+                        )
                     },
                     "transform": chosen,
                     "encoding": {"y": y},
@@ -235,7 +317,10 @@ class _Lines:
                         {
                             "mark": {"type": "rule", "strokeDash": [2, 4]},
                             "encoding": {
-                                "tooltip": [{"field": "baseline"}, {"field": "score", "format": ".4f"}],
+                                "tooltip": [
+                                    {"field": "baseline"},
+                                    {"field": "score", "format": ".4f"},
+                                ],
                                 **({"color": colour} if own_colour else {}),
                             },
                         },
