@@ -21,8 +21,10 @@ from papa.processes import Process
 from papa.storage.artifacts import ArtifactReference
 from papa.study.probe import read_scores
 from papa.study.store import Store
-from tasks.mlflow import Entry, Point, connect, impatient, now, tracking_errors
-from tasks.track import ShownPart, StudyRuns, Track, progress_of
+from tasks.mlflow import connect, impatient, tracking_errors
+from tasks.runs import Entry, Point, now
+from tasks.shown import ShownPart
+from tasks.track import StudyRuns, Track, progress_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

