@@ -193,7 +193,9 @@ def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section
         drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
     several = summary["encoder"].nunique() > 1
     own = ", word embeddings alone in each encoder's colour" if several else ""
-    note = f"{drawn}Bars: 95 % intervals over seeds and examples. Dashed: the baselines{own}."
+    note = f"{drawn}Bars: 95 % intervals over seeds and examples."
+    if summary["always_one_answer"].notna().any():
+        note += f" Dashed: the baselines{own}."
     note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
     sections = [
         Section("Score", note, score_charts("score", _main_lines(summary), "encoder"), spacing)

@@ -19,6 +19,7 @@ from papa.reporting.wording import (
     varying,
 )
 from papa.scores.intervals import Measured, difference
+from papa.spec.study import UNLABELLED_METRICS
 
 MARK = "†"
 """Marks every drop of an encoder and task whose original score does not beat its baselines."""
@@ -143,9 +144,9 @@ def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     """The cells whose relative drops may be averaged over encoders and tasks, and what is left out
     and why.
 
-    Left out is what does not beat its baselines, what has no drop, negative log-perplexity, of
-    which a share is no share of a score, and an original score below 0.1, relative to which any
-    drop is large.
+    Left out is what does not beat its baselines, what has no drop, what is measured against the
+    original's own answers, negative log-perplexity, of which a share is no share of a score, and
+    an original score below 0.1, relative to which any drop is large.
 
     Args:
         cells: rows of a summary at one fraction.
@@ -164,6 +165,8 @@ def _no_average(cell: dict[str, Any]) -> str:
         return cell["reason"]
     if pandas.isna(cell["relative_drop"]):
         return "no relative drop"
+    if cell["metric"] in UNLABELLED_METRICS:
+        return "measured against its own answers"
     if cell["metric"] == "negative_log_perplexity":
         return f"no share of a {METRICS[cell['metric']]}"
     return f"an original below {NEAR_ZERO:g}" if cell["original"] < NEAR_ZERO else ""

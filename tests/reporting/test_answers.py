@@ -121,6 +121,8 @@ def test_several_encoders_and_tasks_get_their_average_drop() -> None:
 def test_averages_leave_out_what_tells_nothing_and_say_so() -> None:
     tasks = (*MANY["tasks"], ("mlm", "negative_log_perplexity"), ("rte", "matthews"))
     frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"), tasks=tasks)
+    itself = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a",), tasks=(("own", "agreement"),))
+    frame = pandas.concat([frame, itself], ignore_index=True)
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
     rte = frame["task"] == "rte"
     frame.loc[rte, ["always_one_answer", "word_embeddings"]] = 0.0
@@ -129,8 +131,9 @@ def test_averages_leave_out_what_tells_nothing_and_say_so() -> None:
     assert told(frame)[-1] == (
         "On average over 3 pairs of encoder and task, the relative drop is 10.0 %. Left out of "
         "averages: a on mlm (no share of a negative log-perplexity); a on rte (an original below "
-        "0.1); b on sst2 (does not beat word embeddings alone); b on mlm (no share of a negative "
-        "log-perplexity); b on rte (an original below 0.1)."
+        "0.1); a on own (measured against its own answers); b on sst2 (does not beat word "
+        "embeddings alone); b on mlm (no share of a negative log-perplexity); b on rte (an "
+        "original below 0.1)."
     )
 
 
