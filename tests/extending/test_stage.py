@@ -18,9 +18,9 @@ from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.artifacts import published
+from papa.study.here import ThisProcess
 from papa.study.step import Session, Step
 from papa.study.store import Store
-from papa.workers import WorkerPool
 from tasks.perform import CACHED, perform
 
 
@@ -52,7 +52,7 @@ def test_a_step_runs_once_and_again_for_another_version(
     store, lines = Store(tmp_path / "store"), []
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    session = Session(store, WorkerPool(1), ExecutionSpec(), StudyProgress(lines.append))
+    session = Session(store, ThisProcess(), ExecutionSpec(), StudyProgress(lines.append))
 
     def vocabulary() -> Vocabulary:
         return Vocabulary("vocabulary · minilm", 1.0, encoder)

@@ -93,9 +93,10 @@ def test_what_does_not_fit_is_said_before_anything_is_made(
     assert not (store / "artifacts").exists()
 
 
+@pytest.mark.server
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    finished = said(
+    finished = papa(
         "run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "file" / "store")
     )
     assert finished.code == 1

