@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,12 +38,12 @@ class Service:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
-    def processes(self) -> set[int]:
-        """Its process and all below it."""
-        return {self.process.pid, *descendants(self.process.pid)}
+    def processes(self) -> list[int]:
+        """Its process and all below it, each before its children."""
+        return [self.process.pid, *descendants(self.process.pid)]
 
     def kill(self) -> None:
-        """SIGKILL to all its processes at once; none can say goodbye."""
+        """SIGKILL to all its processes; none can say goodbye, nor miss its children before."""
         _signal(self.processes, signal.SIGKILL)
         self.process.wait()
 
@@ -54,7 +54,7 @@ class Service:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(15)
-        _signal(known | self.processes, signal.SIGKILL)
+        _signal([*known, *self.processes], signal.SIGKILL)
         self.process.wait()
 
 
@@ -124,7 +124,7 @@ def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _signal(processes: set[int], number: int) -> None:
+def _signal(processes: Iterable[int], number: int) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, number)
