@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from flows import stored_commands
+from flows.describe import describe
 from flows.doctor import doctor
 from flows.options import (
     DEFAULT_STORE,
@@ -230,4 +231,5 @@ app.command()(stored_commands.report)
 app.command("list")(stored_commands.list_studies)
 app.command()(stored_commands.compare)
 app.command()(stored_commands.prune)
+app.command()(describe)
 app.command()(doctor)

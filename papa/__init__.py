@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
     from papa.library.ablating import ablated
     from papa.library.constants import constants
+    from papa.library.describing import describe
     from papa.library.effects import head_effects
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.fidelity import Fidelity, fidelity
@@ -42,6 +43,7 @@ _PLACES = {
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
+    "papa.library.describing": ("describe",),
     "papa.library.effects": ("head_effects",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.fidelity": ("Fidelity", "fidelity"),
@@ -81,6 +83,7 @@ __all__ = [
     "cache_savings",
     "constant_heads",
     "constants",
+    "describe",
     "features",
     "fidelity",
     "fit_probe",

@@ -61,6 +61,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.effects",
         "papa.library.fidelity",
         "papa.library.constants",
+        "papa.library.describing",
         "papa.library.encoder",
         "papa.library.steps",
         "papa.library.measuring",

@@ -1,0 +1,1 @@
+"""What heads do, told without a task: from attention, outputs and hidden states over some texts."""

@@ -1,0 +1,119 @@
+"""What descriptions see: one text at a time, of the model as it is, of its constants, and of the
+model whose heads are all constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import at_slots, check_fits, normalised_rows
+from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import InputDependentAttention, at_least_single
+from papa.encoders.encoder import Encoder
+
+Attention = Literal["input-dependent", "constant", "replaced"]
+ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One text in every layer, its real tokens alone, in float32 at least.
+
+    Attributes:
+        of: "input-dependent" is A; "constant" is C with rows normalised, on the values of the
+            model as it is; "replaced" is C in the model whose heads are all constant.
+        attention: of every head.
+        value: V of every head.
+        states: the L+1 hidden states; with "constant" those of the model as it is.
+        separators: which tokens are separators.
+    """
+
+    of: Attention
+    attention: Float[Tensor, "layers heads n n"]
+    value: Float[Tensor, "layers heads n head_width"]
+    states: Float[Tensor, "states n width"]
+    separators: Bool[Tensor, " n"]
+
+    @property
+    def output(self) -> Float[Tensor, "layers heads n head_width"]:
+        """What heads put out, before the layer's output map."""
+        return self.attention @ self.value
+
+
+class Description(Protocol):
+    """Something that is told of heads or layers; it is shown texts and then asked for its table."""
+
+    def see(self, seen: Seen) -> None: ...
+
+    def frame(self) -> pd.DataFrame: ...
+
+
+@dataclass
+class _Kept:
+    """The rule of one layer that keeps A or C, and V, of a micro-batch."""
+
+    constant: Float[Tensor, "heads slots slots"]
+    replacing: bool
+    dependent_heads: None = None
+    own: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        value = at_least_single(value)
+        chosen = torch.arange(len(self.constant), device=value.device)
+        fixed = normalised_rows(
+            at_slots(self.constant, chosen, batch.columns), batch.attention_mask
+        )
+        self.own = [fixed if self.replacing else own.probabilities(), fixed, value]
+        return fixed @ value if self.replacing else own.product(value)
+
+
+@torch.no_grad()
+def seen_in(
+    encoder: Encoder, constants: ConstantMatrices, batch: MicroBatch, separator: int
+) -> Iterator[Seen]:
+    """Every text of a micro-batch three times; memory holds the matrices of one micro-batch.
+
+    Args:
+        encoder: as it is, without rules.
+        constants: C of every head.
+        batch: some texts.
+        separator: its token id.
+
+    Raises:
+        ArtifactError: the matrices do not fit the encoder.
+        NumbersError: there is NaN or infinity among the hidden states.
+    """
+    check_fits(constants, encoder)
+    batch = batch.to(encoder.device)
+    matrices = constants.matrices.to(encoder.device)
+    for replacing in (False, True):
+        rules = {layer: _Kept(matrices[layer], replacing) for layer in range(encoder.layers)}
+        with encoder.ruled(dict(rules)):
+            states = torch.stack(encoder.token_states(batch))
+        for number in range(len(batch.rows)):
+            own = batch.inputs_of_tokens == number
+            at = batch.column_ids[own]
+            # Of one text at a time, as all heads' matrices of a batch twice are the peak.
+            first, fixed = (
+                torch.stack([rule.own[which][number][:, at][:, :, at] for rule in rules.values()])
+                for which in (0, 1)
+            )
+            value = torch.stack([rule.own[2][number][:, at] for rule in rules.values()])
+            seen = Seen(
+                "replaced" if replacing else "input-dependent",
+                first.cpu(),
+                value.cpu(),
+                states[:, own].cpu(),
+                (batch.input_ids[own] == separator).cpu(),
+            )
+            yield seen
+            if not replacing:
+                yield replace(seen, of="constant", attention=fixed.cpu())

@@ -1,0 +1,93 @@
+"""Which heads are alike: the divergence of their rows, the cosine of their outputs, clusters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from papa.descriptions.seen import ATTENTIONS, Seen
+
+SMOOTHING = 0.001
+"""Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
+CUT = 0.7
+"""Clusters are of heads whose average linkage is within this share of the largest."""
+
+
+class Similarity:
+    """A row for each pair of heads (Clark et al., 2019, Section 6).
+
+    ``divergence`` is the Jensen-Shannon divergence of their smoothed rows in nats, ``cosine`` that
+    of their outputs, each a mean over all tokens of all texts; ``cluster`` and ``other_cluster``
+    number the clusters by average linkage of the divergences.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.tokens: dict[str, int] = defaultdict(int)
+        self.heads = 0
+
+    def see(self, seen: Seen) -> None:
+        found = torch.stack(
+            [divergences(seen.attention.flatten(0, 1)), cosines(seen.output.flatten(0, 1))]
+        )
+        self.sums[seen.of] = self.sums.get(seen.of, 0) + found.sum(dim=-1)
+        self.tokens[seen.of] += found.shape[-1]
+        self.heads = seen.attention.shape[1]
+
+    def frame(self) -> pd.DataFrame:
+        parts = []
+        for of in ATTENTIONS:
+            divergence, cosine = (self.sums[of] / self.tokens[of]).numpy()
+            first, second = np.triu_indices(len(divergence), 1)
+            named = clusters(divergence)
+            columns: dict[str, object] = {"attention": of}
+            for prefix, heads in (("", first), ("other_", second)):
+                columns[f"{prefix}layer"], columns[f"{prefix}head"] = divmod(heads, self.heads)
+            columns |= {
+                "divergence": divergence[first, second],
+                "cosine": cosine[first, second],
+                "cluster": named[first],
+                "other_cluster": named[second],
+            }
+            parts.append(pd.DataFrame(columns))
+        return pd.concat(parts, ignore_index=True)
+
+
+def divergences(
+    attention: Float[Tensor, "heads n n"],
+) -> Float[Tensor, "heads heads n"]:
+    """The Jensen-Shannon divergence of the rows of each pair of heads, nats."""
+    rows = attention.double()
+    rows = (1 - SMOOTHING) * rows + SMOOTHING / rows.shape[-1]
+    own = _entropy(rows)
+    # Head by head: all pairs at once would hold heads² matrices.
+    return torch.stack(
+        [_entropy((rows + one) / 2) - (own + its) / 2 for one, its in zip(rows, own, strict=True)]
+    )
+
+
+def _entropy(rows: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads n"]:
+    return -(rows * rows.log()).sum(dim=-1)
+
+
+def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads heads n"]:
+    """The cosine of what each pair of heads puts out for each token; 0 where one puts out 0."""
+    unit = torch.nn.functional.normalize(output.double(), dim=-1)
+    return torch.einsum("and,bnd->abn", unit, unit)
+
+
+def clusters(divergence: Float[np.ndarray, "heads heads"]) -> np.ndarray:
+    """The number of each head's cluster, from 1."""
+    if len(divergence) < 2:
+        return np.ones(len(divergence), dtype=int)
+    # Rounding may leave a divergence just below 0.
+    distances = squareform(np.maximum(divergence, 0), checks=False)
+    tree = linkage(distances, "average")
+    return fcluster(tree, CUT * tree[-1, 2], "distance")

