@@ -20,7 +20,7 @@ from flows.capacity import check_capacity
 from flows.environment import check_file_size
 from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
-from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_of
+from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
@@ -306,7 +306,7 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
         from papa.encoders.configuration import read_configuration
 
         tokenizer = load_tokenizer(encoder)
-        special_tokens = special_tokens_of(tokenizer)
+        special_tokens = special_tokens_for("causal" if encoder.causal else "text", tokenizer)
         check_vocabulary(
             tokenizer, read_configuration(folder, encoder.name).vocab_size, encoder.display
         )

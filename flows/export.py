@@ -163,6 +163,11 @@ def _export(
     from papa.exporting.card import study_score
 
     study = stored.inputs.study
+    if step.encoder.causal:
+        raise SpecError(
+            f"'{step.encoder.name}' is a decoder, and exports are encoders: hold its heads "
+            "constant with papa.ablated"
+        )
     if step.constants is None:
         raise SpecError(
             "no head is constant in this cell, so there is nothing to export: give a fraction "

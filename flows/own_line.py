@@ -22,6 +22,7 @@ _LEAST, _MEASURED = 10, 500
 """Texts in all at least; texts that are measured at most."""
 _SLOTS = (32, 64, 128, 256, 512)
 _EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
+_DECODERS = ("LMHeadModel", "ForCausalLM")
 _HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
@@ -81,6 +82,7 @@ def own_study(
         "encoders": [name],
         "tasks": [{**shared, **task} for task in _tasks(reference, rows[0])],
         "orders": ["first_to_last", "random"],
+        **({"constants": ["average", "relative", "zeros"]} if reference.causal else {}),
     }
     for one in overrides:
         override(document, one)
@@ -108,6 +110,16 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
     document = read_configuration_file(Path(reference.folder), f"encoder '{reference.name}'")
     architecture = str((document.get("architectures") or ["Model"])[0])
     head = next((one for one in _HEADS if architecture.endswith(one)), None)
+    if reference.causal:
+        if not architecture.endswith(_DECODERS) or "label" in row or "words" in row:
+            raise SpecError(
+                f"'{reference.name}' is a decoder ({architecture} in {CONFIGURATION}), which is "
+                "asked for the next word of plain text: give a language model "
+                f"({' or '.join(_DECODERS)}), and texts without labels"
+            )
+        metrics: Sequence[str] = ("negative_log_perplexity", "agreement")
+        causal = {"kind": "causal", "columns": {"text": "text"}}
+        return [{"name": metric, "metric": metric, **causal} for metric in metrics]
     text, labelled = {"kind": "text", "columns": {"text": "text"}}, "label" in row
     if "words" in row or head is None:
         if head != "ForTokenClassification" or not labelled:
@@ -121,7 +133,7 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
             str(name).startswith("B-") for name in (document.get("id2label") or {}).values()
         )
         tagged = {"kind": "words", "columns": {"words": "words", "label": "label"}}
-        metrics: Sequence[str] = ("entity_f1" if spans else "token_f1", "agreement")
+        metrics = ("entity_f1" if spans else "token_f1", "agreement")
         return [{"name": metric, "metric": metric, **tagged} for metric in metrics]
     if head == "ForMaskedLM":
         metrics = ("negative_log_perplexity", "agreement")

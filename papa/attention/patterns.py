@@ -88,7 +88,8 @@ class HeadPatterns:
 
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """Return where the layout puts [CLS] (first) and [SEP] (the others) in S slots.
+    """Return where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
+    text the first slot.
 
     Args:
         kind: the task's kind; two texts have a [SEP] in the middle.
@@ -96,6 +97,8 @@ def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False)
         double_separator: whether the tokenizer puts ``</s></s>`` between two texts, as RoBERTa's
             does.
     """
+    if kind == "causal":
+        return (0,)
     if kind != "pair":
         return 0, slots - 1
     middle = (slots // 2, slots // 2 + 1) if double_separator else (slots // 2,)

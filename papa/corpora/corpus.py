@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
+from papa.corpora.layout import (
+    arrange_causal,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.rows import TaskRows, read_rows
 from papa.corpora.sources import SPLITS, Split, fingerprint
@@ -22,7 +28,7 @@ from papa.corpora.tokens import (
     IGNORED,
     SpecialTokens,
     masked,
-    special_tokens_of,
+    special_tokens_for,
     tokens_of_texts,
     tokens_of_words,
 )
@@ -170,7 +176,7 @@ def tokenise_corpus(
             f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
             f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
         )
-    special_tokens = special_tokens_of(tokenizer)
+    special_tokens = special_tokens_for(task.kind, tokenizer)
     content = content or fingerprint(task.source)
     rows = rows or read_rows(task, content)
     writer = _Writer(task, layout, tokenizer, special_tokens)
@@ -232,7 +238,7 @@ def tokens_per_row(
         task, layout, tokenizer: as of ``tokenise_corpus``.
         rows: some of the task's, as ``TaskRows`` has them; at least one.
     """
-    writer = _Writer(task, layout, tokenizer, special_tokens_of(tokenizer))
+    writer = _Writer(task, layout, tokenizer, special_tokens_for(task.kind, tokenizer))
     arranged, labels = writer._arranged(rows, "train", 0)
     return RowTokens(
         len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows
@@ -258,7 +264,7 @@ class _Writer:
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.labelled = dict.fromkeys(SPLITS, 0)
-        self.label_per_token = task.kind in ("words", "mlm")
+        self.label_per_token = task.kind in ("words", "mlm", "causal")
         self.texts_cut = dict.fromkeys(SPLITS, 0)
         self.words_cut = dict.fromkeys(SPLITS, 0)
         self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
@@ -303,6 +309,10 @@ class _Writer:
                 )
                 arranged = arrange_one(shown, special_tokens, slots)
                 return arranged, arranged.spread(labels, IGNORED)
+            case "causal":
+                texts = self._texts(part, "text")
+                self.texts_cut[split] += int((texts.lengths > self.capacity).sum())
+                return arrange_causal(texts, special_tokens, slots)
             case _:
                 return self._arranged_words(part, split)
 

@@ -22,19 +22,21 @@ import numpy as np
 from jaxtyping import Int, Int8
 
 from papa.corpora.ragged import PackedTokens, Ragged, positions_in_rows
-from papa.corpora.tokens import Framing
-from papa.errors import EncoderError
+from papa.corpora.tokens import IGNORED, NOTHING, Framing
+from papa.errors import DataError, EncoderError
 from papa.spec import LayoutSpec, TaskKind
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
     """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code
-    halves.
+    halves; S in a decoder, its first token among them.
 
     Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each
     were the first of a pair. Tasks with a label per token (``words``, ``mlm``) fill all slots under
     either switch.
     """
+    if kind == "causal":
+        return slots
     halved = layout.one_text_truncation == "half" and kind == "text"
     return slots // 2 - 1 if halved else slots - 2
 
@@ -88,6 +90,39 @@ def arrange_pair(
     first_lengths, second_lengths = (np.repeat(of_rows, arranged.lengths) for of_rows in lengths)
     segments = _segments(arranged.slot_ids, first_lengths, second_lengths, framing.between, framing)
     return replace(arranged, token_type_ids=segments)
+
+
+def arrange_causal(
+    texts: Ragged, framing: Framing, slots: int
+) -> tuple[PackedTokens, Int[np.ndarray, " tokens"]]:
+    """Lay out one text per row as a decoder reads it, from position 0 on; and the token that
+    follows each (-100 after the last).
+
+    Raises:
+        DataError: a text has fewer than two tokens.
+    """
+    begins = int(framing.cls != NOTHING)
+    lengths = texts.lengths + begins
+    if (lengths < 2).any():
+        row = int(np.flatnonzero(lengths < 2)[0])
+        raise DataError(
+            f"text {row + 1} has {lengths[row]} token, and a decoder is scored by the next one, so "
+            "it needs two: remove it"
+        )
+    positions = positions_in_rows(lengths)
+    ids = np.full(len(positions), framing.cls, np.int32)
+    ids[positions >= begins] = texts.values
+    whole = Ragged(ids, lengths).cut(slots)
+    follow = np.append(whole.values[1:], IGNORED).astype(np.int64)
+    follow[whole.offsets[1:] - 1] = IGNORED
+    arranged = PackedTokens(
+        input_ids=whole.values,
+        slot_ids=whole.positions.astype(np.int32),
+        token_type_ids=np.zeros(len(whole.values), np.int8),
+        lengths=whole.lengths,
+        first_lengths=whole.lengths,
+    )
+    return arranged, follow
 
 
 def _shortened(

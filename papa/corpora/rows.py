@@ -101,7 +101,7 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
     """
     if task.columns.label is not None:
         validation = validation.numbered_like(train, task.columns.label)
-    read = {"mlm": _unlabelled, "words": _words}.get(task.kind, _texts)
+    read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:
         raise DataError(

@@ -94,8 +94,7 @@ class TokenisedSplit:
 
     Attributes:
         shards: the Arrow IPC files.
-        kind: the task's kind: ``text`` and ``pair`` have a label per row, ``words`` and ``mlm`` a
-            label per token.
+        kind: the task's kind: ``text`` and ``pair`` have a label per row, the others one per token.
         slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
         name: ``train`` or ``validation``.
@@ -117,7 +116,7 @@ class TokenisedSplit:
 
     @property
     def label_per_token(self) -> bool:
-        return self.kind in ("words", "mlm")
+        return self.kind in ("words", "mlm", "causal")
 
     def shard(self, index: int) -> TokenisedSplit:
         """The view of one shard."""
@@ -157,7 +156,7 @@ class TokenisedSplit:
             _within(f"{path.name}: a token", tokens.input_ids, None)
             _within(f"{path.name}: a segment", tokens.token_type_ids, 2)
             _within(f"{path.name}: a length", tokens.lengths, self.slots + 1)
-            _within(f"{path.name}: a first length", tokens.first_lengths, self.slots)
+            _within(f"{path.name}: a first length", tokens.first_lengths, self.slots + 1)
             if classes is not None:
                 _within(
                     f"{path.name}: a label",

@@ -14,12 +14,15 @@ import pyarrow as pa
 
 from papa.corpora.ragged import Ragged
 from papa.errors import EncoderError, in_one_line
+from papa.spec import TaskKind
 
 if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loaded
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """The label of a token that is not scored."""
+NOTHING = -1
+"""In place of a special token that a decoder's texts have not."""
 MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
@@ -195,6 +198,32 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """
     with _usable(tokenizer):
         return _special_tokens(tokenizer)
+
+
+def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
+    """The special tokens of a tokenizer as texts of a task are framed: those of a decoder begin
+    with its first token, where it writes one, and end with none.
+
+    Raises:
+        EncoderError: as ``special_tokens_of``.
+    """
+    if kind != "causal":
+        return special_tokens_of(tokenizer)
+    with _usable(tokenizer):
+        begins, unknown = tokenizer.bos_token_id, tokenizer.unk_token_id
+        written = tokenizer("")["input_ids"][:1] == [begins]
+        return SpecialTokens(
+            cls=int(begins) if written else NOTHING,
+            sep=NOTHING,
+            pad=tokenizer.pad_token_id or 0,
+            unknown=unknown,
+            mask=None,
+            between=0,
+            segments=(0, 0, 0),
+            prefix="",
+            reserved=frozenset(set(tokenizer.all_special_ids) - {unknown}),
+            vocabulary=len(tokenizer),
+        )
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:

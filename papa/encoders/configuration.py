@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from papa.encoders.decoders import DECODERS
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.supported import FAMILIES, family_of
 from papa.errors import EncoderError, in_one_line, shortened, shown
@@ -41,7 +42,7 @@ def read_configuration(folder: Path, what: str) -> Any:
     path = folder / CONFIGURATION
     document = read_configuration_file(folder, what)
     kind = document.get("model_type", "unknown")
-    if not isinstance(kind, str) or family_of(kind) is None:
+    if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
         raise EncoderError(
             f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}"
         )
@@ -83,7 +84,7 @@ def read_configuration(folder: Path, what: str) -> Any:
                 f"{path} describes an encoder with {shown(count)} {name}, expected a number above "
                 "0: correct it"
             )
-    if config.hidden_size % config.num_attention_heads:
+    if kind not in DECODERS and config.hidden_size % config.num_attention_heads:
         raise EncoderError(
             f"{path}: a width of {config.hidden_size} cannot be split into "
             f"{config.num_attention_heads} attention heads: correct it"

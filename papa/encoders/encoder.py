@@ -197,6 +197,11 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """
     check_device(device)
     check_precision(reference.precision, device)
+    if reference.causal:
+        raise EncoderError(
+            f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
+            "causal and head: own, or with papa.ablated"
+        )
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
     files = watched(reference)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from papa.encoders.decoders import DECODERS, decoder_shape
 from papa.encoders.files import (
     CONFIGURATION,
     converted_folder,
@@ -71,6 +72,11 @@ class EncoderReference:
     positions: int
     precision: Precision = "float32"
     tokenizer: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def causal(self) -> bool:
+        """Whether it is a decoder, which has no packed passes and is asked by its own head."""
+        return self.model_type in DECODERS
 
     @property
     def display(self) -> str:
@@ -218,6 +224,8 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
     files = Watched(f"{what} in {folder}", [folder / CONFIGURATION], EncoderError)
     config = read_configuration(folder, what)
     files.check_digest(digest, sha256_of_file(folder / CONFIGURATION))
+    if config.model_type in DECODERS:
+        return decoder_shape(config)
     family = family_of(config.model_type)
     assert family is not None
     for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):

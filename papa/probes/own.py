@@ -7,7 +7,7 @@ those of probes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, routed
-from papa.ablation.substitutes import ByPosition, heads_replaced
-from papa.attention.constants import ConstantMatrices
+from papa.ablation.substitutes import Substitute, heads_replaced
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
@@ -57,6 +56,8 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
         return "AutoModel"
     if task.kind == "mlm":
         return "AutoModelForMaskedLM"
+    if task.kind == "causal":
+        return "AutoModelForCausalLM"
     if task.kind == "words":
         return _TAGS
     what = f"encoder '{reference.name}'"
@@ -177,9 +178,9 @@ def class_ids(
 
 @dataclass
 class _AtSlots:
-    """Constant matrices read at the slots of a layout; of the current batch, by token."""
+    """Constants read at the slots of a layout; of the current batch, by token."""
 
-    constants: ByPosition
+    constants: Substitute
     slots: Int[Tensor, "batch tokens"]
 
     def output(
@@ -194,7 +195,7 @@ def own_answers(
     model: PreTrainedModel,
     split: TokenisedSplit,
     special_tokens: SpecialTokens,
-    constants: ConstantMatrices | None = None,
+    constants: Substitute | None = None,
     heads: Sequence[Head] = (),
     *,
     embeddings: bool = False,
@@ -214,7 +215,7 @@ def own_answers(
     inside: AbstractContextManager[None] = nullcontext()
     at: _AtSlots | None = None
     if constants is not None and heads:
-        at = _AtSlots(ByPosition(constants.matrices), torch.zeros(1, 1, dtype=torch.int64))
+        at = _AtSlots(constants, torch.zeros(1, 1, dtype=torch.int64))
         rules: dict[int, LayerRule] = {
             layer: partial(
                 heads_replaced,
@@ -228,10 +229,7 @@ def own_answers(
     found: list[Answers] = []
     rows_found: list[np.ndarray] = []
     with inside:
-        for rows in rows_of_like_length(
-            split.first_lengths, split.lengths, _BATCH_TOKENS[model.device.type]
-        ):
-            batch = _Padded.of(split, split.rows[rows], special_tokens, model.device)
+        for rows, batch in padded_batches(split, special_tokens, model.device):
             if at is not None:
                 at.slots = batch.slots
             answers = _answers(model, batch, embeddings)
@@ -241,8 +239,16 @@ def own_answers(
     return _in_order(found, np.concatenate(rows_found))
 
 
+def padded_batches(
+    split: TokenisedSplit, special_tokens: SpecialTokens, device: torch.device
+) -> Iterator[tuple[np.ndarray, Padded]]:
+    """Batches of a split's rows of like length, with the rows' places in the split."""
+    for rows in rows_of_like_length(split.first_lengths, split.lengths, _BATCH_TOKENS[device.type]):
+        yield rows, Padded.of(split, split.rows[rows], special_tokens, device)
+
+
 @dataclass(frozen=True)
-class _Padded:
+class Padded:
     """Rows as a model's users give them, padded on the right.
 
     Attributes:
@@ -264,7 +270,7 @@ class _Padded:
         rows: np.ndarray,
         special_tokens: SpecialTokens,
         device: torch.device,
-    ) -> _Padded:
+    ) -> Padded:
         tokens = split.tokens(rows)
         mask = (
             torch.arange(int(tokens.lengths.max()))[None]
@@ -286,7 +292,7 @@ class _Padded:
         return cls(inputs, mask.to(device), padded(tokens.slot_ids, 0), labels)
 
 
-def _answers(model: nn.Module, batch: _Padded, embeddings: bool) -> dict[str, Tensor]:
+def _answers(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
     outputs = model(**batch.inputs)
     one = torch.ones(len(batch.mask), dtype=torch.int64)
     if embeddings:

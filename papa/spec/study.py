@@ -24,14 +24,14 @@ from papa.errors import joined, shown
 from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
 from papa.spec.frozen import Frozen
-from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scores_in
+from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, needs_lambda, scores_in
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-TaskKind = Literal["text", "pair", "words", "mlm"]
+TaskKind = Literal["text", "pair", "words", "mlm", "causal"]
 Metric = Literal[
     "accuracy",
     "matthews",
@@ -52,6 +52,7 @@ METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "pair": ("accuracy", "matthews", "f1", "spearman"),
     "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
     "mlm": ("negative_log_perplexity",),
+    "causal": ("negative_log_perplexity",),
 }
 """What a probe on a task of each kind may be scored by."""
 EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
@@ -63,6 +64,7 @@ OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "pair": ("agreement",),
     "words": ("agreement",),
     "mlm": ("agreement",),
+    "causal": ("agreement",),
 }
 """What else a model's own head on a task of each kind may be scored by."""
 Precision = Literal["float32", "bfloat16"]
@@ -86,7 +88,7 @@ def _refuse_unknown(value: object, names: Iterable[str]) -> None:
 
 
 def _known_constants(value: object) -> object:
-    _refuse_unknown(value, ("average", *CONTROLS, "trained"))
+    _refuse_unknown(value, ("average", *CONTROLS, "relative", "trained"))
     return value
 
 
@@ -148,7 +150,7 @@ class TaskSpec(Frozen):
     """A known task's name, which gives all other keys, or that of your own."""
     kind: TaskKind
     """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked
-    words.
+    words; causal: the next word of a decoder.
     """
     source: Source
     """Where its rows come from."""
@@ -187,7 +189,9 @@ class TaskSpec(Frozen):
     @classmethod
     def _own_head_needs_no_probe(cls, values: Any) -> Any:
         """λ alone is trained with a probe then."""
-        if isinstance(values, dict) and values.get("head") == "own" and "probe" not in values:
+        if not isinstance(values, dict) or "probe" in values:
+            return values
+        if values.get("head") == "own" or values.get("kind") == "causal":
             return {**values, "probe": {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}}
         return values
 
@@ -198,7 +202,10 @@ class TaskSpec(Frozen):
             "pair": ("text", "text_pair", "label"),
             "words": ("words", "label"),
             "mlm": ("text",),
+            "causal": ("text",),
         }[self.kind]
+        if self.kind == "causal":
+            self._is_for_a_decoder()
         unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
         missing = [
             name
@@ -233,6 +240,17 @@ class TaskSpec(Frozen):
             )
         return self
 
+    def _is_for_a_decoder(self) -> None:
+        others = [name for name, column in self.columns if column is not None and name != "text"]
+        if others:
+            raise ValueError(
+                f"a task of kind 'causal' reads plain text alone: remove columns.{others[0]}"
+            )
+        if self.head != "own":
+            raise ValueError(
+                "a task of kind 'causal' is answered by a decoder's own head: set head: own"
+            )
+
     @property
     def regression(self) -> bool:
         """Whether the label is a number to predict (scored by rank correlation), not a class."""
@@ -246,14 +264,16 @@ class TaskSpec(Frozen):
     @property
     def unlabelled(self) -> bool:
         """Whether its text has no labels of any kind."""
-        return self.kind != "mlm" and self.columns.label is None
+        return self.kind not in ("mlm", "causal") and self.columns.label is None
 
 
 class ConstantsSpec(Frozen):
     """A kind of constant matrices and, for ``average``, the text it is taken over."""
 
     kind: ConstantsKind
-    """average, or a control: identity, toeplitz, zeros, trained (paper, Section 5.2)."""
+    """average, or a control: identity, toeplitz, zeros, trained (paper, Section 5.2); relative, of
+    a decoder: an average for each distance.
+    """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
     5.3, Table 2).
@@ -454,6 +474,21 @@ class StudySpec(Frozen):
             raise ValueError(
                 f"orders: there are no scores {shown(missing[0])}: name a file, such as "
                 "scores:heads.tsv"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _decoders_have_no_probe(self) -> StudySpec:
+        others = [task.name for task in self.tasks if task.kind != "causal"]
+        if others and any(one.kind == "relative" for one in self.constants):
+            raise ValueError(
+                f"constants: relative ones are a decoder's, and task {others[0]} is not of kind "
+                "causal: take average"
+            )
+        if len(others) < len(self.tasks) and any(map(needs_lambda, self.orders)):
+            raise ValueError(
+                "orders: λ of a decoder is not trained in studies: take first_to_last or random, "
+                "or give scores:FILE"
             )
         return self
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
 from papa.storage.artifacts import (
@@ -36,6 +36,7 @@ from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.average import AttentionSums
+    from papa.corpora.split import TokenisedSplit
     from papa.encoders.encoder import Encoder
 
 SUMS = "sums.safetensors"
@@ -95,14 +96,13 @@ class Average(Step):
     def compute_shard(
         self,
         *,
-        encoder: Encoder,
         index: int,
         store: Store,
         batch_tokens: int | None,
         progress: Progress,
+        encoder: Encoder | None = None,
     ) -> None:
-        """Publish the attention sums of one shard; runs on a worker."""
-        from papa.attention.average import average_split
+        """Publish the attention sums of one shard; runs on a worker. A decoder needs no encoder."""
 
         corpus = self.corpus.reference(store)
         shards = self.shards(store, corpus)
@@ -111,17 +111,32 @@ class Average(Step):
         if _is_done(index, complete_below(shards)) or self.is_complete(store):
             return
         shard = open_corpus(corpus).split("train").shard(index)
-        tokens = encoder.tokens_per_batch(batch_tokens)
-        device = encoder.device.type
+        device = "cpu" if encoder is None else encoder.device.type
         started = worker_clock(device)
-        sums = average_split(
-            encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress
-        )
-        encoder.check_unchanged()
+        if encoder is None:
+            sums = self._of_decoder(shard, progress)
+        else:
+            from papa.attention.average import average_split
+
+            tokens = encoder.tokens_per_batch(batch_tokens)
+            sums = average_split(
+                encoder, shard, slots=self.slots, batch_tokens=tokens, progress=progress
+            )
+            encoder.check_unchanged()
         work = {"worker_seconds": worker_clock(device) - started, "device": device}
         metadata = {"stage": "average-shards", "average": self.key, "shard": index, **work}
         with published(f"{shards}/shard-{index}", metadata) as folder:
             sums.save(folder / SUMS)
+
+    def _of_decoder(self, shard: TokenisedSplit, progress: Progress) -> AttentionSums:
+        from papa.corpora.tokens import special_tokens_for
+        from papa.probes.decoder import average_by_position
+        from papa.probes.own import load_own, own_class
+
+        task = self.corpus.task
+        model = load_own(self.encoder, own_class(task, self.encoder))
+        special_tokens = special_tokens_for(task.kind, load_tokenizer(self.encoder))
+        return average_by_position(model, shard, special_tokens, self.encoder.heads, progress)
 
     def finish(
         self, *, sums: str, store: Store, metadata: Mapping[str, Any], progress: Progress
@@ -174,7 +189,7 @@ class _Shards:
         store, execution = self._session.store, self._session.execution
         self._session.pool.run(
             self._step.compute_shard,
-            encoder=self._step.encoder,
+            encoder=None if self._step.encoder.causal else self._step.encoder,
             arguments={"index": index, "store": store, "batch_tokens": execution.batch_tokens},
             progress=partial(self._advance, index),
             urgency=_URGENCY,

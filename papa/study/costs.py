@@ -51,7 +51,7 @@ _STEP = 400
 for memory.
 """
 _VOCABULARY = 30_000
-_LABELLED = {"words": 0.7, "mlm": 0.15}
+_LABELLED = {"words": 0.7, "mlm": 0.15, "causal": 1.0}
 """The share of tokens that have a label, where they were not counted."""
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
@@ -101,6 +101,7 @@ def size_of(
             "pair": (0.45, 80),
             "words": (0.4, 28),
             "mlm": (0.6, 160),
+            "causal": (0.6, 160),
         }[task.kind]
         mean = min(share * task.slots, most)
     labelled = mean * _LABELLED.get(task.kind, 0.0)

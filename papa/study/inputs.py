@@ -210,7 +210,7 @@ def resolve_inputs(
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved) + _scores(resolved)
+    resolved.problems += _positions(resolved) + _kinds(resolved) + _scores(resolved)
     resolved.problems += problems_of(
         "encoders", partial(labels_of, tuple(resolved.encoders.values()))
     )
@@ -289,6 +289,25 @@ def _positions(resolved: ResolvedInputs) -> list[Problem]:
         for index, task in enumerate(resolved.study.tasks)
         for encoder in resolved.encoders.values()
         if task.slots > encoder.positions
+    ]
+
+
+def _kinds(resolved: ResolvedInputs) -> list[Problem]:
+    return [
+        Problem(
+            f"tasks.{index} ({task.name})",
+            EncoderError(
+                f"task '{task.name}' is of kind {task.kind}, and '{encoder.name}' is "
+                + (
+                    "a decoder: take kind: causal with head: own, or an encoder"
+                    if encoder.causal
+                    else "an encoder: take kind: mlm or text, or a decoder"
+                )
+            ),
+        )
+        for index, task in enumerate(resolved.study.tasks)
+        for encoder in resolved.encoders.values()
+        if encoder.causal != (task.kind == "causal")
     ]
 
 

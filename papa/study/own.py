@@ -18,12 +18,14 @@ from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
 from papa.study.average import Average
 from papa.study.controls import Controls
+from papa.study.distances import Distances, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.rank import Rank
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
+    from papa.ablation.substitutes import Substitute
     from papa.encoders.encoder import Encoder
     from papa.probes.own import Answers as Found
 
@@ -51,7 +53,7 @@ class Answers(WithConstantHeads):
 
     encoder: EncoderReference
     corpus: Tokenise
-    constants: Average | Controls | None
+    constants: Average | Controls | Distances | None
     task: TaskSpec
     order: Order | None
     count: int
@@ -80,24 +82,33 @@ class Answers(WithConstantHeads):
         }
 
     def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder)
+        encoder = None if self.encoder.causal else self.encoder
+        self.run_on_worker(session, progress, encoder=encoder)
 
-    def compute(self, encoder: Encoder, context: Context) -> None:
+    def compute(self, encoder: Encoder | None, context: Context) -> None:
         from safetensors.numpy import save_file
 
-        from papa.corpora.tokens import special_tokens_of
+        from papa.ablation.substitutes import ByPosition
+        from papa.corpora.tokens import special_tokens_for
         from papa.probes.cell import unseen_by
         from papa.probes.own import class_names, load_own, own_answers, own_class
 
-        reference, heads = encoder.reference or self.encoder, self.heads(context.found)
-        model = load_own(reference, own_class(self.task, reference), str(encoder.device))
-        matrices = self.matrices(context.found[self.constants]) if self.constants else None
+        reference = (encoder and encoder.reference) or self.encoder
+        device, heads = str(encoder.device) if encoder else "cpu", self.heads(context.found)
+        model = load_own(reference, own_class(self.task, reference), device)
+        matrices = None
+        substitute: Substitute | None = None
+        if isinstance(self.constants, Distances):
+            substitute = read_distances(context.found[self.constants], self.encoder)
+        elif self.constants:
+            matrices = self.matrices(context.found[self.constants])
+            substitute = ByPosition(matrices.matrices)
         split = open_corpus(context.found[self.corpus]).split("validation")
         found = own_answers(
             model,
             split,
-            special_tokens_of(load_tokenizer(reference)),
-            matrices,
+            special_tokens_for(self.task.kind, load_tokenizer(reference)),
+            substitute,
             heads,
             embeddings=self.task.of_embeddings,
             progress=context.progress,
@@ -172,7 +183,7 @@ class Own(WorkerStep):
         return self.answers.corpus
 
     @property
-    def constants(self) -> Average | Controls | None:
+    def constants(self) -> Average | Controls | Distances | None:
         return self.answers.constants
 
     @property

@@ -87,7 +87,6 @@ class WithConstantHeads(WorkerStep):
 
     encoder: EncoderReference
     task: TaskSpec
-    constants: Average | Controls | None
     order: Order | None
     count: int
     rankings: Mapping[int, Rank]

@@ -17,6 +17,7 @@ from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls
+from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, laid_out_like
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
@@ -169,6 +170,11 @@ class _Builder:
             Average(name, flops, encoder, self._corpus(encoder, text), task.slots, parts=shards)
         )
 
+    def _distances(self, encoder: EncoderReference, task: TaskSpec) -> Distances:
+        name = f"relative · {self._name(encoder, task)}"
+        flops = costs.averaging_flops(encoder, self.inputs.size(task))
+        return self._once(Distances(name, flops, encoder, self._corpus(encoder, task)))
+
     def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
         """λ of each ranking seed against the task's own average: one order for every kind of
         constants, so kinds meet on the same heads. Text without labels has λ trained to restore
@@ -225,7 +231,11 @@ class _Builder:
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)
-        constants = self._constants(encoder, task, spec) if result.constants else None
+        by_distance = spec.kind == "relative" and result.constants
+        distances = self._distances(encoder, task) if by_distance else None
+        constants = (
+            self._constants(encoder, task, spec) if result.constants and not by_distance else None
+        )
         rankings = (
             self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
         )
@@ -237,7 +247,9 @@ class _Builder:
             if task.head == "own":
                 order = without_name(result.order) if result.order else None
                 constant = (order, constant_count(result.fraction, heads), rankings, draw)
-                answers = self._answers(f"answers · {what}", encoder, task, constants, *constant)
+                answers = self._answers(
+                    f"answers · {what}", encoder, task, constants or distances, *constant
+                )
                 original = self._answers(
                     f"answers · {self._name(encoder, task)} · no constant head", encoder, task
                 )
@@ -266,7 +278,7 @@ class _Builder:
         name: str,
         encoder: EncoderReference,
         task: TaskSpec,
-        constants: Average | Controls | None = None,
+        constants: Average | Controls | Distances | None = None,
         order: Order | None = None,
         count: int = 0,
         rankings: Mapping[int, Rank] = MappingProxyType({}),

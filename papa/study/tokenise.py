@@ -80,7 +80,9 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
         **task.model_dump(mode="json", include=part),
         "regression": task.regression,
         # Of those without labels none decides how the text is read.
-        "metric": "agreement" if task.metric in UNLABELLED_METRICS else task.metric,
+        "metric": "agreement"
+        if task.metric in UNLABELLED_METRICS or task.kind == "causal"
+        else task.metric,
     }
 
 

@@ -35,6 +35,7 @@ from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls
+from papa.study.distances import Distances
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
@@ -125,6 +126,7 @@ EXAMPLES: tuple[Step, ...] = (
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
     Controls("c", 1.0, ENCODER, "identity", 32),
     CONSTANTS,
+    Distances("d", 1.0, ENCODER, CORPUS),
     RANKING,
     Rank(
         "r",
@@ -184,6 +186,11 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.tokenizer_digest": "no text is read",
     },
     "average": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
+    },
+    "relative": {
         "encoder.name": NAMES,
         "encoder.revision": NAMES,
         "encoder.tokenizer_digest": TOKENS,

@@ -1,0 +1,86 @@
+"""Stage ``relative``: what a decoder's heads take from each distance, on average over text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.progress import Progress
+from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    from papa.ablation.relative import ByDistance
+
+DISTANCES = "distances.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Distances(WorkerStep):
+    """Average a decoder's attention by distance over the training text of a corpus.
+
+    Attributes:
+        encoder: the decoder.
+        corpus: the tokenised corpus.
+    """
+
+    stage: ClassVar[str] = "relative"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    corpus: Tokenise
+
+    def spec(self) -> dict[str, Any]:
+        return {"encoder": identity(self.encoder)}
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        from safetensors.torch import save_file
+
+        from papa.corpora.tokens import special_tokens_for
+        from papa.probes.decoder import average_by_distance
+        from papa.probes.own import load_own, own_class
+
+        task = self.corpus.task
+        found = average_by_distance(
+            load_own(self.encoder, own_class(task, self.encoder)),
+            open_corpus(context.found[self.corpus]).split("train"),
+            special_tokens_for(task.kind, load_tokenizer(self.encoder)),
+            context.progress,
+        )
+        with context.published() as folder:
+            save_file(
+                {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()},
+                folder / DISTANCES,
+            )
+
+
+def read_distances(found: ArtifactReference, encoder: EncoderReference) -> ByDistance:
+    """What a finished step of stage ``relative`` holds.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    from safetensors.torch import load_file
+
+    from papa.ablation.relative import ByDistance
+
+    verify(found.folder, DISTANCES)
+    with reading(found.path):
+        held = load_file(found.folder / DISTANCES)
+        shape = (encoder.layers, encoder.heads)
+        check_form(
+            weights=(tuple(held["weights"].shape[:2]), shape),
+            ends=(tuple(held["ends"].shape), (*shape, 2)),
+        )
+        return ByDistance(held["weights"], held["ends"])

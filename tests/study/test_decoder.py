@@ -1,0 +1,199 @@
+"""A decoder's own head in a study, run in this process: a small GPT-2 that copies what stands 23
+tokens before.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+import papa
+from flows.cli import app
+from flows.own_line import own_study
+from papa.attention.constants import ConstantMatrices
+from papa.encoders.reference import EMBEDDED
+from papa.errors import PapaError
+from papa.spec.file import resolve_study
+from papa.study.average import Average
+from papa.study.distances import Distances, read_distances
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.results import results_table
+from papa.study.steps import StudySteps, study_steps
+from papa.study.store import Store
+from tests.ablation.copying import HALF, TOKENS, repeated, trained_copier
+from tests.study.told import Told
+
+TASK: dict[str, Any] = {
+    "kind": "causal",
+    "head": "own",
+    "columns": {"text": "text"},
+    "slots": 2 * HALF,
+    "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+}
+Finished = tuple[StudySteps, Store, pandas.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with a tokenizer of its words, and text for it."""
+    folder = tmp_path_factory.mktemp("copier")
+    trained_copier().save_pretrained(folder / "model")
+    words = {f"w{number}": number for number in range(TOKENS)}
+    tokenizer = Tokenizer(WordLevel(words))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "model")
+    for split, seed in (("train", 20_000), ("validation", 10_001)):
+        texts = [" ".join(f"w{number}" for number in row) for row in repeated(seed).tolist()]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / f"{split}.jsonl").write_text(lines)
+    return folder
+
+
+def finished(folder: Path, to: Path, **parts: Any) -> Finished:
+    metrics = ("negative_log_perplexity", "agreement")
+    document = {
+        "name": "decoder",
+        "encoders": [str(folder / "model")],
+        "tasks": [{"name": metric, "metric": metric, **TASK} for metric in metrics],
+        "constants": ["average", "relative", "zeros"],
+        "orders": ["first_to_last"],
+        "fractions": [1, 0.5, 0],
+        **parts,
+    }
+    study = resolve_study(document, folder=folder, origin="test")
+    store = Store(to)
+    store.make()
+    steps = study_steps(check_inputs(study))
+    *scoring, _ = steps.steps  # The last writes the report.
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    table = results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+    return steps, store, table
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return finished(folder, tmp_path_factory.mktemp("study") / "store")
+
+
+def score(study: Finished, metric: str, constants: str, fraction: float) -> float:
+    rows = study[2]
+    of = (rows["task"] == metric) & (rows["constants"] == constants)
+    return float(rows[of & (rows["fraction"] == fraction)]["score"].mean())
+
+
+@torch.no_grad()
+def test_scores_are_those_of_the_stock_model(study: Finished) -> None:
+    ids = repeated(10_001)
+    own = -float(trained_copier()(input_ids=ids, labels=ids).loss)
+    metric = "negative_log_perplexity"
+    assert score(study, metric, "average", 1) == pytest.approx(own, abs=1e-4)
+
+
+def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
+    study: Finished,
+) -> None:
+    metric = "negative_log_perplexity"
+    own = score(study, metric, "average", 1)
+    assert score(study, metric, "average", 0) > own - 0.1
+    assert score(study, metric, "relative", 0) > own - 0.1
+    assert score(study, metric, "zeros", 0) < own - 2
+    kept = {by: score(study, "agreement", by, 0) for by in ("average", "relative", "zeros")}
+    assert score(study, "agreement", "average", 1) == 1
+    assert kept["zeros"] < 0.1 < 0.6 < kept["relative"] < kept["average"]
+
+
+@torch.no_grad()
+def test_constants_are_those_of_the_library(study: Finished) -> None:
+    """Of A in all passes at once, with the stock model's own attention."""
+    steps, store, _ = study
+    data = repeated(20_000)
+    stock = trained_copier().eval()
+    stock.set_attn_implementation("eager")
+    own = torch.stack(stock(input_ids=data, output_attentions=True).attentions)
+    (average,) = (step for step in steps.steps if isinstance(step, Average))
+    (distances,) = (step for step in steps.steps if isinstance(step, Distances))
+    constants = ConstantMatrices.load(
+        Path(average.folder(store)), encoder=average.encoder, slots=2 * HALF
+    )
+    torch.testing.assert_close(constants.matrices, own.mean(1), atol=1e-6, rtol=0)
+    found = read_distances(distances.reference(store), distances.encoder)
+    torch.testing.assert_close(found.ends[..., 0], own[..., 0].mean((1, 3)), atol=1e-6, rtol=0)
+    at = torch.arange(2 * HALF)
+    apart = (at[:, None] - at == 23) & (at > 0)
+    middle = found.weights.shape[-1] // 2
+    torch.testing.assert_close(
+        found.weights[..., middle + 23], own[..., apart].mean((1, 3)), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "parts", "said"),
+    [
+        ({"slots": 64}, {}, "has slots 64, but encoder"),
+        ({"columns": {"text": "text", "label": "text"}}, {}, "reads plain text alone: remove"),
+        ({"columns": {"text": "text", "text_pair": "text"}}, {}, "remove columns.text_pair"),
+        ({"head": "probe"}, {}, "answered by a decoder's own head: set head: own"),
+        ({"metric": "accuracy"}, {}, "is scored by negative_log_perplexity, agreement"),
+        ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
+        ({"kind": "mlm"}, {}, "constants: relative ones are a decoder's"),
+        ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
+        ({}, {"orders": ["lambda"]}, "of a decoder is not trained in studies"),
+    ],
+)
+def test_what_no_decoder_can_be_asked_is_one_sentence(
+    task: dict[str, Any], parts: dict[str, Any], said: str, folder: Path, tmp_path: Path
+) -> None:
+    entry = {"name": "t", "metric": "agreement", **TASK, **task}
+    with pytest.raises(PapaError) as error:
+        finished(folder, tmp_path / "store", **{"tasks": [entry], **parts})
+    assert said in str(error.value)
+
+
+def test_a_text_of_one_token_is_said_by_papa_check(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+
+    def check(first: str) -> str:
+        texts = [first, "w1 w2 w3"]
+        (tmp_path / "t.jsonl").write_text(
+            "".join(json.dumps({"text": one}) + "\n" for one in texts)
+        )
+        source = {"kind": "files", "train": "t.jsonl", "validation": "t.jsonl"}
+        entry = {"name": "t", "metric": "agreement", **TASK, "source": source}
+        document = {"name": "s", "encoders": [str(folder / "model")], "tasks": [entry]}
+        (tmp_path / "s.yaml").write_text(json.dumps({**document, "orders": ["first_to_last"]}))
+        asked = ["check", str(tmp_path / "s.yaml"), "--store", str(tmp_path / "store")]
+        return " ".join(CliRunner().invoke(app, asked).output.split())
+
+    assert "text 1 has 1 token, and a decoder is scored by the next one" in check("w1")
+    assert "error" not in check("w1 w2")
+
+
+def test_a_decoder_is_no_encoder_of_the_library(folder: Path) -> None:
+    with pytest.raises(PapaError, match="is a decoder: measure it by its own head"):
+        papa.load_encoder(str(folder / "model"))
+
+
+def test_one_file_of_texts_becomes_a_study(folder: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("w1 w2 w3\n" * 20)
+    found = own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))
+    assert {task.kind for task in found.tasks} == {"causal"}
+    assert [one.kind for one in found.constants] == ["average", "relative", "zeros"]
+    texts = tmp_path / "rows.jsonl"
+    texts.write_text('{"text": "w1 w2", "label": 1}\n' * 20)
+    with pytest.raises(PapaError, match="asked for the next word of plain text"):
+        own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))
