@@ -420,7 +420,7 @@ class StudySpec(Frozen):
     constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
         ConstantsSpec(kind="average"),
     )
-    """What replaces attention: average, identity, toeplitz, zeros or trained."""
+    """What replaces attention: average, identity, toeplitz, zeros, relative or trained."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
     or random; or by somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says
