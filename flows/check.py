@@ -289,7 +289,8 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     problems = []
     ranked = any(needs_lambda(order) for order in resolved.study.orders)
     masks = any(
-        text.kind == "mlm" or (ranked and text.unlabelled) for text in named_texts(resolved.study)
+        text.kind == "mlm" or (ranked and text.unlabelled and text.head == "probe")
+        for text in named_texts(resolved.study)
     )
     for index, spec in enumerate(resolved.study.encoders):
         encoder = resolved.encoders.get(spec)

@@ -171,12 +171,15 @@ def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
 
 def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     """What is known of the head order by λ; "" before it is made."""
-    from papa.reporting.certainty import certainty
+    from papa.reporting.certainty import certainty, trained_on
 
     by_seed = {
         seed: stored.found[step] for seed, step in part.rankings.items() if step in stored.found
     }
-    return certainty(read_lambda(by_seed), stored.inputs.study.fractions) if by_seed else ""
+    if not by_seed:
+        return ""
+    told = certainty(read_lambda(by_seed), stored.inputs.study.fractions)
+    return f"{told}{trained_on(part.task)}"
 
 
 def _reason(stored: StoredStudy, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -177,7 +177,7 @@ def class_ids(
 
 
 @dataclass
-class _AtSlots:
+class AtSlots:
     """Constants read at the slots of a layout; of the current batch, by token."""
 
     constants: Substitute
@@ -213,9 +213,9 @@ def own_answers(
         progress: called with rows done and in all.
     """
     inside: AbstractContextManager[None] = nullcontext()
-    at: _AtSlots | None = None
+    at: AtSlots | None = None
     if constants is not None and heads:
-        at = _AtSlots(constants, torch.zeros(1, 1, dtype=torch.int64))
+        at = AtSlots(constants, torch.zeros(1, 1, dtype=torch.int64))
         rules: dict[int, LayerRule] = {
             layer: partial(
                 heads_replaced,
@@ -232,7 +232,7 @@ def own_answers(
         for rows, batch in padded_batches(split, special_tokens, model.device):
             if at is not None:
                 at.slots = batch.slots
-            answers = _answers(model, batch, embeddings)
+            answers = answers_of(model, batch, embeddings)
             found.append({name: values.cpu().numpy() for name, values in answers.items()})
             rows_found.append(rows)
             progress(sum(map(len, rows_found)), len(split))
@@ -292,7 +292,8 @@ class Padded:
         return cls(inputs, mask.to(device), padded(tokens.slot_ids, 0), labels)
 
 
-def _answers(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
+def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
+    """What a model answers to a batch, as ``Answers`` has it; gradients pass."""
     outputs = model(**batch.inputs)
     one = torch.ones(len(batch.mask), dtype=torch.int64)
     if embeddings:

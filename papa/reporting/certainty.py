@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from papa.ranking.seeds import TrainedLambda
 from papa.ranking.stability import Stability, stability
 from papa.reporting.wording import NOTHING, fraction_label
+from papa.spec import TaskSpec
 from papa.spec.cells import partial_counts
 
 Rows = tuple[list[str], list[list[str]]]
@@ -26,6 +27,11 @@ def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
         for fraction, shared in found.shared.items()
     )
     return f"{lambdas} Of the constant heads two seeds share {', '.join(shares)}."
+
+
+def trained_on(task: TaskSpec) -> str:
+    """A sentence on what λ was trained on, where that was no probe; else ""."""
+    return "" if task.head == "probe" else f" λ was trained on {task.lambda_objective}: no probe."
 
 
 def agreement_rows(

@@ -13,7 +13,7 @@ import pandas
 
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
-from papa.reporting.certainty import agreement_rows, certainty, stability_rows
+from papa.reporting.certainty import agreement_rows, certainty, stability_rows, trained_on
 from papa.reporting.details import (
     corpus_rows,
     corpus_warnings,
@@ -244,8 +244,9 @@ def _context(
 
 def _certainties(extras: Extras, study: StudySpec) -> list[str]:
     """What is known of each head order by λ."""
+    told = {task.name: trained_on(task) for task in study.tasks}
     return [
-        f"{encoder} on {task}: {certainty(lambdas, study.fractions)}"
+        f"{encoder} on {task}: {certainty(lambdas, study.fractions)}{told.get(task, '')}"
         for (encoder, task), lambdas in extras.lambdas.items()
     ]
 

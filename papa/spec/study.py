@@ -188,7 +188,7 @@ class TaskSpec(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _own_head_needs_no_probe(cls, values: Any) -> Any:
-        """λ alone is trained with a probe then."""
+        """λ alone is trained then, by the same settings."""
         if not isinstance(values, dict) or "probe" in values:
             return values
         if values.get("head") == "own" or values.get("kind") == "causal":
@@ -260,6 +260,17 @@ class TaskSpec(Frozen):
     def of_embeddings(self) -> bool:
         """Whether a sentence encoder's embeddings are what it is measured by."""
         return self.metric in EMBEDDING_METRICS
+
+    @property
+    def lambda_objective(self) -> str:
+        """What λ is trained to keep low, in words."""
+        if self.head == "probe":
+            return "the loss of a probe"
+        if self.of_embeddings:
+            return "one less the cosine of embeddings to the original's"
+        if self.metric == "agreement" and self.kind != "mlm":
+            return "the divergence of answers from the original's"
+        return "the loss of the model's own head"
 
     @property
     def unlabelled(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
@@ -20,6 +20,9 @@ from papa.study.tokenise import Tokenise, open_corpus
 from papa.workers.group import Replicas, WorkerGroup
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
@@ -36,7 +39,7 @@ another step.
 
 @dataclass(frozen=True, eq=False)
 class Rank(WorkerStep):
-    """Train λ on a task's training text.
+    """Train λ on a task's training text: with a probe, or on what the model's own head answers.
 
     Attributes:
         encoder: whose heads.
@@ -50,7 +53,7 @@ class Rank(WorkerStep):
     """
 
     stage: ClassVar[str] = "rank"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     encoder: EncoderReference
     corpus: Tokenise
@@ -70,6 +73,8 @@ class Rank(WorkerStep):
             "encoder": identity(self.encoder),
             "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
             "regression": task.regression,
+            "objective": task.lambda_objective,
+            "labelled": task.columns.label is not None,
             "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
             "ranking": {
                 **ranking.model_dump(mode="json", exclude={"seeds"}),
@@ -98,6 +103,8 @@ class Rank(WorkerStep):
         """
         from papa.probes.minibatches import part_tokens
 
+        if self.task.head == "own":
+            return 0
         corpus = read_metadata(self.corpus.folder(store))
         tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
         parts = tokens / part_tokens(on_gpu)
@@ -109,23 +116,51 @@ class Rank(WorkerStep):
         from papa.ranking.learned import train_lambda
 
         corpus, constants = self.opened(context.found)
-        with (context.group or WorkerGroup(encoder)).replicas(
-            self.gradients, {"store": context.store}
-        ) as replicas:
-            lambdas = train_lambda(
-                encoder,
-                constants,
-                corpus,
-                self.task,
-                self.ranking,
-                seed=self.seed,
-                sets=self.sets,
-                of_parts=partial(_gradients_by, replicas),
-                progress=context.progress,
-                on_epoch=context.on_epoch,
-            )
+        if self.task.head == "own":
+            lambdas = self._of_own(encoder, constants, corpus, context)
+        else:
+            with (context.group or WorkerGroup(encoder)).replicas(
+                self.gradients, {"store": context.store}
+            ) as replicas:
+                lambdas = train_lambda(
+                    encoder,
+                    constants,
+                    corpus,
+                    self.task,
+                    self.ranking,
+                    seed=self.seed,
+                    sets=self.sets,
+                    of_parts=partial(_gradients_by, replicas),
+                    progress=context.progress,
+                    on_epoch=context.on_epoch,
+                )
         with context.published(epochs=len(lambdas)) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+
+    def _of_own(
+        self,
+        encoder: Encoder,
+        constants: ConstantMatrices,
+        corpus: TokenisedCorpus,
+        context: Context,
+    ) -> Float[Tensor, "epochs layers heads"]:
+        from papa.corpora.tokens import special_tokens_of
+        from papa.probes.own import load_own, own_class
+        from papa.ranking.own import train_lambda_of_own
+
+        reference = encoder.reference or self.encoder
+        return train_lambda_of_own(
+            load_own(reference, own_class(self.task, reference), str(encoder.device)),
+            constants,
+            corpus,
+            special_tokens_of(load_tokenizer(reference)),
+            self.task,
+            self.ranking,
+            seed=self.seed,
+            sets=self.sets,
+            progress=context.progress,
+            on_epoch=context.on_epoch,
+        )
 
     def gradients(self, *, encoder: Encoder, store: Store) -> JointGradients:
         """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""

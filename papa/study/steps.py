@@ -177,11 +177,13 @@ class _Builder:
 
     def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
         """λ of each ranking seed against the task's own average: one order for every kind of
-        constants, so kinds meet on the same heads. Text without labels has λ trained to restore
-        masked words of it.
+        constants, so kinds meet on the same heads. For a probe, text without labels has λ trained
+        to restore masked words of it.
         """
         restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
-        masked = task.model_copy(update=restored) if task.unlabelled else None
+        masked = (
+            task.model_copy(update=restored) if task.unlabelled and task.head == "probe" else None
+        )
         corpus = self._corpus(encoder, task, masked)
         average = self._constants(encoder, task, ConstantsSpec(kind="average"))
         study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)

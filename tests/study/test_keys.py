@@ -202,9 +202,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.name": NAMES,
         "ranking.seeds": "each step trains with one of them, which is in the key",
         **{f"task.{name}": TOKENS for name in ROWS},
-        "task.metric": "λ is trained and not scored; whether it is a regression is in the key",
+        "task.metric": "λ is trained and not scored; what it is trained on is in the key",
         "task.positive": "λ is trained and not scored",
-        "task.head": PROBED_HERE,
     },
     "probe": {
         "encoder.name": NAMES,

