@@ -50,6 +50,8 @@ class LayerAttention:
             have the same.
         first: where among the keys the first query's own key is.
         causal: whether the model is a decoder, whose tokens see none after them.
+        outer: the rule of a block around this one, whose outputs are then the heads' own; None
+            where there is none.
     """
 
     query: Float[Tensor, "batch heads queries width"]
@@ -63,6 +65,7 @@ class LayerAttention:
     key_slots: Int[Tensor, "#batch keys"]
     first: int
     causal: bool
+    outer: LayerRule | None = None
 
     def parts(self) -> Iterator[LayerAttention]:
         """The same call, some queries at a time: A of a part is small, however long a text is."""
@@ -116,7 +119,9 @@ class LayerAttention:
     def output(
         self, heads: Int[Tensor, " chosen"]
     ) -> Float[Tensor, "batch chosen queries value_width"]:
-        """What some heads put out by themselves: A·V."""
+        """What some heads put out by themselves: A·V, or as the block around this one has it."""
+        if self.outer is not None:
+            return self.outer(replace(self, outer=None))[:, heads]
         value = self.value[:, heads]
         weights = (part.probabilities(heads).to(value.dtype) for part in self.parts())
         dropped = (
@@ -138,10 +143,12 @@ class _Routing:
 
     Attributes:
         rules: of the layers that have one.
+        modules: of all layers, in their order.
         mask: which tokens of the current pass are real, where the caller said so.
     """
 
     rules: Mapping[int, LayerRule]
+    modules: list[nn.Module]
     mask: Tensor | None = None
 
 
@@ -234,12 +241,28 @@ def routed(
         modules: as ``attention_modules`` gives them.
         rules: by layer.
 
+    Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
+
     Raises:
-        EncoderError: the model is inside another such block, or repeats its forward passes for
-            gradients.
+        EncoderError: a block holds other layers of the model already, or the model repeats its
+            forward passes for gradients.
     """
-    if any(module in _places for module in modules):
-        raise EncoderError("the model is inside papa.ablated already: name all heads in one block")
+    held = {id(one.routing): one.routing for one in map(_places.get, modules) if one}
+    if held:
+        (routing, *others) = held.values()
+        if others or routing.modules != list(modules):
+            raise EncoderError(
+                "papa.ablated holds other layers of the model already: give the same model to "
+                "both blocks"
+            )
+        before = routing.rules
+        inner = {layer: _inside(before.get(layer), rule) for layer, rule in rules.items()}
+        routing.rules = {**before, **inner}
+        try:
+            yield
+        finally:
+            routing.rules = before
+        return
     if model.training and any(
         getattr(part, "gradient_checkpointing", False) for part in model.modules()
     ):
@@ -247,7 +270,7 @@ def routed(
             "the model checkpoints gradients: it would repeat passes after the block, with its "
             "own attention; switch that off first"
         )
-    routing = _Routing(rules)
+    routing = _Routing(rules, list(modules))
     with ExitStack() as after:
         for layer, module in enumerate(modules):
             _places.setdefault(module, _Place(routing)).layers.append(layer)
@@ -260,6 +283,11 @@ def routed(
             after.callback(setattr, config, "_attn_implementation_internal", before)
             config._attn_implementation_internal = _NAME
         yield
+
+
+def _inside(outer: LayerRule | None, rule: LayerRule) -> LayerRule:
+    """A rule within another block's."""
+    return lambda attention: rule(replace(attention, outer=outer))
 
 
 def _configurations(model: PreTrainedModel) -> list[Any]:

@@ -55,6 +55,8 @@ def ablated(
     count from the first token of each text; padding may be on either side of a causal model's
     texts.
 
+    A block inside another takes its heads from it; the others stay as the outer one has them.
+
     Examples:
         >>> import papa, torch
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -81,7 +83,7 @@ def ablated(
         seed: of the draw of "resample".
 
     Raises:
-        EncoderError: the model's attention cannot be reached, or it is inside such a block already.
+        EncoderError: the model's attention cannot be reached, or a block holds a part of it.
         SpecError: there is no such head or no such substitute.
         ArtifactError: the matrices are of another size than the model.
         DataError: data is missing; in the block, a text is longer than the matrices have slots.

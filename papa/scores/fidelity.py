@@ -8,6 +8,8 @@ than it need be, never too narrow.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import log_softmax
@@ -40,8 +42,9 @@ def embedding_fidelity(
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
     return {
-        name: over_examples(*embedding_score(name, before, after))
+        name: _within(-1.0 if name in ("cosine", "similarities") else 0.0, measured)
         for name in (*same, "similarities", *kept)
+        for measured in [over_examples(*embedding_score(name, before, after))]
     }
 
 
@@ -82,19 +85,26 @@ def divergence(
 def mean_over_examples(
     values: Shaped[np.ndarray, " answers"], lengths: Int[np.ndarray, " examples"] | None = None
 ) -> Interval:
-    """The mean of values, with its interval over the examples that they belong to.
+    """The mean of values, with its interval over the examples that they belong to; of a share
+    within 0 and 1.
 
     Args:
         values: numbers, or whether; those of the first example, then of the second, and so on.
         lengths: values of each example; None where each has one.
     """
-    values = np.asarray(values, dtype=np.float64)
+    share, values = values.dtype == bool, np.asarray(values, dtype=np.float64)
     lengths = np.ones(len(values), dtype=np.int64) if lengths is None else lengths
     sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, minlength=len(lengths))
     total, count = sums.sum(), lengths.sum()
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    return over_examples(total / count, total / count - without)
+    found = over_examples(total / count, total / count - without)
+    return _within(0.0, found) if share else found
+
+
+def _within(least: float, found: Interval) -> Interval:
+    """An interval of what lies between ``least`` and 1."""
+    return replace(found, low=max(found.low, least), high=min(found.high, 1.0))
 
 
 def _normalised(

@@ -29,6 +29,7 @@ from papa.errors import PapaError
 from tests.ablation.models import IMAGES, SIZES, answers, inputs_of, random_model
 
 HEADS = [(0, 1), (2, 3)]
+IDENTITY = torch.eye(64).expand(3, 4, 64, 64)
 
 
 def refusal(model: Any, heads: Any = (), **options: Any) -> str:
@@ -168,10 +169,34 @@ def test_a_pass_that_fails_does_not_shift_the_layers_of_shared_weights() -> None
         assert torch.equal(answers(model, inputs), expected)
 
 
-def test_blocks_do_not_nest_on_one_model() -> None:
+@pytest.mark.parametrize("family", ["bert", "albert", "gpt2"])
+def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
+    model, inputs = random_model(family), inputs_of(family)
+    plain = answers(model, inputs)
+    first, second = (0, 1), (2, 3)
+    with papa.ablated(model, [second], "zeros"):
+        alone = answers(model, inputs)
+    with papa.ablated(model, [first, second], "zeros"):
+        both = answers(model, inputs)
+    with papa.ablated(model, [first], "zeros"):
+        outer = answers(model, inputs)
+        with papa.ablated(model, [second], "zeros"):
+            assert torch.equal(answers(model, inputs), both)
+        assert torch.equal(answers(model, inputs), outer)
+    assert torch.equal(answers(model, inputs), plain)
+    assert not any(torch.equal(both, other) for other in (plain, outer, alone))
+    with papa.ablated(model, [first, second], "zeros"), papa.ablated(model, [second], IDENTITY):
+        again = answers(model, inputs)
+    with papa.ablated(model, [first], "zeros"), papa.ablated(model, [second], IDENTITY):
+        assert torch.equal(answers(model, inputs), again)
+    assert not torch.equal(again, both)
+
+
+def test_blocks_of_two_parts_do_not_nest() -> None:
     model = random_model("bert")
     with papa.ablated(model, HEADS):
-        assert "inside papa.ablated already" in refusal(model, HEADS)
+        model.encoder.layer = model.encoder.layer[:2]
+        assert "give the same model to both blocks" in refusal(model, HEADS[:1])
 
 
 def test_checkpointed_gradients_are_refused() -> None:

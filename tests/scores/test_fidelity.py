@@ -99,6 +99,15 @@ def test_answers_agree_and_diverge_as_their_logits_say() -> None:
     assert divergence(after, before)[0] != pytest.approx(expected[0])
 
 
+def test_intervals_of_shares_stay_within_0_and_1() -> None:
+    one = mean_over_examples(np.ones(8, dtype=bool))
+    assert one.low < one.mean == one.high == 1
+    assert mean_over_examples(np.zeros(8, dtype=bool)).low == 0
+    assert mean_over_examples(np.ones(8)).high > 1  # Of losses there is no bound.
+    embeddings = np.random.default_rng(0).normal(size=(30, 4))
+    assert {kept.high for kept in embedding_fidelity(embeddings, embeddings).values()} == {1.0}
+
+
 def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
     values, lengths = np.array([1.0, 3, 5, 7, 2, 4]), np.array([2, 1, 3])
     others = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
