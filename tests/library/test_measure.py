@@ -74,6 +74,51 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
     )
 
 
+@pytest.mark.server
+def test_a_models_own_use_has_the_scores_of_papa_run(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+) -> None:
+    task = papa.Task(text="review", label=None, metric="cosine", head="own", name="kept")
+    design = {**DESIGN, "constants": ["average"]}
+    found = papa.measure(encoder, reviews, task, **design, ranking_rows=32, progress=False)
+    for split, frame in reviews.items():
+        frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
+    entry = {
+        "name": "kept",
+        "kind": "text",
+        "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+        "columns": {"text": "review"},
+        "metric": "cosine",
+        "head": "own",
+        "slots": SLOTS,
+        "probe": {
+            "learning_rate": task.learning_rate,
+            "batch_size": task.batch_size,
+            "epochs": task.epochs,
+        },
+    }
+    study = {
+        "name": "own",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [entry],
+        **design,
+        "ranking": {"rows": 32},
+        "execution": {"workers": 1, "device": "cpu"},
+    }
+    finished = command("run", write_study(tmp_path, study), "--store", str(tmp_path / "store"))
+    assert finished.code == 0, words(finished)
+    expected = pandas.read_parquet(tmp_path / "store" / "studies" / "own" / "results.parquet")
+    compared = [name for name in found.results if name != "seconds"]
+    pandas.testing.assert_frame_equal(found.results[compared], expected[compared], check_exact=True)
+    means = found.results.groupby(["order", "fraction"])["score"].mean()
+    assert means["lambda"].nunique() == 3, "negative control: cells differ"
+    said = "λ was trained on one less the cosine of embeddings to the original's: no probe."
+    report = (tmp_path / "store" / "studies" / "own" / "report.md").read_text()
+    assert said in " ".join(report.split())
+    heads = command("heads", "own", "--store", str(tmp_path / "store"))
+    assert said in " ".join(heads.out.split())
+
+
 def test_a_measurement_is_a_table_a_figure_and_sentences(
     encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
