@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from dataclasses import replace
@@ -179,15 +180,18 @@ def test_a_workers_machine_fetches_for_itself(
         Machine.of_driver(None).encoder(here)
 
 
-def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(
-    on_hub: Hub, tmp_path: Path
+@pytest.mark.parametrize(
+    ("architecture", "problem"),
+    [("falcon", "architecture 'falcon' is not supported"), ("llama", "has no tokenizer files")],
+)
+def test_what_cannot_be_used_is_refused_before_its_weights_are_fetched(
+    architecture: str, problem: str, on_hub: Hub, tmp_path: Path
 ) -> None:
-    (tmp_path / "llama").mkdir()
-    (tmp_path / "llama" / "config.json").write_text('{"model_type": "llama"}')
-    (tmp_path / "llama" / "model.safetensors").write_bytes(bytes(1000))
-    on_hub.publish("models", "lab/llama", tmp_path / "llama")
-    assert "architecture 'llama' is not supported" in refused("lab/llama", EncoderError)
-    assert on_hub.fetched("lab/llama") == {"config.json"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": architecture}))
+    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
+    on_hub.publish("models", "lab/decoder", tmp_path)
+    assert problem in refused("lab/decoder", EncoderError)
+    assert on_hub.fetched("lab/decoder") == {"config.json"}
 
 
 def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
