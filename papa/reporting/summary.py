@@ -11,7 +11,15 @@ import pandas
 
 from papa.reporting.columns import SUMMARY_COLUMNS, renamed
 from papa.reporting.verdicts import not_beaten
-from papa.scores.intervals import NOT_KNOWN, Interval, Measured, difference, joint, paired_drop
+from papa.scores.intervals import (
+    NOT_KNOWN,
+    Interval,
+    Measured,
+    difference,
+    joint,
+    paired_drop,
+    within,
+)
 from papa.spec.cells import Cell
 
 _NAMES = ("positive", "one_answer", "contrast_with")
@@ -35,11 +43,13 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     first_kind = results["constants"].iloc[0]
     rows = []
     for key, group in groups.items():
-        first, score = group.iloc[0], joint(found[key])
+        first = group.iloc[0]
+        metric = first["metric"]
         encoder, task, kind, order, fraction = key
         original = found.get((encoder, task, kind, order, 1.0))
         embeddings = measured(group, "word_embeddings")
-        words, reason = joint(embeddings), not_beaten(original, _one_answer(group), embeddings)
+        words = within(metric, joint(embeddings))
+        reason = not_beaten(original, _one_answer(group), embeddings)
         of_first = found.get((encoder, task, first_kind, order, fraction))
         contrasted = kind != first_kind and fraction < 1 and of_first is not None
         rows.append(
@@ -49,7 +59,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **_written(score, "mean", "low", "high"),
+                **_written(within(metric, joint(found[key])), "mean", "low", "high"),
                 "original": numpy.nan if original is None else joint(original).mean,
                 **_lost(original, found[key], unchanged=fraction == 1),
                 "contrast_with": first_kind if contrasted else "",

@@ -100,7 +100,7 @@ def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> s
     """A mean with half the width of its interval: ``0.765 ± 0.012``; one seed has no interval."""
     if math.isnan(mean):
         return NOTHING
-    half = (high - low) / 2
+    half = max(high - mean, mean - low)
     return f"{mean:.3f}" if math.isnan(half) else f"{mean:.3f} ± {half:.3f}"
 
 

@@ -8,13 +8,11 @@ than it need be, never too narrow.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import log_softmax
 
-from papa.scores.intervals import Interval, over_examples
+from papa.scores.intervals import Interval, over_examples, within
 
 NEIGHBOURS = (1, 10)
 LEAST_SENTENCES = 4
@@ -42,9 +40,8 @@ def embedding_fidelity(
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
     return {
-        name: _within(-1.0 if name in ("cosine", "similarities") else 0.0, measured)
+        name: within(name, over_examples(*embedding_score(name, before, after)))
         for name in (*same, "similarities", *kept)
-        for measured in [over_examples(*embedding_score(name, before, after))]
     }
 
 
@@ -99,12 +96,7 @@ def mean_over_examples(
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
     found = over_examples(total / count, total / count - without)
-    return _within(0.0, found) if share else found
-
-
-def _within(least: float, found: Interval) -> Interval:
-    """An interval of what lies between ``least`` and 1."""
-    return replace(found, low=max(found.low, least), high=min(found.high, 1.0))
+    return within("agreement", found) if share else found
 
 
 def _normalised(

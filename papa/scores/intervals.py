@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +22,12 @@ _UNSEEN = 3.84
 """Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
 of three.
 """
+
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("matthews", "spearman", "similarities", "cosine"), (-1.0, 1.0)),
+    "negative_log_perplexity": (-math.inf, 0.0),
+}
+"""Where scores lie, if not from 0 to 1."""
 
 _ZERO = 1e-12
 """A score of this size is one of nothing but rounding."""
@@ -112,6 +118,12 @@ def joint(found: Measured) -> Interval:
     """
     values = np.array(list(found.scores.values()))
     return _joint(values, np.mean(list(found.influence.values()), axis=0))
+
+
+def within(metric: str, found: Interval) -> Interval:
+    """The interval of a score, without what no score in the metric can be."""
+    least, most = _RANGES.get(metric, (0.0, 1.0))
+    return replace(found, low=max(found.low, least), high=min(found.high, most))
 
 
 def difference(first: Measured, second: Measured) -> Interval:

@@ -56,7 +56,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]

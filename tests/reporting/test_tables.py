@@ -15,6 +15,7 @@ from scipy import stats
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.summary import read_summary, summarise
 from papa.reporting.tables import contrast_table, markdown_table, summary_table
+from papa.reporting.wording import score_label
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")
@@ -52,6 +53,16 @@ def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
         )
         assert point["seeds"] == 3
         assert point["constant_heads"] == round((1 - fraction) * 72)
+
+
+def test_an_interval_ends_at_the_best_score_and_its_label_keeps_the_half_width() -> None:
+    frame = results(fractions=(1.0,))
+    frame["score"] = 1.0
+    frame["influence"] = [numpy.zeros(100, numpy.float32)] * len(frame)
+    point = summarise(frame).iloc[0]
+    assert (point["mean"], point["high"]) == (1, 1)
+    assert point["low"] == pytest.approx(1 - 0.0384)
+    assert score_label(*point[["mean", "low", "high"]]) == "1.000 ± 0.038"
 
 
 def test_columns_and_rows_stand_in_the_studys_order() -> None:

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from papa.scores.intervals import Measured, difference, interval, joint, paired_drop, relative_drop
+from papa.scores.intervals import (
+    Measured,
+    difference,
+    interval,
+    joint,
+    paired_drop,
+    relative_drop,
+    within,
+)
 
 
 def test_interval_of_three_seeds() -> None:
@@ -78,6 +86,27 @@ def test_the_interval_of_an_accuracy_over_examples_is_nearly_the_binomials() -> 
     half = 1.96 * math.sqrt(0.75 * 0.25 / 4000)
     found = joint(hits(correct))
     assert half < found.high - found.mean < 1.01 * half
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "most"),
+    [
+        ("agreement", 0, 1),
+        ("f1", 0, 1),
+        ("cosine", -1, 1),
+        ("matthews", -1, 1),
+        ("negative_log_perplexity", -math.inf, 0),
+    ],
+)
+def test_intervals_hold_no_score_that_the_metric_cannot_have(
+    metric: str, least: float, most: float
+) -> None:
+    for mean in (most, max(least, -5.0)):
+        free = interval([mean - 0.3, mean, mean + 0.3])
+        found = within(metric, free)
+        assert (found.low, found.high) == (max(free.low, least), min(free.high, most))
+        assert free.low < least or most < free.high or least == -math.inf
+    assert math.isnan(within(metric, interval([most])).high)
 
 
 def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
