@@ -38,8 +38,8 @@ from papa.spec import (
     RankingSpec,
     StudySpec,
     TaskSpec,
+    constants_kinds,
 )
-from papa.spec.controls import CONTROLS
 from papa.spec.messages import AS_THE_AUTHORS_RAN
 from papa.spec.orders import HEAD_ORDERS
 from papa.spec.study import METRICS_OF_KINDS, OWN_METRICS_OF_KINDS
@@ -198,7 +198,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 def _type(annotation: Any) -> str:
     """A type in words."""
     if annotation == ConstantsKind:
-        return _names(("average", *CONTROLS, "trained"))
+        return _names(constants_kinds())
     if annotation == Order:
         return _names(HEAD_ORDERS)
     origin, inside = get_origin(annotation), get_args(annotation)

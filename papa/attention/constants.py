@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
 from papa.spec.controls import CONTROLS
+from papa.spec.derived import DERIVED, Averages
 from papa.storage.artifacts import Address, check_form, published, reading, verify
 
 FILE = "constants.safetensors"
@@ -129,11 +131,35 @@ class ConstantMatrices:
         )
 
 
-def control(kind: ConstantsKind, layers: int, heads: int, slots: int) -> ConstantMatrices:
-    """Make a control of ``papa.spec.controls``, the same matrix for every head."""
-    matrix = torch.from_numpy(CONTROLS[kind](slots)).float()
+def control(
+    kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
+) -> ConstantMatrices:
+    """Make a control of ``papa.spec.controls``, the same for every layer."""
+    function = CONTROLS[kind]
+    if "heads" in inspect.signature(function).parameters:
+        parameters["heads"] = heads
+    matrix = torch.from_numpy(function(slots, **parameters)).float()
     return ConstantMatrices(
-        matrices=matrix.repeat(layers, heads, 1, 1),
+        matrices=matrix.expand(layers, heads, slots, slots).clone(),
         seen=torch.ones(slots, slots, dtype=torch.bool),
         kind=kind,
     )
+
+
+def derived(
+    kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
+) -> ConstantMatrices:
+    """Make what ``papa.spec.derived`` makes of an average.
+
+    Args:
+        kind: which.
+        average: as the stage ``average`` has it.
+        special: the slots of [CLS] and [SEP].
+        parameters: the kind's own.
+    """
+    assert average.counts is not None
+    read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
+    matrices = torch.from_numpy(DERIVED[kind](read, **parameters)).float()
+    # Where a kind knows an entry that no input had, it counts as seen.
+    seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
+    return ConstantMatrices(matrices, seen, kind)

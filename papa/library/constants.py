@@ -12,9 +12,10 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices, control
 from papa.encoders.finite import sum_is_finite
-from papa.errors import ArtifactError, SpecError, meant
+from papa.errors import ArtifactError, SpecError, joined, meant
 from papa.library.encoder import TextEncoder
 from papa.spec.controls import CONTROLS
+from papa.spec.derived import DERIVED, parameters_of
 
 Matrices: TypeAlias = Any
 """A tensor or an array [layers, heads, slots, slots] of floating point."""
@@ -23,12 +24,15 @@ Constants: TypeAlias = ConstantMatrices | str | Matrices
 _OF_TEXT = {
     "average": "is taken over texts: give papa.average(encoder, texts)",
     "trained": "is trained next to a probe: measure it with constants=['trained'] of papa.measure",
+    **{
+        kind: f"is made of an average: measure it with constants=['{kind}'] of papa.measure"
+        for kind in DERIVED
+    },
 }
 
 
-def constants(kind: str, encoder: TextEncoder) -> ConstantMatrices:
-    """A control: constant matrices that depend on no text, the same for every head (paper, Section
-    5.2).
+def constants(kind: str, encoder: TextEncoder, **parameters: int) -> ConstantMatrices:
+    """A control: constant matrices that depend on no text (paper, Section 5.2; docs/method.md).
 
     Examples:
         >>> import papa
@@ -37,18 +41,25 @@ def constants(kind: str, encoder: TextEncoder) -> ConstantMatrices:
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
 
     Args:
-        kind: ``identity``, ``toeplitz`` or ``zeros``, the head pruned.
+        kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
+            ``local`` or ``fibonacci``.
         encoder: for whose layers, heads and slots.
+        parameters: the kind's own, as in a study: ``window`` of ``local``.
 
     Raises:
-        SpecError: there is no such control.
+        SpecError: there is no such control, or it takes no such value.
     """
     if kind not in CONTROLS:
         wrong = (
             f"'{kind}' {_OF_TEXT[kind]}" if kind in _OF_TEXT else f"there are no constants '{kind}'"
         )
         raise SpecError(f"{wrong}{meant(kind, CONTROLS)}, or one of {', '.join(CONTROLS)}")
-    return control(kind, encoder.layers, encoder.heads, encoder.slots)
+    known, most = parameters_of(kind), encoder.slots - 1
+    for name, value in parameters.items():
+        if name not in known or not isinstance(value, int) or not 0 < value <= most:
+            takes = f"{joined(known)} from 1 to {most}" if known else "no parameter"
+            raise SpecError(f"constants '{kind}' takes {takes} here, found {name}={value!r}")
+    return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
 
 
 def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:

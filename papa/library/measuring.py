@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas
 
@@ -27,7 +27,7 @@ from papa.reporting.tables import markdown_table, score_tables
 from papa.spec import ConstantsKind, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
-from papa.study.controls import Controls
+from papa.study.controls import Controls, Matrices
 from papa.study.here import run_here
 from papa.study.rank import read_lambda
 from papa.study.results import results_table
@@ -47,7 +47,7 @@ class Measurement:
         results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
         lambdas: λ of every head by seed, and what of it can be told from chance; None where no
             order needs it.
-        constants: the constant matrices by kind.
+        constants: the constant matrices by kind, with its parameters.
     """
 
     results: pandas.DataFrame
@@ -103,7 +103,7 @@ def measure(
     dataset: LabelledData,
     task: Task | None = None,
     *,
-    constants: Sequence[ConstantsKind] = ("average",),
+    constants: Sequence[ConstantsKind | Mapping[str, Any]] = ("average",),
     orders: Sequence[Order | OwnOrder] = ("lambda",),
     fractions: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     seeds: Sequence[int] = (0, 1, 2),
@@ -140,8 +140,8 @@ def measure(
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        constants: kinds of constant matrices: ``average``, ``identity``, ``toeplitz``, ``zeros``,
-            ``trained``.
+        constants: kinds of constants as a study names them (docs/method.md): ``average``,
+            ``local``, or with parameters ``{"kind": "local", "window": 3}``.
         orders: in which heads become constant: names, or orders of one's own, which tables call
             ``scores:own``, ``scores:own 2``, …: a list of heads, or a score for every head, the
             smallest first, as an array [layers, heads] or a function of (layer, head).
@@ -196,8 +196,10 @@ def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Me
     rankings = {seed: found[step] for seed, step in part.rankings.items()}
     constants = {}
     for step, artifact in found.items():
-        if isinstance(step, Average | Controls):
+        if isinstance(step, Matrices):
             matrices = ConstantMatrices.load(artifact.folder, encoder=part.encoder)
-            digest = part.encoder.digest if matrices.kind == "average" else None
-            constants[str(matrices.kind)] = replace(matrices, encoder_digest=digest)
+            digest = None if isinstance(step, Controls) else part.encoder.digest
+            parameters = {} if isinstance(step, Average) else step.parameters
+            name = ":".join([matrices.kind, *map(str, parameters.values())])
+            constants[name] = replace(matrices, encoder_digest=digest)
     return Measurement(results, read_lambda(rankings) if rankings else None, constants)

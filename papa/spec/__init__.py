@@ -22,6 +22,7 @@ from papa.spec.study import (
     StudySpec,
     TaskKind,
     TaskSpec,
+    constants_kinds,
     listed,
 )
 
@@ -51,5 +52,6 @@ __all__ = [
     "StudySpec",
     "TaskKind",
     "TaskSpec",
+    "constants_kinds",
     "listed",
 ]

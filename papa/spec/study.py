@@ -8,6 +8,7 @@ key.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +24,7 @@ from pydantic_core import PydanticKnownError
 from papa.errors import joined, shown
 from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
+from papa.spec.derived import DERIVED, parameters_of
 from papa.spec.frozen import Frozen
 from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, needs_lambda, scores_in
 
@@ -87,8 +89,13 @@ def _refuse_unknown(value: object, names: Iterable[str]) -> None:
         )
 
 
+def constants_kinds() -> tuple[str, ...]:
+    """The kinds of constants that a study may name."""
+    return ("average", *CONTROLS, *DERIVED, "trained")
+
+
 def _known_constants(value: object) -> object:
-    _refuse_unknown(value, ("average", *CONTROLS, "relative", "trained"))
+    _refuse_unknown(value, constants_kinds())
     return value
 
 
@@ -282,8 +289,8 @@ class ConstantsSpec(Frozen):
     """A kind of constant matrices and, for ``average``, the text it is taken over."""
 
     kind: ConstantsKind
-    """average, or a control: identity, toeplitz, zeros, trained (paper, Section 5.2); relative, of
-    a decoder: an average for each distance.
+    """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
+    fibonacci; what is made of the average: low_rank, relative; or trained: docs/method.md.
     """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
@@ -291,6 +298,28 @@ class ConstantsSpec(Frozen):
     """
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
+    window: Positive | None = None
+    """local: how many slots to either side a token attends to; null takes 2."""
+    rank: Positive | None = None
+    """low_rank: the rank to which the average is approximated; null takes 4."""
+    largest: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """low_rank: how many of the average's largest entries are kept as they are; null takes 0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_of_the_kind(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        own = parameters_of(values.get("kind"))
+        return {**values, **{name: one for name, one in own.items() if values.get(name) is None}}
+
+    @model_validator(mode="after")
+    def _no_other_parameters(self) -> ConstantsSpec:
+        for name in ("window", "rank", "largest"):
+            if getattr(self, name) is not None and name not in self.parameters:
+                kinds = [kind for kind in constants_kinds() if name in parameters_of(kind)]
+                raise ValueError(f"{name} belongs to kind '{listed(kinds)}', not '{self.kind}'")
+        return self
 
     @model_validator(mode="after")
     def _corpus_only_for_average(self) -> ConstantsSpec:
@@ -299,15 +328,18 @@ class ConstantsSpec(Frozen):
         return self
 
     @property
+    def parameters(self) -> dict[str, int]:
+        """The values of the kind's own keys."""
+        return {name: getattr(self, name) for name in parameters_of(self.kind)}
+
+    @property
     def label(self) -> str:
         """The name in tables and plots."""
         if self.corpus is not None:
             return f"{self.kind}:{self.corpus.name}"
-        return (
-            f"{self.kind}:{self.start}"
-            if self.kind == "trained" and self.start != "toeplitz"
-            else self.kind
-        )
+        if self.kind == "trained" and self.start != "toeplitz":
+            return f"{self.kind}:{self.start}"
+        return ":".join([self.kind, *map(str, self.parameters.values())])
 
 
 class HeadScores(Frozen):
@@ -431,7 +463,7 @@ class StudySpec(Frozen):
     constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
         ConstantsSpec(kind="average"),
     )
-    """What replaces attention: average, identity, toeplitz, zeros, relative or trained."""
+    """What replaces attention: a ladder of kinds, from nothing to trained matrices."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
     or random; or by somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says
@@ -490,17 +522,29 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _decoders_have_no_probe(self) -> StudySpec:
-        others = [task.name for task in self.tasks if task.kind != "causal"]
-        if others and any(one.kind == "relative" for one in self.constants):
+        decoded = [task.name for task in self.tasks if task.kind == "causal"]
+        if decoded and any(one.kind == "next" for one in self.constants):
             raise ValueError(
-                f"constants: relative ones are a decoder's, and task {others[0]} is not of kind "
-                "causal: take average"
+                f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
+                "previous"
             )
-        if len(others) < len(self.tasks) and any(map(needs_lambda, self.orders)):
+        if decoded and any(map(needs_lambda, self.orders)):
             raise ValueError(
                 "orders: λ of a decoder is not trained in studies: take first_to_last or random, "
                 "or give scores:FILE"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parameters_fit_the_slots(self) -> StudySpec:
+        for task, one in product(self.tasks, self.constants):
+            most = {"window": task.slots - 1, "rank": task.slots, "largest": task.slots**2}
+            for name, value in one.parameters.items():
+                if value > most[name]:
+                    raise ValueError(
+                        f"constants: {name} of kind '{one.kind}' is {value}, and task {task.name} "
+                        f"has {task.slots} slots: take {most[name]} or less"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -1,14 +1,18 @@
-"""Stage ``controls``: constant matrices that depend on no text."""
+"""Stages ``controls`` and ``derived``: constant matrices that depend on no text, and those made of
+the average.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import ConstantsKind
-from papa.study.step import Context, Session, WorkerStep, identity
+from papa.study.average import Average
+from papa.study.step import Context, Session, Step, WorkerStep, identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +23,7 @@ class Controls(WorkerStep):
         encoder: whose heads.
         kind: which control.
         slots: S.
+        parameters: the kind's own.
     """
 
     stage: ClassVar[str] = "controls"
@@ -27,9 +32,10 @@ class Controls(WorkerStep):
     encoder: EncoderReference
     kind: ConstantsKind
     slots: int
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
     def spec(self) -> dict[str, Any]:
-        return {"kind": self.kind, "slots": self.slots}
+        return {"kind": self.kind, "slots": self.slots, **self.parameters}
 
     def outside(self) -> dict[str, str]:
         return {"encoder": self.encoder.digest}
@@ -40,7 +46,56 @@ class Controls(WorkerStep):
     def compute(self, encoder: None, context: Context) -> None:
         from papa.attention.constants import control
 
-        matrices = control(self.kind, self.encoder.layers, self.encoder.heads, self.slots)
+        shape = self.encoder.layers, self.encoder.heads, self.slots
+        matrices = control(self.kind, *shape, **self.parameters)
         metadata = {**self.metadata({}), "shape": identity(self.encoder)}
         matrices.save(self.folder(context.store), self.encoder, metadata)
         context.progress(1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived(WorkerStep):
+    """One of ``papa.spec.derived``, of every head's average.
+
+    Attributes:
+        encoder: whose heads.
+        average: what it is made of.
+        kind: which.
+        parameters: the kind's own.
+    """
+
+    stage: ClassVar[str] = "derived"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    average: Average
+    kind: ConstantsKind
+    parameters: Mapping[str, int]
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.parameters}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"average": self.average}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress, urgency=2)
+
+    def compute(self, encoder: None, context: Context) -> None:
+        from papa.attention.constants import ConstantMatrices, derived
+        from papa.attention.patterns import special_slots
+        from papa.corpora.tokens import special_tokens_for
+
+        found, kind, slots = context.found, self.average.corpus.task.kind, self.average.slots
+        tokens = special_tokens_for(kind, load_tokenizer(self.encoder))
+        special = special_slots(kind, slots, double_separator=tokens.between == 2)
+        average = ConstantMatrices.load(
+            found[self.average].folder, encoder=self.encoder, slots=slots
+        )
+        matrices = derived(self.kind, average, special, **self.parameters)
+        matrices.save(self.folder(context.store), self.encoder, self.metadata(found))
+        context.progress(1, 1)
+
+
+Matrices = Average | Controls | Derived
+"""The steps that make constant matrices."""

@@ -16,8 +16,7 @@ from papa.progress import Progress
 from papa.spec import Order, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
-from papa.study.average import Average
-from papa.study.controls import Controls
+from papa.study.controls import Matrices
 from papa.study.distances import Distances, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.rank import Rank
@@ -53,7 +52,7 @@ class Answers(WithConstantHeads):
 
     encoder: EncoderReference
     corpus: Tokenise
-    constants: Average | Controls | Distances | None
+    constants: Matrices | Distances | None
     task: TaskSpec
     order: Order | None
     count: int
@@ -183,7 +182,7 @@ class Own(WorkerStep):
         return self.answers.corpus
 
     @property
-    def constants(self) -> Average | Controls | Distances | None:
+    def constants(self) -> Matrices | Distances | None:
         return self.answers.constants
 
     @property

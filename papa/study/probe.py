@@ -16,8 +16,7 @@ from papa.progress import Progress
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from papa.study.average import Average
-from papa.study.controls import Controls
+from papa.study.controls import Matrices
 from papa.study.rank import Rank, read_lambda
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
@@ -143,7 +142,7 @@ class Probe(ScoringStep, WithConstantHeads):
 
     encoder: EncoderReference
     corpus: Tokenise
-    constants: Average | Controls | None
+    constants: Matrices | None
     task: TaskSpec
     order: Order | None
     count: int

@@ -11,12 +11,13 @@ from typing import TypeVar
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.spec.derived import DERIVED
 from papa.spec.orders import needs_lambda, without_name
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls
+from papa.study.controls import Controls, Derived, Matrices
 from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, laid_out_like
 from papa.study.own import Answers, Own
@@ -156,18 +157,25 @@ class _Builder:
 
     def _constants(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec
-    ) -> Average | Controls:
+    ) -> Matrices:
         """The constant matrices of a cell, before any training of their own."""
         kind = spec.start if spec.kind == "trained" else spec.kind
+        if kind in DERIVED:
+            average = self._average(encoder, task)
+            name = f"derived · {self._name(encoder, task)} · {spec.label}"
+            return self._once(Derived(name, 0.0, encoder, average, kind, spec.parameters))
         if kind != "average":
-            name = f"controls · {self.inputs.encoder_label(encoder)} · {kind} · S={task.slots}"
-            return self._once(Controls(name, 0.0, encoder, kind, task.slots))
-        text = laid_out_like(task, spec.corpus) if spec.corpus else task
+            label = spec.label if kind == spec.kind else kind
+            name = f"controls · {self.inputs.encoder_label(encoder)} · {label} · S={task.slots}"
+            return self._once(Controls(name, 0.0, encoder, kind, task.slots, spec.parameters))
+        return self._average(encoder, laid_out_like(task, spec.corpus) if spec.corpus else task)
+
+    def _average(self, encoder: EncoderReference, text: TaskSpec) -> Average:
         size = self.inputs.size(text)
         name, flops = f"average · {self._name(encoder, text)}", costs.averaging_flops(encoder, size)
         shards = -(-size.train // self.study.execution.shard_rows)
         return self._once(
-            Average(name, flops, encoder, self._corpus(encoder, text), task.slots, parts=shards)
+            Average(name, flops, encoder, self._corpus(encoder, text), text.slots, parts=shards)
         )
 
     def _distances(self, encoder: EncoderReference, task: TaskSpec) -> Distances:
@@ -185,7 +193,7 @@ class _Builder:
             task.model_copy(update=restored) if task.unlabelled and task.head == "probe" else None
         )
         corpus = self._corpus(encoder, task, masked)
-        average = self._constants(encoder, task, ConstantsSpec(kind="average"))
+        average = self._average(encoder, task)
         study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)
         counts = sorted(
             set(partial_counts(study.fractions, encoder.layers * encoder.heads).values())
@@ -233,7 +241,7 @@ class _Builder:
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)
-        by_distance = spec.kind == "relative" and result.constants
+        by_distance = encoder.causal and spec.kind == "relative" and result.constants
         distances = self._distances(encoder, task) if by_distance else None
         constants = (
             self._constants(encoder, task, spec) if result.constants and not by_distance else None
@@ -280,7 +288,7 @@ class _Builder:
         name: str,
         encoder: EncoderReference,
         task: TaskSpec,
-        constants: Average | Controls | Distances | None = None,
+        constants: Matrices | Distances | None = None,
         order: Order | None = None,
         count: int = 0,
         rankings: Mapping[int, Rank] = MappingProxyType({}),

@@ -48,12 +48,25 @@ def test_matrices_may_be_changed_and_handed_back(encoder: papa.TextEncoder) -> N
     assert not before.equal(states(encoder, (own, HALF)))
 
 
-@pytest.mark.parametrize("kind", ["zeros", "identity", "toeplitz"])
+@pytest.mark.parametrize("kind", ["zeros", "identity", "toeplitz", "fibonacci"])
 def test_a_control_goes_by_its_name(encoder: papa.TextEncoder, kind: Any) -> None:
     named = papa.constants(kind, encoder)
     assert named.matrices.equal(control(kind, 6, 12, SLOTS).matrices)
     assert states(encoder, (kind, HALF)).equal(states(encoder, (named, HALF)))
     assert not states(encoder, (kind, HALF)).equal(states(encoder)), "negative control"
+
+
+def test_a_control_takes_its_parameters_and_no_others(encoder: papa.TextEncoder) -> None:
+    own = papa.constants("local", encoder, window=1).matrices
+    assert own[3, 4].sum(1).tolist() == [2.0, *[3.0] * (SLOTS - 2), 2.0]
+    assert not own.equal(papa.constants("local", encoder).matrices), "negative control"
+    for given in ({"window": SLOTS}, {"window": 0}, {"rank": 2}):
+        with pytest.raises(papa.PapaError, match=f"takes window from 1 to {SLOTS - 1} here"):
+            papa.constants("local", encoder, **given)
+    with pytest.raises(papa.PapaError, match="takes no parameter here"):
+        papa.constants("zeros", encoder, window=1)
+    with pytest.raises(papa.PapaError, match="'low_rank' is made of an average"):
+        papa.constants("low_rank", encoder)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_constants_are_those_of_the_library(study: Finished) -> None:
         ({"head": "probe"}, {}, "answered by a decoder's own head: set head: own"),
         ({"metric": "accuracy"}, {}, "is scored by negative_log_perplexity, agreement"),
         ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
-        ({"kind": "mlm"}, {}, "constants: relative ones are a decoder's"),
+        ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
         ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
         ({}, {"orders": ["lambda"]}, "of a decoder is not trained in studies"),
     ],

@@ -34,7 +34,7 @@ from papa.spec.cells import Cell
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls
+from papa.study.controls import Controls, Derived
 from papa.study.distances import Distances
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
@@ -124,8 +124,9 @@ AGGREGATE = Aggregate(
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
-    Controls("c", 1.0, ENCODER, "identity", 32),
+    Controls("c", 1.0, ENCODER, "local", 32, {"window": 3}),
     CONSTANTS,
+    Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
     Distances("d", 1.0, ENCODER, CORPUS),
     RANKING,
     Rank(
@@ -184,6 +185,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.width": "no matrix depends on it",
         "encoder.precision": "matrices are float32",
         "encoder.tokenizer_digest": "no text is read",
+    },
+    "derived": {
+        "encoder.*": "that of the average, whose key is in the key",
     },
     "average": {
         "encoder.name": NAMES,

@@ -1,0 +1,109 @@
+"""What is made of an average, by hand and in loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from papa.errors import SpecError
+from papa.spec import StudySpec
+from papa.spec.derived import Averages, low_rank, relative
+from papa.spec.file import resolve_study
+from tests.flows.conftest import SMALL
+
+RANDOM = np.random.default_rng(0)
+
+
+def average(special: tuple[int, ...], slots: int = 8) -> Averages:
+    return Averages(
+        RANDOM.random((2, 3, slots, slots)),
+        RANDOM.integers(0, 4, (slots, slots)).astype(float),
+        special,
+    )
+
+
+def test_an_outer_product_has_rank_one_and_what_is_added_to_it_is_kept_apart() -> None:
+    column, row = np.array([1.0, 2, 3, 4]), np.array([0.1, 0.2, 0.3, 0.4])
+    exact = np.outer(column, row)[None, None]
+    given = Averages(exact, np.ones((4, 4)), (0, 3))
+    assert low_rank(given, 1) == pytest.approx(exact, abs=1e-12)
+    peaked = exact.copy()
+    peaked[0, 0, 0, 1] += 5
+    given = Averages(peaked, np.ones((4, 4)), (0, 3))
+    assert np.abs(low_rank(given, 1) - peaked).max() > 0.1, "negative control"
+    assert low_rank(given, 2) == pytest.approx(peaked, abs=1e-12)
+    assert low_rank(given, 1, largest=1)[0, 0, 0, 1] == peaked[0, 0, 0, 1]
+    assert low_rank(given, 1, largest=16) == pytest.approx(peaked, abs=0)
+
+
+def test_no_rank_errs_less() -> None:
+    """Eckart and Young: the squared error is what the other singular values hold."""
+    given = average((0, 7))
+    for rank in (1, 3):
+        error = given.matrices - low_rank(given, rank)
+        left = np.linalg.svd(given.matrices, compute_uv=False)[..., rank:]
+        assert ((error**2).sum((-1, -2)) <= (left**2).sum(-1) + 1e-9).all()
+    assert low_rank(given, 8) == pytest.approx(given.matrices, abs=1e-12)
+    assert low_rank(given, 1).min() >= 0
+
+
+@pytest.mark.parametrize("special", [(0, 7), (0, 4, 7)])
+def test_relative_is_the_mean_over_all_pairs_at_a_distance(special: tuple[int, ...]) -> None:
+    given = average(special)
+    found, middle = relative(given), special[1] if len(special) > 2 else 8
+
+    def place(i: int, j: int) -> tuple[Any, ...]:
+        if i in special or j in special:
+            return tuple(one if one in special else "text" for one in (i, j))
+        return i - j, (i > middle, j > middle) if i - j and (i > middle) != (j > middle) else "one"
+
+    for i, j in np.ndindex(8, 8):
+        pairs = [at for at in np.ndindex(8, 8) if place(*at) == place(i, j)]
+        seen = sum(given.counts[at] for at in pairs)
+        total = sum(given.counts[at] * given.matrices[:, :, *at] for at in pairs)
+        assert found[:, :, i, j] == pytest.approx(total / max(seen, 1)), (i, j)
+    assert np.abs(found - given.matrices).max() > 0.1, "negative control"
+
+
+def test_relative_of_what_is_relative_is_itself_and_fills_what_no_input_had() -> None:
+    by_distance = RANDOM.random(15)
+    positions = np.arange(8)
+    exact = np.tile(by_distance[positions[:, None] - positions + 7], (1, 1, 1, 1))
+    counts = np.ones((8, 8))
+    counts[3, 4] = 0
+    holed = exact * counts
+    found = relative(Averages(holed, counts, (0, 7)))
+    assert found[..., 1:7, 1:7] == pytest.approx(exact[..., 1:7, 1:7])
+    assert holed[0, 0, 3, 4] == 0 < found[0, 0, 3, 4]
+
+
+def resolved(*constants: Any) -> StudySpec:
+    document = {**SMALL, "constants": list(constants)}
+    return resolve_study(document, folder=Path(), origin="test")
+
+
+def test_parameters_have_defaults_and_are_in_the_label() -> None:
+    study = resolved("local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3})
+    assert [one.label for one in study.constants] == ["local:2", "local:5", "low_rank:3:0"]
+    again = [one.model_dump(mode="json") for one in study.constants]
+    assert resolved(*again).constants == study.constants
+
+
+@pytest.mark.parametrize(
+    ("constants", "said"),
+    [
+        ({"kind": "local", "rank": 3}, "rank belongs to kind 'low_rank', not 'local'"),
+        ({"kind": "average", "window": 3}, "window belongs to kind 'local', not 'average'"),
+        ({"kind": "local", "window": 32}, "window of kind 'local' is 32, and task reviews has 32"),
+        ({"kind": "low_rank", "rank": 33}, "take 32 or less"),
+        ({"kind": "low_rank", "largest": 1025}, "take 1024 or less"),
+        ({"kind": "low_rank", "rank": 0}, "is 0, expected more than 0"),
+    ],
+)
+def test_what_no_kind_can_be_asked_is_one_sentence(constants: Any, said: str) -> None:
+    with pytest.raises(SpecError) as error:
+        resolved(constants)
+    assert said in str(error.value)

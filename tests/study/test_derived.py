@@ -1,0 +1,73 @@
+"""Constant matrices with parameters in a study, from its file to the artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from papa.attention.constants import ConstantMatrices
+from papa.spec import ExecutionSpec
+from papa.spec.derived import Averages, low_rank, relative
+from papa.study.average import Average
+from papa.study.controls import Controls, Derived
+from papa.study.here import run_here
+from papa.study.store import Store
+from tests.flows.conftest import SMALL
+from tests.study.test_steps import steps_of
+from tests.study.told import Told
+
+
+def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path) -> None:
+    kinds: list[Any] = [
+        "average",
+        "relative",
+        {"kind": "low_rank", "rank": 3, "largest": 5},
+        {"kind": "low_rank", "rank": 2},
+        {"kind": "local", "window": 3},
+        "fibonacci",
+    ]
+    (task,) = SMALL["tasks"]
+    found = steps_of(
+        tasks=[{**task, "slots": 128}],
+        constants=kinds,
+        orders=["first_to_last"],
+        fractions=[1, 0],
+        seeds=[0],
+    )
+    assert {cell.constants for cell in found.cells} == {
+        *("average", "relative", "low_rank:3:5", "low_rank:2:0", "local:3", "fibonacci")
+    }
+    making = [step for step in found.steps if isinstance(step, Average | Controls | Derived)]
+    assert len({step.key for step in making}) == len(making) == len(kinds)
+    store = Store(tmp_path / "store")
+    store.make()
+    needed = [step for step in found.steps if step.stage == "tokenise"] + making
+    run_here(needed, store, ExecutionSpec(), Told())
+    matrices = {
+        probed.cell.constants: ConstantMatrices.load(
+            Path(step.folder(store)), encoder=part.encoder, slots=part.task.slots
+        )
+        for part in found.parts
+        for probed in part.cells
+        if (step := probed.probes[0].constants) is not None
+    }
+    average = matrices["average"]
+    assert average.counts is not None
+    slots = average.slots
+    read = Averages(
+        average.matrices.double().numpy(), average.counts.numpy(), special=(0, slots - 1)
+    )
+
+    def same(label: str, expected: Any) -> bool:
+        return np.allclose(matrices[label].matrices.numpy(), expected, atol=1e-6)
+
+    assert same("relative", relative(read))
+    assert same("low_rank:3:5", low_rank(read, 3, 5))
+    assert same("low_rank:2:0", low_rank(read, 2))
+    assert not same("low_rank:2:0", low_rank(read, 3)), "negative control"
+    at = np.arange(slots)
+    assert same("local:3", np.abs(at[:, None] - at) <= 3)
+    seen = matrices["relative"].seen
+    assert (average.seen & ~seen).sum() == 0 < (seen & ~average.seen).sum()
