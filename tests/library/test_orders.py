@@ -78,3 +78,25 @@ def test_a_measurement_knows_its_own_orders(
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
     assert "scores of own 2" in found.table
+
+
+def test_lambda_of_a_model_s_own_use_is_that_of_a_study(
+    encoder: papa.TextEncoder, reviews: dict[str, Any]
+) -> None:
+    own = papa.Task(
+        text="review", label=None, metric="cosine", head="own", learning_rate=0.05, epochs=1
+    )
+    probe = papa.Task(text="review", label="verdict", learning_rate=0.05, epochs=1)
+    measured = papa.measure(
+        encoder, reviews, own, fractions=[0.5], seeds=[0], ranking_seeds=[0, 1], progress=False
+    )
+    assert measured.lambdas is not None
+    constants = measured.constants["average"]
+    found, others = (
+        papa.train_lambda(encoder, constants, reviews, task, seeds=[0, 1], progress=False)
+        for task in (own, probe)
+    )
+    np.testing.assert_allclose(found.mean, measured.lambdas.mean, atol=1e-4)
+    assert np.abs(found.mean - others.mean).max() > 0.01
+    with pytest.raises(papa.PapaError, match='has head="own", and a probe is another one'):
+        papa.fit_probe(encoder, reviews, own, progress=False)

@@ -63,6 +63,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.constants",
         "papa.library.describing",
         "papa.library.encoder",
+        "papa.library.lambdas",
         "papa.library.steps",
         "papa.library.measuring",
         "papa.library.own_lambda",
