@@ -19,7 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from papa.reporting.columns import RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import (
     Columns,
@@ -287,16 +287,20 @@ def columns_page() -> str:
         "What intervals and baselines mean: [results](../results.md).",
         "",
     ]
-    for title, columns in (("results.parquet", RESULT_COLUMNS), ("summary.csv", SUMMARY_COLUMNS)):
-        rows = (
-            "a row for every cell and seed"
-            if columns is RESULT_COLUMNS
-            else "a row for every cell, over seeds"
-        )
+    shared = "; cells that share a result have rows of their own"
+    for title, columns, rows in (
+        ("results.parquet", RESULT_COLUMNS, f"a row for every cell and seed{shared}"),
+        ("summary.csv", SUMMARY_COLUMNS, f"a row for every cell, over seeds{shared}"),
+        (
+            "orders.csv",
+            ORDER_COLUMNS,
+            "for every two head orders a row at each fraction, and one for their mean scores",
+        ),
+    ):
         lines += [
             f"## `{title}`",
             "",
-            f"Has {rows}; cells that share a result have rows of their own.",
+            f"Has {rows}.",
             "",
         ]
         lines += ["| Column | Meaning |", "| --- | --- |"]

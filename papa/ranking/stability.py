@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtyping import Float
 
+from papa.ranking.likeness import kendall_tau
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.orders import head_order
@@ -40,17 +41,13 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
     epochs, layers, heads = lambdas.shape
     if epochs < 2:
         return Stability(epochs, None, {})
-    from scipy.stats import kendalltau
-
     before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
-    position_before = {head: position for position, head in enumerate(before)}
     counts = partial_counts(fractions, len(after))
     kept = {
         fraction: len({*after[:count]} & {*before[:count]}) / count
         for fraction, count in counts.items()
     }
-    tau = kendalltau([position_before[head] for head in after], range(len(after))).statistic
-    return Stability(epochs, float(tau), kept)
+    return Stability(epochs, kendall_tau(before, after), kept)
 
 
 MOVED = 0.01

@@ -80,6 +80,23 @@ SUMMARY_COLUMNS = {
 }
 """Of ``summary.csv``: a row for every cell, over seeds."""
 
+ORDER_COLUMNS = {
+    **{name: _CELL[name] for name in ("encoder", "task", "constants")},
+    "order": "a head order",
+    "other": "another",
+    "fraction": f"{_CELL['fraction']}; empty for the mean score over all at which orders differ",
+    "difference": "the score by the first order less that by the other",
+    "low": "lower end of its interval over seeds and examples, both paired",
+    "high": "its upper end",
+    "p": "of the mean: one less the confidence at which its interval begins to hold 0",
+    "p_holm": "that by Holm's rule, over all pairs of one encoder, task and kind of constants",
+    "beyond_chance": "of the mean: whether that is below .05",
+    "kendall_tau": "of the mean: Kendall's τ of the two orders, the mean over seeds",
+    "kept_by_both": "of the heads that stay input-dependent by the first order, the share that do by both",  # noqa: E501
+    "kept_by_chance": "what random orders share on average",
+}
+"""Of ``orders.csv``, where a study has several head orders: rows for every two of them."""
+
 _EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
 """What columns were called before tables named what they hold."""
 

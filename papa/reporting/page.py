@@ -21,9 +21,12 @@ from papa.reporting.figures.chart import Chart, csv_address
 from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
 from papa.reporting.figures.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
 from papa.reporting.figures.matrices import matrix_specification
+from papa.reporting.figures.orders import order_charts
 from papa.reporting.figures.scores import SPACING, score_charts
 from papa.reporting.figures.theme import DARK, LIGHT, OF_THE_PAGE, config
 from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
+from papa.reporting.order_tables import orders_note
+from papa.reporting.orders import OrdersCompared
 from papa.reporting.verdicts import INCONCLUSIVE, MARK, baselines_label, reason_sentence
 from papa.reporting.wording import (
     NOTHING,
@@ -63,12 +66,14 @@ class Section:
         heading, note: above them.
         charts: the figures.
         choice: what all of them listen to; None without any.
+        tables: below them, closed; with their notes.
     """
 
     heading: str
     note: str
     charts: tuple[Chart, ...]
     choice: Choice | None = None
+    tables: Sequence[Any] = ()
 
     @property
     def identifier(self) -> str:
@@ -77,7 +82,11 @@ class Section:
 
 
 def page_context(
-    study: StudySpec, summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]
+    study: StudySpec,
+    summary: pandas.DataFrame,
+    heads: Sequence[HeadsOfEncoder],
+    orders: OrdersCompared | None = None,
+    order_tables: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """What the page's template needs beyond what both reports show.
 
@@ -85,8 +94,14 @@ def page_context(
         study: the resolved study.
         summary: ``papa.reporting.summary.summarise(results)``.
         heads: of each encoder and task whose average the study has.
+        orders: the study's head orders, where it has several, with their tables.
     """
     sections = [*_score_sections(study, summary), *_drop_sections(summary)]
+    if orders is not None:
+        note = f"{orders_note(orders)} Drawn: {orders.pairs['constants'].iloc[0]}."
+        sections.append(
+            Section("Head orders told apart", note, order_charts(orders), tables=order_tables)
+        )
     maps = [
         _Browsed(encoder_heads, own, study)
         for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)

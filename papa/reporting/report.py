@@ -27,6 +27,14 @@ from papa.reporting.figures.drops import drops_figure, drops_over_tasks
 from papa.reporting.figures.matrices import matrices_figure
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
+from papa.reporting.order_tables import (
+    COST_NOTE,
+    LIKENESS_NOTE,
+    order_rows,
+    orders_note,
+    pair_rows,
+)
+from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
@@ -78,6 +86,7 @@ class Extras:
             5.1).
         lambdas: λ of every head by seed, by (encoder, task).
         paper: the paper's results, from ``papa.reporting.paper.read_reference``.
+        orders: the head orders themselves, and what they took, by (encoder, task) and name.
         heads: of each encoder and task whose average the study has, for matrices and the table of
             heads.
         provenance: the run that writes the report.
@@ -87,6 +96,7 @@ class Extras:
     patterns: pandas.DataFrame | None = None
     lambdas: Mapping[tuple[str, str], TrainedLambda] = field(default_factory=dict)
     paper: PaperReference | None = None
+    orders: FoundOrders = field(default_factory=dict)
     heads: Sequence[HeadsOfEncoder] = ()
     provenance: Provenance | None = None
 
@@ -111,7 +121,8 @@ def write_report(
     *,
     extras: Extras | None = None,
 ) -> None:
-    """Write ``results.parquet``, ``summary.csv``, figures as PNG and SVG, ``report.md`` and
+    """Write ``results.parquet``, ``summary.csv``, for a study of several head orders
+    ``orders.csv``, figures as PNG and SVG, ``report.md`` and
     ``report.html``.
 
     The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3);
@@ -130,13 +141,18 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.parquet", results.to_parquet(index=False))
     write_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    orders = compare_orders(results, extras.orders)
+    if orders is not None:
+        write_atomically(folder / "orders.csv", orders.pairs.to_csv(index=False))
     figures = _figures(summary, extras.heads)
     for figure in figures:
         figure.write(folder)
-    context = _context(study, results, summary, figures, extras)
+    context = _context(study, results, summary, figures, orders, extras)
+    of_orders = _order_tables(orders) if orders else []
+    page = page_context(study, summary, extras.heads, orders, of_orders)
     pages = {
-        "report.md": context,
-        "report.html": context | page_context(study, summary, extras.heads),
+        "report.md": context | {"tables": [*context["tables"], *of_orders]},
+        "report.html": context | page,
     }
     for name, shown in pages.items():
         write_atomically(folder / name, _templates().get_template(f"{name}.j2").render(shown))
@@ -169,6 +185,7 @@ def _context(
     results: pandas.DataFrame,
     summary: pandas.DataFrame,
     figures: list[Chart],
+    orders: OrdersCompared | None,
     extras: Extras,
 ) -> dict[str, Any]:
     fixed = fixed_caption(summary)
@@ -223,6 +240,7 @@ def _context(
         "plan": plan_sentence(study, summary),
         "answers": [
             *answers(summary),
+            *([orders_note(orders)] if orders else []),
             *_certainties(extras, study),
             *corpus_warnings(extras.corpora),
         ],
@@ -240,6 +258,11 @@ def _context(
         "specification": specification,
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", specification)), default=0)),
     }
+
+
+def _order_tables(orders: OrdersCompared) -> list[_Table]:
+    parts = (COST_NOTE, order_rows(orders)), (LIKENESS_NOTE, pair_rows(orders))
+    return [_Table(table.heading, note, table.headings, table.rows) for note, table in parts]
 
 
 def _certainties(extras: Extras, study: StudySpec) -> list[str]:

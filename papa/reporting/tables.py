@@ -37,7 +37,7 @@ HEADINGS = {
     "order": "Head order",
     "study": "Study",
 }
-TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Metric", "Source", "Corpus", "Beats both"})
+TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Other", "Metric", "Source", "Corpus", "Beats both"})
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,6 @@ from jaxtyping import Float
 from papa.scores.examples import influence
 from papa.spec import Metric
 
-_UNSEEN = 3.84
-"""Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
-of three.
-"""
-
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", "spearman", "similarities", "cosine"), (-1.0, 1.0)),
     "negative_log_perplexity": (-math.inf, 0.0),
@@ -99,10 +94,10 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     mean = math.fsum(scores) / count
     if count == 1:
         return Interval(mean=mean, low=math.nan, high=math.nan, seeds=1)
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
-    half = float(t.ppf((1 + confidence) / 2, count - 1)) * math.sqrt(variance / count)
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
 
 
@@ -126,11 +121,15 @@ def within(metric: str, found: Interval) -> Interval:
     return replace(found, low=max(found.low, least), high=min(found.high, most))
 
 
-def difference(first: Measured, second: Measured) -> Interval:
+def difference(first: Measured, second: Measured, confidence: float = 0.95) -> Interval:
     """The first's mean score less the second's, paired by seed and by example.
 
     Where their examples differ in number they are not the same, and the variances over examples are
     added.
+
+    Args:
+        first, second: any two.
+        confidence: of the interval.
 
     Returns:
         Its ends are nan for one seed or example, everything is nan where no seed is in both.
@@ -139,9 +138,9 @@ def difference(first: Measured, second: Measured) -> Interval:
     if not seeds:
         return NOT_KNOWN
     if len(values[0]) == len(values[1]):
-        return _joint(scores[0] - scores[1], values[0] - values[1])
+        return _joint(scores[0] - scores[1], values[0] - values[1], confidence=confidence)
     apart = np.concatenate([effects - effects.mean() for effects in values])
-    return _joint(scores[0] - scores[1], apart, rows=min(map(len, values)))
+    return _joint(scores[0] - scores[1], apart, rows=min(map(len, values)), confidence=confidence)
 
 
 def paired_drop(original: Measured, other: Measured) -> Interval:
@@ -195,6 +194,7 @@ def _joint(
     *,
     unit: float = 1.0,
     rows: int | None = None,
+    confidence: float = 0.95,
 ) -> Interval:
     """The interval of the mean of ``scores``.
 
@@ -203,23 +203,33 @@ def _joint(
         influences: of each example on the mean.
         unit: what one example in n may change, times n.
         rows: how many examples there are, if not those of ``influences``.
+        confidence: of the interval.
     """
-    over_seeds = interval(scores.tolist())
-    of_examples = _half_over_examples(influences, len(influences) if rows is None else rows, unit)
+    over_seeds = interval(scores.tolist(), confidence)
+    rows = len(influences) if rows is None else rows
+    of_examples = _half_over_examples(influences, rows, unit, confidence)
     half = math.hypot(over_seeds.high - over_seeds.mean, of_examples)
     return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
 
 
 def _half_over_examples(
-    influences: Float[np.ndarray, " examples"], rows: int, unit: float = 1.0
+    influences: Float[np.ndarray, " examples"],
+    rows: int,
+    unit: float = 1.0,
+    confidence: float = 0.95,
 ) -> float:
-    """Half the width of the interval over examples; nan for one example."""
-    from scipy.stats import t
+    """Half the width of the interval over examples; nan for one example.
+
+    Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
+    of three.
+    """
+    from scipy.special import chdtri, stdtrit
 
     if rows < 2:
         return math.nan
     deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
-    return math.hypot(float(t.ppf(0.975, rows - 1)) * deviation, unit * _UNSEEN / rows)
+    quantile = float(stdtrit(rows - 1, (1 + confidence) / 2))
+    return math.hypot(quantile * deviation, unit * float(chdtri(1, 1 - confidence)) / rows)
 
 
 def relative_drop(full: float, score: float) -> float:

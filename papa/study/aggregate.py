@@ -28,6 +28,7 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from papa.study.locks import claimed
+from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
 from papa.study.rank import read_lambda
 from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
@@ -56,7 +57,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]
@@ -138,6 +139,7 @@ class Aggregate(WorkerStep):
             corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
+            orders=found_orders(self.cells, found),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
             **inspected(found, self.averages, lambdas, _draws(self.study)),
         )

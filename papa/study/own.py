@@ -197,6 +197,10 @@ class Own(WorkerStep):
         """As of its answers."""
         return self.answers.heads(found)
 
+    def ranked(self, found: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """As of its answers."""
+        return self.answers.ranked(found)
+
     def spec(self) -> dict[str, Any]:
         return {
             "task": self.task.model_dump(

@@ -100,14 +100,14 @@ class WithConstantHeads(WorkerStep):
         Raises:
             ArtifactError: a ranking is damaged.
         """
+        return tuple(self.ranked(found)[: self.count])
+
+    def ranked(self, found: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """All heads in the head order; likewise."""
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
         rankings = {seed: found[one] for seed, one in self.rankings.items()}
         lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
-        return tuple(
-            head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)[
-                : self.count
-            ]
-        )
+        return head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)
 
     def matrices(self, found: ArtifactReference) -> ConstantMatrices:
         """The constant matrices, verified."""

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from papa.reporting.columns import RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import Frozen, Metric, StudySpec
 from papa.spec.file import resolve_study
@@ -71,5 +71,5 @@ def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None
     assert set(results().columns) <= set(RESULT_COLUMNS)
     assert set(MEANINGS) == set(get_args(Metric))
     page = study_file.columns_page()
-    for name in (*RESULT_COLUMNS, *SUMMARY_COLUMNS, *MEANINGS):
+    for name in (*RESULT_COLUMNS, *SUMMARY_COLUMNS, *ORDER_COLUMNS, *MEANINGS):
         assert f"| `{name}` | " in page

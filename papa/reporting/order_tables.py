@@ -1,0 +1,137 @@
+"""The comparison of head orders as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas
+
+from papa.reporting.orders import GROUP, NOT_TOLD, FoundOrder, OrdersCompared
+from papa.reporting.tables import HEADINGS, WrittenTable
+from papa.reporting.wording import (
+    NOTHING,
+    axis_label,
+    fraction_label,
+    joined,
+    order_label,
+    score_label,
+    varying,
+)
+
+BEYOND = "*"
+"""Marks a difference that is beyond chance."""
+
+
+def orders_note(compared: OrdersCompared) -> str:
+    """What the comparison is, and how many differences are beyond chance."""
+    fractions = joined(map(fraction_label, _fractions(compared)))
+    axes = varying(compared.pairs, GROUP) or ["task"]
+    told = joined(
+        f"{rows['beyond_chance'].sum()} of {len(rows)} ({', '.join(rows[axes].iloc[0])})"
+        for _, rows in compared.means.groupby(GROUP, sort=False)
+    )
+    return (
+        f"Of the differences between two head orders {told} are beyond chance at 5 %, by Holm's "
+        "rule over all pairs of one encoder, task and kind of constants. They are of mean scores "
+        f"over {fractions}, paired by seed and example."
+    )
+
+
+LIKENESS_NOTE = (
+    f"{BEYOND}: beyond chance. Kendall's τ of the two orders is about 0 by chance. Both keep: of "
+    "the heads that stay input-dependent, the share that does by both orders; brackets hold what "
+    "random orders share. Where an order differs by seed these are means over seeds."
+)
+COST_NOTE = (
+    f"{BEYOND}: beyond chance. Better than, worse than: how many other orders, beyond chance. "
+    "Seconds of work and evaluations (passes over the examples; of λ its epochs) are those of the "
+    "ranking, over all its seeds; –: nothing was computed for this order."
+)
+
+
+def order_rows(compared: OrdersCompared) -> WrittenTable:
+    """A row for every order of each encoder, task and kind of constants, the best first."""
+    axes = varying(compared.pairs, GROUP)
+    against = {
+        tuple(row[axis] for axis in (*GROUP, "order")): row
+        for row in compared.against_first().to_dict("records")
+    }
+    better, worse = compared.counts()
+    rows = []
+    for group, _ in compared.means.groupby(GROUP, sort=False):
+        own = [key for key in compared.scores if key[:3] == group]
+        for key in sorted(own, key=lambda key: -compared.scores[key].mean):
+            score, row = compared.scores[key], against.get(key)
+            found = compared.found.get((key[0], key[1]), {}).get(key[3], FoundOrder({}))
+            rows.append(
+                [
+                    *_names(dict(zip(GROUP, group, strict=True)), axes),
+                    order_label(key[3]),
+                    score_label(score.mean, score.low, score.high),
+                    _difference(row, row["verdict"] != NOT_TOLD) if row else NOTHING,
+                    str(better[key]),
+                    str(worse[key]),
+                    NOTHING if found.seconds is None else f"{found.seconds:,.1f}",
+                    NOTHING if found.evaluations is None else f"{found.evaluations:,}",
+                ]
+            )
+    headings = ["Head order", "Mean score", f"Less {order_label(compared.first)}"]
+    costs = ["Better than", "Worse than", "Seconds", "Evaluations"]
+    return WrittenTable(
+        "Head orders", [*(HEADINGS[axis] for axis in axes), *headings, *costs], rows
+    )
+
+
+def pair_rows(compared: OrdersCompared) -> WrittenTable:
+    """A row for every two orders of each encoder, task and kind of constants."""
+    axes, fractions = varying(compared.pairs, GROUP), _fractions(compared)
+    return WrittenTable(
+        "Head orders, two at a time",
+        [
+            *(HEADINGS[axis] for axis in axes),
+            "Head order",
+            "Other",
+            "Difference",
+            "Kendall's τ",
+            *(f"Both keep at {fraction_label(fraction)}" for fraction in fractions),
+        ],
+        list(_pairs(compared, axes, fractions)),
+    )
+
+
+def _pairs(
+    compared: OrdersCompared, axes: list[str], fractions: list[float]
+) -> Iterator[list[str]]:
+    for _, rows in compared.pairs.groupby([*GROUP, "order", "other"], sort=False):
+        mean, *others = rows.to_dict("records")
+        kept = {row["fraction"]: row for row in others}
+        yield [
+            *_names(mean, axes),
+            order_label(mean["order"]),
+            order_label(mean["other"]),
+            _difference(mean, mean["beyond_chance"]),
+            NOTHING
+            if pandas.isna(mean["kendall_tau"])
+            else f"{round(mean['kendall_tau'], 2) + 0.0:.2f}",
+            *(_kept(kept.get(fraction)) for fraction in fractions),
+        ]
+
+
+def _fractions(compared: OrdersCompared) -> list[float]:
+    return sorted(compared.pairs["fraction"].dropna().unique(), reverse=True)
+
+
+def _names(row: Mapping[str, Any], axes: list[str]) -> list[str]:
+    return [axis_label(axis, row[axis]) for axis in axes]
+
+
+def _difference(row: Mapping[str, Any], told: bool) -> str:
+    found = score_label(row["difference"], row["low"], row["high"])
+    return f"{found} {BEYOND}" if told else found
+
+
+def _kept(row: Mapping[str, Any] | None) -> str:
+    if row is None or pandas.isna(row["kept_by_both"]):
+        return NOTHING
+    return f"{100 * row['kept_by_both']:.0f} % ({100 * row['kept_by_chance']:.0f} %)"

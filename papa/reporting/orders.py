@@ -1,0 +1,185 @@
+"""Head orders compared, every two of them: their scores, and how alike they are."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas
+
+from papa.ranking.likeness import kendall_tau, kept_in_common
+from papa.reporting.columns import ORDER_COLUMNS
+from papa.reporting.summary import LINE, measured
+from papa.scores.comparisons import holm, p_value
+from papa.scores.intervals import Interval, Measured, difference, joint, within
+from papa.spec.orders import Head
+
+GROUP = LINE[:3]
+"""What orders are compared within: encoder, task, constants."""
+BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
+"""What can be said of an order's mean score beside another's."""
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class FoundOrder:
+    """A head order of one encoder on one task.
+
+    Attributes:
+        by_seed: all heads by the study's seed, the first to become constant first.
+        seconds: of work, over all ranking seeds; None where nothing was computed for it.
+        evaluations: passes over examples, likewise.
+    """
+
+    by_seed: Mapping[int, Sequence[Head]]
+    seconds: float | None = None
+    evaluations: int | None = None
+
+
+FoundOrders = Mapping[tuple[str, str], Mapping[str, FoundOrder]]
+"""By (encoder, task), then by the order's name."""
+
+
+@dataclass(frozen=True)
+class OrdersCompared:
+    """The head orders of a study, every two of them compared.
+
+    Attributes:
+        pairs: a row for every two orders at each fraction at which some heads are constant and
+            others not, and one for their mean scores over these fractions, with no fraction;
+            columns ``ORDER_COLUMNS``.
+        scores: the mean score over these fractions, by (encoder, task, constants, order).
+        found: the orders themselves, as far as they are known.
+    """
+
+    pairs: pandas.DataFrame
+    scores: Mapping[tuple[str, ...], Interval]
+    found: FoundOrders
+
+    @property
+    def means(self) -> pandas.DataFrame:
+        """The rows of mean scores over fractions."""
+        return self.pairs[self.pairs["fraction"].isna()]
+
+    @property
+    def first(self) -> str:
+        """The study's first order."""
+        return str(self.pairs["order"].iloc[0])
+
+    def against_first(self) -> pandas.DataFrame:
+        """Each order's mean score less that of the study's first.
+
+        Returns:
+            The columns ``encoder``, ``task``, ``constants``, ``order``, ``difference``, ``low``,
+            ``high``, ``verdict``.
+        """
+        rows = self.means[self.means["order"] == self.first]
+        turned = pandas.DataFrame(
+            {
+                **rows[GROUP],
+                "order": rows["other"],
+                "difference": -rows["difference"],
+                "low": -rows["high"],
+                "high": -rows["low"],
+            }
+        )
+        told = np.where(turned["difference"] > 0, BETTER, WORSE)
+        return turned.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
+
+    def counts(self) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
+        """Than how many others each order is better, and than how many worse, beyond chance."""
+        better: Counter[tuple[str, ...]] = Counter()
+        worse: Counter[tuple[str, ...]] = Counter()
+        for row in self.means[self.means["beyond_chance"]].to_dict("records"):
+            group = tuple(row[axis] for axis in GROUP)
+            both = (row["order"], row["other"])[:: 1 if row["difference"] > 0 else -1]
+            better[*group, both[0]] += 1
+            worse[*group, both[1]] += 1
+        return better, worse
+
+
+def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
+    """Compare every two head orders of each encoder, task and kind of constants.
+
+    The p values of one encoder, task and kind of constants are Holm's over all its pairs of orders.
+
+    Args:
+        results: a row for every cell and seed, with ``RESULT_COLUMNS``.
+        found: the orders themselves; of those that are missing nobody knows how alike they are.
+
+    Returns:
+        None where there is one order, or no fraction at which orders differ.
+    """
+    between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
+    rows: list[dict[str, Any]] = []
+    scores: dict[tuple[str, ...], Interval] = {}
+    for group, cells in results[between].groupby(GROUP, sort=False):
+        by_order = {
+            str(order): {at: measured(cell) for at, cell in own.groupby("fraction", sort=False)}
+            for order, own in cells.groupby("order", sort=False)
+        }
+        if len(by_order) < 2:
+            continue
+        means = {order: _mean(list(own.values())) for order, own in by_order.items()}
+        metric = cells["metric"].iloc[0]
+        scores |= {(*group, order): within(metric, joint(one)) for order, one in means.items()}
+        constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
+        pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
+        p_values = [p_value(means[first], means[other]) for first, other in pairs]
+        for (first, other), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
+            named = {**dict(zip(GROUP, group, strict=True)), "order": first, "other": other}
+            known = found.get(group[:2], {})
+            both = known.get(first), known.get(other)
+            tested = {"p": p, "p_holm": adjusted, "beyond_chance": adjusted < _LEVEL}
+            alike = {"kendall_tau": _over_seeds(*both, kendall_tau)}
+            rows.append({**named, **_ends(means[first], means[other]), **tested, **alike})
+            for at, count in constant.items():
+                kept = {
+                    "kept_by_both": _over_seeds(*both, kept_in_common, count),
+                    "kept_by_chance": 1 - count / heads,
+                }
+                ends = _ends(by_order[first][at], by_order[other][at])
+                rows.append({**named, "fraction": at, **ends, **kept})
+    if not rows:
+        return None
+    pairs_found = pandas.DataFrame(rows, columns=list(ORDER_COLUMNS))
+    pairs_found["beyond_chance"] = pairs_found["beyond_chance"].eq(True)
+    return OrdersCompared(pairs_found, scores, found)
+
+
+def _mean(scores: Sequence[Measured]) -> Measured:
+    """The mean of scores on the same examples, by seed."""
+    seeds = scores[0].scores
+    return Measured(
+        {seed: float(np.mean([one.scores[seed] for one in scores])) for seed in seeds},
+        {seed: np.mean([one.influence[seed] for one in scores], axis=0) for seed in seeds},
+    )
+
+
+def _ends(first: Measured, other: Measured) -> dict[str, float]:
+    lost = difference(first, other)
+    return {"difference": lost.mean, "low": lost.low, "high": lost.high}
+
+
+def _over_seeds(
+    first: FoundOrder | None,
+    other: FoundOrder | None,
+    likeness: Callable[..., float],
+    *arguments: int,
+) -> float:
+    """The mean likeness of two orders over the seeds; nan where one is not known."""
+    if first is None or other is None:
+        return math.nan
+    return float(
+        np.mean(
+            [
+                likeness(order, other.by_seed[seed], *arguments)
+                for seed, order in first.by_seed.items()
+            ]
+        )
+    )

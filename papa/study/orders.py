@@ -1,0 +1,44 @@
+"""The head orders that a study's cells followed, and what finding them took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from papa.storage.artifacts import ArtifactReference, read_metadata
+from papa.study.results import ProbedCell
+from papa.study.step import Step
+
+if TYPE_CHECKING:
+    from papa.reporting.orders import FoundOrder
+
+
+def found_orders(
+    cells: Iterable[ProbedCell], found: Mapping[Step, ArtifactReference]
+) -> dict[tuple[str, str], dict[str, FoundOrder]]:
+    """The orders of the cells in which some heads are constant and others not, by (encoder label,
+    task), then by name.
+
+    Args:
+        cells: of a study.
+        found: the artifacts of its rankings, among others.
+    """
+    from papa.reporting.orders import FoundOrder
+
+    orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
+    for cell, probes in ((one.cell, one.probes) for one in cells):
+        known, one = orders.setdefault((cell.encoder, cell.task), {}), probes[0]
+        if cell.order in known or not 0 < one.count < one.encoder.layers * one.encoder.heads:
+            continue
+        by_seed = {
+            seed: order
+            for probe, order in ((probe, probe.ranked(found)) for probe in probes)
+            for seed in probe.seeds
+        }
+        took = [read_metadata(found[step].path) for step in one.rankings.values()]
+        known[cell.order] = FoundOrder(
+            by_seed,
+            sum(ranking["worker_seconds"] for ranking in took) if took else None,
+            sum(ranking["epochs"] for ranking in took) if took else None,
+        )
+    return orders

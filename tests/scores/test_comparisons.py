@@ -1,0 +1,90 @@
+"""Differences beyond chance, one by one and together."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from papa.scores.comparisons import holm, p_value
+from papa.scores.intervals import Measured, difference
+
+SEEDS, ROWS, ORDERS = 5, 150, 4
+
+
+def scores_of(
+    numbers: np.random.Generator, *shares: float, over_seeds: float = 0.05
+) -> list[Measured]:
+    """Accuracies of several orders on the same examples, some of which are hard for all.
+
+    Args:
+        numbers: what they are drawn from.
+        shares: how good each order is.
+        over_seeds: how much its seeds vary.
+    """
+    hard = numbers.normal(size=ROWS)
+    found = []
+    for share in shares:
+        noise = numbers.normal(size=(SEEDS, ROWS)) + over_seeds * numbers.normal(size=(SEEDS, 1))
+        correct = (hard + noise) / math.sqrt(2) < share
+        examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
+        by_seed = dict(enumerate(correct.mean(axis=1).tolist()))
+        found.append(Measured.of("accuracy", by_seed, list(examples)))
+    return found
+
+
+def p_values(found: list[Measured]) -> list[float]:
+    return [p_value(*pair) for pair in combinations(found, 2)]
+
+
+def test_the_p_value_is_where_the_interval_meets_zero() -> None:
+    first, other = scores_of(np.random.default_rng(0), 0.9, 0.6)
+    p = p_value(first, other)
+    found = difference(first, other, confidence=1 - p)
+    assert found.low == pytest.approx(0, abs=1e-4)
+    assert p == pytest.approx(p_value(other, first))
+    assert (p < 0.05) == (difference(first, other).low > 0)
+
+
+def test_equal_scores_differ_by_chance_and_one_seed_tells_nothing() -> None:
+    first, other = scores_of(np.random.default_rng(0), 0.9, 0.6)
+    assert p_value(first, first) == 1
+    alone = Measured({0: first.scores[0]}, {0: first.influence[0]})
+    assert math.isnan(p_value(alone, other))
+
+
+def test_holm_of_a_case_by_hand() -> None:
+    # 4 × .005, 3 × .01, 2 × .03 and, as no later one may be smaller, .06 again.
+    found = holm([0.01, 0.04, 0.03, 0.005])
+    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.04])[1] == 0.04, "what cannot be tested is no comparison"
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize("over_seeds", [0.05, 1.0])
+def test_where_all_orders_are_equal_at_most_one_study_in_twenty_tells_any_apart(
+    over_seeds: float,
+) -> None:
+    """Whether examples or seeds vary most."""
+    numbers = np.random.default_rng(0)
+    studies = [
+        p_values(scores_of(numbers, *[0.8] * ORDERS, over_seeds=over_seeds)) for _ in range(100)
+    ]
+    told = np.mean([min(holm(found)) < 0.05 for found in studies])
+    one_by_one = np.mean([min(found) < 0.05 for found in studies])
+    assert told <= 0.05
+    assert one_by_one > told, "without Holm's rule more are told apart that are equal"
+
+
+def test_an_order_that_is_better_is_told_from_the_others() -> None:
+    numbers = np.random.default_rng(1)
+    studies = [holm(p_values(scores_of(numbers, 1.7, 0.8, 0.8, 0.8))) for _ in range(20)]
+    better, equal = (
+        np.array([found[at] for found in studies for at in ats]) < 0.05
+        for ats in ((0, 1, 2), (3, 4, 5))
+    )
+    assert better.mean() > 0.8
+    assert equal.mean() <= 0.05
