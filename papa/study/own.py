@@ -13,14 +13,13 @@ from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
-from papa.spec import Order, TaskSpec
+from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
-from papa.study.controls import Matrices
 from papa.study.distances import Distances, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.rank import Rank
-from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
@@ -35,49 +34,16 @@ ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 class Answers(WithConstantHeads):
     """Have a model's own head answer the validation rows while the first heads of an order are
     constant.
-
-    Attributes:
-        encoder: the model.
-        corpus: the task's tokenised text.
-        constants: the constant matrices; None where no head is constant.
-        task: what its head is asked.
-        order: which heads become constant first; None where it changes nothing.
-        count: how many heads are constant.
-        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
-        draw: what a random order is drawn from; empty for another.
     """
 
     stage: ClassVar[str] = "answers"
     version: ClassVar[int] = 1
 
-    encoder: EncoderReference
-    corpus: Tokenise
-    constants: Matrices | Distances | None
-    task: TaskSpec
-    order: Order | None
-    count: int
-    rankings: Mapping[int, Rank]
-    draw: tuple[int, ...]
-
     def spec(self) -> dict[str, Any]:
         return {
-            "encoder": identity(self.encoder),
+            **super().spec(),
             "task": self.task.model_dump(mode="json", include={"kind", "slots"}),
             "embeddings": self.task.of_embeddings,
-            "order": self.order,
-            "count": self.count,
-            "draw": list(self.draw),
-        }
-
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
-        return {
-            "corpus": self.corpus,
-            **constants,
-            **{f"ranking {seed}": one for seed, one in self.rankings.items()},
         }
 
     def run(self, session: Session, progress: Progress) -> None:
@@ -182,7 +148,7 @@ class Own(WorkerStep):
         return self.answers.corpus
 
     @property
-    def constants(self) -> Matrices | Distances | None:
+    def constants(self) -> Step | None:
         return self.answers.constants
 
     @property

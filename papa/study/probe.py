@@ -16,7 +16,6 @@ from papa.progress import Progress
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from papa.study.controls import Matrices
 from papa.study.rank import Rank, read_lambda
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
@@ -81,15 +80,45 @@ class ScoringStep(WorkerStep):
             )
 
 
+@dataclass(frozen=True, eq=False)
 class WithConstantHeads(WorkerStep):
-    """A step on an encoder while the first heads of an order are constant."""
+    """A step on an encoder while the first heads of an order are constant.
+
+    Attributes:
+        encoder: whose heads.
+        corpus: the task's tokenised text.
+        constants: the constant matrices; None where no head is constant.
+        task: what is asked.
+        order: which heads become constant first; None where it changes nothing.
+        count: how many heads are constant.
+        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
+        draw: what a random order is drawn from; empty for another.
+    """
 
     encoder: EncoderReference
+    corpus: Tokenise
+    constants: Step | None
     task: TaskSpec
     order: Order | None
     count: int
     rankings: Mapping[int, Rank]
     draw: tuple[int, ...]
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        constants = {"constants": self.constants} if self.constants else {}
+        rankings = {f"ranking {seed}": step for seed, step in self.rankings.items()}
+        return {"corpus": self.corpus, **constants, **rankings}
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "encoder": identity(self.encoder),
+            "order": self.order,
+            "count": self.count,
+            "draw": list(self.draw),
+        }
 
     def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """The constant heads, as (layer, head): the first of the head order.
@@ -117,21 +146,13 @@ class WithConstantHeads(WorkerStep):
 
 
 @dataclass(frozen=True, eq=False)
-class Probe(ScoringStep, WithConstantHeads):
+class Probe(WithConstantHeads, ScoringStep):
     """Train and score the task's probe while the first heads of an order are constant.
 
     Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has
     neither constants nor an order, with every head constant no order.
 
     Attributes:
-        encoder: whose features.
-        corpus: the task's tokenised text.
-        constants: the constant matrices; None where no head is constant.
-        task: its metric and probe.
-        order: which heads become constant first; None where it changes nothing.
-        count: how many heads are constant.
-        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
-        draw: what a random order is drawn from; empty for another.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         seeds: one probe each.
         features: in what precision features are kept.
@@ -140,34 +161,12 @@ class Probe(ScoringStep, WithConstantHeads):
     stage: ClassVar[str] = "probe"
     version: ClassVar[int] = 5
 
-    encoder: EncoderReference
-    corpus: Tokenise
-    constants: Matrices | None
-    task: TaskSpec
-    order: Order | None
-    count: int
-    rankings: Mapping[int, Rank]
-    draw: tuple[int, ...]
     trained: bool
     seeds: tuple[int, ...]
     features: FeaturesSpec
 
     def spec(self) -> dict[str, Any]:
-        heads = {
-            "order": self.order,
-            "count": self.count,
-            "draw": list(self.draw),
-            "trained": self.trained,
-        }
-        return {**super().spec(), **heads}
-
-    def inputs(self) -> dict[str, Step]:
-        constants: dict[str, Step] = {"constants": self.constants} if self.constants else {}
-        return {
-            **super().inputs(),
-            **constants,
-            **{f"ranking {seed}": step for seed, step in self.rankings.items()},
-        }
+        return {**ScoringStep.spec(self), **super().spec(), "trained": self.trained}
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
