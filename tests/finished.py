@@ -1,25 +1,28 @@
-"""A finished study, for tests of what reads it: made in this process, without Prefect, Ray or
-MLflow.
-"""
+"""A finished study, for tests of what reads it: made in this process, without Prefect and Ray."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from flows.build import tracked_steps
 from flows.studies import save_study
-from papa.library.bars import Bars
 from papa.spec.file import load_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.steps import study_steps
 from papa.study.store import Store
+from tasks.mlflow import tracking_address
+from tests.study.told import Told
 
 
-def finish_study(file: str, store: Path) -> None:
-    """What ``papa run`` leaves of a study in its file, without the records of Prefect
-    and MLflow.
+def finish_study(file: str, store: Path, *, tracked: bool = False) -> Told:
+    """What ``papa run`` leaves of a study in its file, without the records of Prefect and, unless
+    ``tracked``, of MLflow; which steps it ran and which were damaged.
     """
-    spec, place = load_study(Path(file)), Store(store)
+    spec, place, told = load_study(Path(file)), Store(store), Told()
     place.make()
     save_study(place, spec)
-    run_here(study_steps(check_inputs(spec)).steps, place, spec.execution, Bars(shown=False))
+    inputs = check_inputs(spec)
+    found = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
+    run_here(found.steps, place, spec.execution, told)
+    return told

@@ -13,7 +13,8 @@ import pandas
 import pytest
 
 from papa.storage.metadata import METADATA, signed
-from tests.flows.conftest import SMALL, papa, write_study
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, papa, said, write_study
 
 pytestmark = pytest.mark.server
 
@@ -22,12 +23,11 @@ STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate", "trac
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> tuple[str, Path]:
-    """The path of a study that has run, and its store."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The path of a study that is finished, and its store."""
     folder = tmp_path_factory.mktemp("finished")
     study, store = write_study(folder, TINY), folder / "store"
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
+    finish_study(study, store, tracked=True)
     return study, store
 
 
@@ -73,57 +73,65 @@ def scores(store: Path) -> pandas.DataFrame:
     )
 
 
-@pytest.mark.parametrize("damage", [flip, empty, cut, Path.unlink])
-def test_what_is_damaged_is_made_again(
-    finished: tuple[str, Path], prefect: dict[str, str], damage: Callable[[Path], None]
-) -> None:
-    """A data file of every stage at once, and the copies of the results."""
-    study, store = finished
-    before = scores(store)
+def damage_all(store: Path, damage: Callable[[Path], None]) -> list[Path]:
+    """Damage a data file of every stage at once, and the copies of the results; the artifacts."""
     places = [newest(store, stage) for stage in STAGES]
     for place in places:
         damage(data_of(place))
     damage(store / "studies" / "small" / "results.parquet")
-    planned = papa("plan", study, "--store", str(store))
+    return places
+
+
+@pytest.mark.parametrize("damage", [flip, empty, cut, Path.unlink])
+def test_what_is_damaged_is_made_again(
+    finished: tuple[str, Path], damage: Callable[[Path], None]
+) -> None:
+    study, store = finished
+    before = scores(store)
+    damage_all(store, damage)
+    planned = said("plan", study, "--store", str(store))
     assert planned.code == 0, planned.err
     assert "1 of 8 steps are cached" in planned.out, "the other cell"
+    told = finish_study(study, store, tracked=True)
+    assert len(told.damages) == len(STAGES)
+    pandas.testing.assert_frame_equal(scores(store), before)
+    assert "nothing would run" in said("plan", study, "--store", str(store)).out
+
+
+def test_a_run_says_what_is_made_again(finished: tuple[str, Path], prefect: dict[str, str]) -> None:
+    study, store = finished
+    before, places = scores(store), damage_all(store, flip)
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
     assert run.err.count(": made again: ") == len(STAGES)
     for place in places:
         assert f"{place}/{data_of(place).name} is " in run.err
     pandas.testing.assert_frame_equal(scores(store), before)
-    assert "nothing would run" in papa("plan", study, "--store", str(store)).out
 
 
 @pytest.mark.parametrize("damage", [flip, empty, foreign, Path.unlink])
 def test_so_are_steps_whose_metadata_are_damaged(
-    finished: tuple[str, Path], prefect: dict[str, str], damage: Callable[[Path], None]
+    finished: tuple[str, Path], damage: Callable[[Path], None]
 ) -> None:
     study, store = finished
     before = scores(store)
     for stage in STAGES:
         damage(newest(store, stage) / METADATA)
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
-    if damage is not Path.unlink:
-        assert run.err.count(": made again: ") == len(STAGES)
+    told = finish_study(study, store, tracked=True)
+    assert len(told.ran) == len(STAGES)
+    assert len(told.damages) == (0 if damage is Path.unlink else len(STAGES))
     pandas.testing.assert_frame_equal(scores(store), before)
 
 
-def test_results_are_restored_from_their_artifact(
-    finished: tuple[str, Path], prefect: dict[str, str]
-) -> None:
+def test_results_are_restored_from_their_artifact(finished: tuple[str, Path]) -> None:
     study, store = finished
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
-    kept = newest(store, "probe").stat().st_mtime_ns
     for name in ("summary.csv", "report.md", "study.yaml"):
         flip(folder / name)
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
+    told = finish_study(study, store, tracked=True)
+    assert told.ran == ["aggregate · small"], "nothing else ran"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == sound
-    assert newest(store, "probe").stat().st_mtime_ns == kept, "nothing else ran"
     shutil.rmtree(folder)
-    assert papa("run", study, "--store", str(store), more=prefect).code == 0
+    finish_study(study, store, tracked=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == sound

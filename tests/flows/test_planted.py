@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.finished import finish_study
 from tests.flows.conftest import environment, papa, write_study
 from tests.flows.test_damage import TINY, scores
 
@@ -64,12 +65,11 @@ def plant(store: Path, serializer: str, results: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> tuple[str, Path]:
-    """The path of a study that has run, and its store."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The path of a study that is finished, and its store."""
     folder = tmp_path_factory.mktemp("planted")
     study, store = write_study(folder, TINY), folder / "store"
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
+    finish_study(study, store, tracked=True)
     return study, store
 
 
@@ -103,9 +103,8 @@ def test_no_pickle_in_a_store_is_read(
     assert fired.exists()
 
 
-@pytest.mark.parametrize("others", [True, False])
 def test_no_record_says_what_a_step_found(
-    finished: tuple[str, Path], prefect: dict[str, str], others: bool
+    finished: tuple[str, Path], prefect: dict[str, str]
 ) -> None:
     """Each names the artifact of another probe, or none at all."""
     study, store = finished
@@ -117,17 +116,16 @@ def test_no_record_says_what_a_step_found(
         json.dumps({"stage": "probe", "key": one.name, "digest": digest})
         for one, digest in zip(reversed(probes), reversed(digests), strict=True)
     ]
-    plant(store, "json", named if others else ["null"])
+    plant(store, "json", [*named, "null"])
     finish_again(study, store, prefect)
     assert scores(store).equals(before)
 
 
-@pytest.mark.parametrize("own_server", [False, True])
 def test_no_setting_of_prefect_comes_from_a_store(
-    finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path, own_server: bool
+    finished: tuple[str, Path], tmp_path: Path
 ) -> None:
     """Neither a logging configuration, which calls whatever it names, nor a profile that points to
-    one.
+    one; neither to the study nor to its own server.
     """
     (study, store), fired, elsewhere = finished, tmp_path / "fired", tmp_path / "elsewhere.yml"
     logging = {
@@ -145,7 +143,7 @@ def test_no_setting_of_prefect_comes_from_a_store(
     for path, content in planted.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
-    run = papa("run", study, "--store", str(store), more={} if own_server else prefect)
+    run = papa("run", study, "--store", str(store))
     assert run.code == 0, run.err
     assert not fired.exists()
     for path in planted:
