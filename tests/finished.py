@@ -15,11 +15,11 @@ from tasks.mlflow import tracking_address
 from tests.study.told import Told
 
 
-def finish_study(file: str, store: Path, *, tracked: bool = False) -> Told:
+def finish_study(file: str, store: Path, *overrides: str, tracked: bool = False) -> Told:
     """What ``papa run`` leaves of a study in its file, without the records of Prefect and, unless
     ``tracked``, of MLflow; which steps it ran and which were damaged.
     """
-    spec, place, told = load_study(Path(file)), Store(store), Told()
+    spec, place, told = load_study(Path(file), overrides), Store(store), Told()
     place.make()
     save_study(place, spec)
     inputs = check_inputs(spec)

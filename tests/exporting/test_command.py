@@ -19,7 +19,7 @@ from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, Finished, papa, words, write_study
+from tests.flows.conftest import SMALL, Finished, said, words, write_study
 
 pytestmark = pytest.mark.server
 
@@ -34,9 +34,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def export(place: Path, *options: str, to: str = "unused", store: str = "store") -> Finished:
-    study = str(place / "study.yaml")
-    return papa("export", study, "--store", str(place / store), "--to", str(place / to), *options)
+def export(place: Path, *options: str, to: str) -> Finished:
+    study, store = str(place / "study.yaml"), str(place / "store")
+    return said("export", study, "--store", store, "--to", str(place / to), *options)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +51,13 @@ def exported(place: Path) -> Finished:
         "--order",
         "lambda",
     ]
-    return export(place, *options, "--fraction", "0.5", to="half")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("papa.exporting.speed.PATIENCE", 0.1)
+        return export(place, *options, "--fraction", "0.5", to="half")
 
 
 def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported: Finished) -> None:
     assert exported.code == 0, exported.err
-    assert not exported.imported & {"ray", "mlflow", "prefect"}
     model = library.load_exported(place / "half")
     inputs = model.tokenizer(["a fine film", "dull"], padding=True, return_tensors="pt")
     assert model(**inputs).last_hidden_state.shape == (2, inputs["input_ids"].shape[1], 384)

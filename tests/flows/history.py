@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import urllib.request
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from unittest.mock import patch
 from flows.environment import quiet_engines
 from flows.server import start_own_server
 from papa.study.store import Store
+from tasks.mlflow import connect
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,11 @@ def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def mlflow_states(store: Path) -> dict[str, set[str]]:
     """The states of the runs that a study has in the store's MLflow, by their role."""
-    with closing(sqlite3.connect(f"file:{store / 'mlflow.db'}?mode=rw", uri=True)) as database:
-        rows = database.execute(
-            "select value, status from tags join runs on runs.run_uuid = tags.run_uuid "
-            "where key = 'papa.role' and lifecycle_stage = 'active'"
-        ).fetchall()
-    return {role: {state for other, state in rows if other == role} for role, _ in rows}
+    if not (store / "mlflow.db").exists():
+        return {}
+    client = connect(f"sqlite:///{store / 'mlflow.db'}")
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    states: dict[str, set[str]] = {}
+    for run in client.search_runs(experiments, max_results=1000):
+        states.setdefault(run.data.tags["papa.role"], set()).add(run.info.status)
+    return states

@@ -16,6 +16,7 @@ from flows.export import ExportRequest, export_cell
 from papa.errors import SpecError
 from papa.spec.file import load_study
 from papa.study.store import Store
+from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, write_study
 
 pytestmark = pytest.mark.server
@@ -50,6 +51,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(place: Path, prefect: dict[str, str]) -> Finished:
+    """What a run of it prints, with every step done before."""
+    finish_study(str(place / "study.yaml"), place / "store", tracked=True)
     found = papa("run", str(place / "study.yaml"), "--store", str(place / "store"), more=prefect)
     assert found.code == 0, found.err
     return found

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas
@@ -16,6 +17,7 @@ import yaml
 
 from papa.processes import Process
 from papa.reporting.summary import read_summary
+from tests.finished import finish_study
 from tests.flows.conftest import (
     SMALL,
     Finished,
@@ -90,18 +92,41 @@ def first(store: Path, study: str) -> Finished:
     return finished
 
 
-@pytest.fixture(scope="module")
-def second(
-    first: Finished, store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Finished, dict[str, int], FlowRun]:
-    """The same study again, readable once: what it printed, the artifacts before it, what Prefect
-    recorded.
+def heard(store: Path, event: str) -> int:
+    """How often Prefect's server was told of an event."""
+    with closing(sqlite3.connect(store / "prefect" / "prefect.db")) as database:
+        return database.execute(
+            "SELECT count(*) FROM events WHERE event = ?", (f"prefect.flow-run.{event}",)
+        ).fetchone()[0]
+
+
+@dataclass(frozen=True)
+class Again:
+    """A repeated run.
+
+    Attributes:
+        finished: what it printed.
+        before: the artifacts before it.
+        run: what Prefect recorded.
+        heard: how often Prefect's server was told of events.
     """
+
+    finished: Finished
+    before: dict[str, int]
+    run: FlowRun
+    heard: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def second(first: Finished, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Again:
+    """The same study again, readable once."""
     before = artifacts(store, *COMPUTED, "aggregate", "track")
+    events = {event: heard(store, event) for event in ("heartbeat", "Running")}
     with readable_once(tmp_path_factory.mktemp("again"), SMALL) as study:
         finished = papa("run", study, "--store", str(store))
     assert finished.code == 0, finished.err
-    return finished, before, own_flow_runs(store)[-1]
+    more = {event: heard(store, event) - count for event, count in events.items()}
+    return Again(finished, before, own_flow_runs(store)[-1], more)
 
 
 @pytest.fixture
@@ -195,28 +220,23 @@ def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
         assert told in first.out
 
 
-def test_repeated_everything_is_cached_and_no_engine_works(
-    second: tuple[Finished, dict[str, int], FlowRun], store: Path
-) -> None:
-    finished, before, run = second
-    assert len(run.steps) == 10
-    assert {step.state for step in run.steps.values()} == {"Cached"}, run.steps
-    assert finished.imported == {"prefect"}
-    assert artifacts(store, *COMPUTED, "aggregate", "track") == before
+def test_repeated_everything_is_cached_and_no_engine_works(second: Again, store: Path) -> None:
+    assert len(second.run.steps) == 10
+    assert {step.state for step in second.run.steps.values()} == {"Cached"}, second.run.steps
+    assert second.finished.imported == {"prefect"}
+    assert artifacts(store, *COMPUTED, "aggregate", "track") == second.before
 
 
 @pytest.mark.parametrize("command", ["plan", "check"])
 def test_to_look_at_a_finished_study_imports_no_engine(
-    second: tuple[Finished, dict[str, int], FlowRun], study: str, store: Path, command: str
+    second: Again, study: str, store: Path, command: str
 ) -> None:
     finished = papa(command, study, "--store", str(store))
     assert finished.code == 0, finished.err
     assert not finished.imported
 
 
-def test_runs_are_logged_once_in_one_level(
-    second: tuple[Finished, dict[str, int], FlowRun], store: Path
-) -> None:
+def test_runs_are_logged_once_in_one_level(second: Again, store: Path) -> None:
     runs = logged_runs(store)
     parents, children = runs[runs["parent"].isna()], runs[runs["role"] == "cell"]
     assert len(parents) == 1
@@ -302,37 +322,29 @@ def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -
     assert "3 of 10 steps are cached; 7 would run" in changed.out
 
 
-def test_a_change_reruns_its_stage_and_what_depends_on_it(
-    own_store: Path, study: str, prefect: dict[str, str]
-) -> None:
+def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str) -> None:
     before = artifacts(own_store, *COMPUTED)
-    finished = papa(
-        "run", study, "--store", str(own_store), "--set", "tasks.0.probe.epochs=2", more=prefect
-    )
-    assert finished.code == 0, finished.err
+    finish_study(study, own_store, "tasks.0.probe.epochs=2")
     after = artifacts(own_store, *COMPUTED)
     assert after.items() >= before.items()
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe", "baseline"}
     assert len(after) == len(before) + 5
 
 
-def test_a_deleted_artifact_is_made_again_and_nothing_else(
-    own_store: Path, study: str, prefect: dict[str, str]
-) -> None:
+def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, study: str) -> None:
     before = artifacts(own_store, *COMPUTED)
     gone = next(name for name in before if name.startswith("average/"))
     shutil.rmtree(own_store / "artifacts" / gone)
-    finished = papa("run", study, "--store", str(own_store), more=prefect)
-    assert finished.code == 0, finished.err
+    finish_study(study, own_store)
     after = artifacts(own_store, *COMPUTED)
     assert after.keys() == before.keys()
     assert [name for name in after if after[name] != before[name]] == [gone]
 
 
 def test_the_flow_run_names_the_study_and_its_process(
-    second: tuple[Finished, dict[str, int], FlowRun],
+    second: Again,
 ) -> None:
-    run = second[2]
+    run = second.run
     assert run.name == "small"
     driver = next(tag.removeprefix("driver=") for tag in run.tags if tag.startswith("driver="))
     process = Process.parse(driver)
@@ -341,21 +353,8 @@ def test_the_flow_run_names_the_study_and_its_process(
     assert process.gone
 
 
-def heard(store: Path, event: str) -> int:
-    """How often Prefect's server was told of an event."""
-    with closing(sqlite3.connect(store / "prefect" / "prefect.db")) as database:
-        return database.execute(
-            "SELECT count(*) FROM events WHERE event = ?", (f"prefect.flow-run.{event}",)
-        ).fetchone()[0]
-
-
-def test_no_heartbeats_go_to_a_server_that_ends_with_the_study(own_store: Path, study: str) -> None:
-    before = heard(own_store, "heartbeat"), heard(own_store, "Running")
-    assert papa("run", study, "--store", str(own_store)).code == 0
-    assert (heard(own_store, "heartbeat"), heard(own_store, "Running")) == (
-        before[0],
-        before[1] + 1,
-    )
+def test_no_heartbeats_go_to_a_server_that_ends_with_the_study(second: Again) -> None:
+    assert second.heard == {"heartbeat": 0, "Running": 1}
 
 
 def test_the_deployed_flow_needs_its_parameters_alone(

@@ -17,7 +17,7 @@ from papa.reporting.summary import read_summary
 from papa.spec.file import load_study
 from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
-from tests.flows.conftest import Finished, artifacts, papa, said, words
+from tests.flows.conftest import artifacts, papa, said, words
 
 pytestmark = pytest.mark.server
 
@@ -54,11 +54,10 @@ def percent(share: float) -> str:
     return f"{100 * share}%"
 
 
-def heads(store: Path, *options: str) -> Finished:
-    finished = papa("heads", NAME, "--store", str(store), *options)
+def heads(store: Path, share: float, *options: str) -> str:
+    finished = said("heads", NAME, "--store", str(store), "--max-drop", percent(share), *options)
     assert finished.code == 0, finished.err
-    assert not finished.imported & {"ray", "prefect", "mlflow"}
-    return finished
+    return finished.out
 
 
 def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
@@ -69,9 +68,7 @@ def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
 
 
 def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
-    (answer,) = json.loads(
-        heads(store, "--max-drop", percent(drop["drop_high"] + 1e-6), "--json").out
-    )["answers"]
+    (answer,) = json.loads(heads(store, drop["drop_high"] + 1e-6, "--json"))["answers"]
     assert answer["constant_heads"] == 36
     assert answer["heads"] == [[layer, head] for layer in range(3) for head in range(12)]
     (count,) = answer["counts"]
@@ -82,15 +79,17 @@ def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
         ("drop_high", "drop_high"),
     ):
         assert count[name] == pytest.approx(drop[column])
-    (answer,) = json.loads(
-        heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6), "--json").out
-    )["answers"]
+    (answer,) = json.loads(heads(store, drop["drop_high"] - 1e-6, "--json"))["answers"]
     assert answer["constant_heads"] is None
     assert answer["counts"][0]["verdict"] == "undecided"
-    assert (
-        "36 of 72: cannot tell: drop"
-        in heads(store, "--max-drop", percent(drop["drop_high"] - 1e-6)).out
-    )
+    assert "36 of 72: cannot tell: drop" in heads(store, drop["drop_high"] - 1e-6)
+
+
+@pytest.mark.parametrize("command", ["heads", "report"])
+def test_to_read_a_store_starts_no_engine(store: Path, command: str) -> None:
+    finished = papa(command, NAME, "--store", str(store))
+    assert finished.code == 0, finished.err
+    assert not finished.imported & {"ray", "prefect", "mlflow"}
 
 
 def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path) -> None:
@@ -139,10 +138,9 @@ def test_a_report_is_built_again(store: Path) -> None:
     before = {path.name: path.read_bytes() for path in results.iterdir()}
     (results / "report.md").write_text("damaged")
     computed = artifacts(store, "probe", "average", "baseline")
-    finished = papa("report", NAME, "--store", str(store))
+    finished = said("report", NAME, "--store", str(store))
     assert finished.code == 0, finished.err
     assert f"report   {results}/report.md" in finished.out
-    assert not finished.imported & {"prefect", "ray"}
     assert {path.name for path in results.iterdir()} == before.keys()
     for name in ("report.md", "summary.csv", "study.yaml"):
         assert (results / name).read_bytes() == before[name], name
@@ -181,7 +179,7 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     before = artifacts(old, *STAGES)
     pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
 
-    shown = papa("report", NAME, "--store", str(old))
+    shown = said("report", NAME, "--store", str(old))
     assert shown.code == 0, shown.err
     assert "was finished in this store by an earlier version of PAPA" in shown.out
     assert f"report   {results}/report.md" in shown.out

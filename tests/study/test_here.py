@@ -1,6 +1,4 @@
-"""A study's steps in this process: the same bits as on Ray, made once, shared with every other run
-of the store.
-"""
+"""A study's steps in this process, made once."""
 
 from __future__ import annotations
 
@@ -14,17 +12,14 @@ import pytest
 import torch
 
 from papa.errors import PapaError
-from papa.library.bars import Bars
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
-from papa.study.average import Average
 from papa.study.here import ThisProcess, run_here
 from papa.study.inputs import check_inputs
 from papa.study.step import Session, Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from papa.workers import WorkerPool
 from tests.flows.conftest import SMALL, artifacts
 from tests.study.told import Told
 
@@ -33,24 +28,6 @@ STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 def steps_of(folder: Path) -> StudySteps:
     return study_steps(check_inputs(resolve_study(SMALL, folder=folder, origin="test")))
-
-
-@pytest.mark.server
-def test_an_average_is_that_of_workers_to_the_bit(tmp_path: Path) -> None:
-    """Shard by shard: four of them, on one core or on two."""
-    steps = steps_of(tmp_path).steps
-    average = next(step for step in steps if isinstance(step, Average))
-    execution = resolve_study(SMALL, folder=tmp_path, origin="test").execution
-    here, there = (Store(tmp_path / name) for name in ("here", "there"))
-    for store in (here, there):
-        store.make()
-    run_here([average.corpus, average], here, execution, Bars(shown=False))
-    with WorkerPool(2, "cpu", there.scratch) as pool:
-        session = Session(there, pool, execution, Bars(shown=False))
-        for step in (average.corpus, average):
-            step.run(session, lambda done, total: None)
-    assert average.parts == 4
-    assert average.reference(here).digest == average.reference(there).digest
 
 
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:

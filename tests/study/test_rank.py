@@ -1,4 +1,4 @@
-"""λ on Ray actors: the same bits for any number of workers, and after the loss of one."""
+"""λ on Ray actors: the bits of one process, also after the loss of a worker."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskS
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference
 from papa.study.controls import Controls
+from papa.study.here import ThisProcess
 from papa.study.rank import LAMBDA, Rank, read_lambda
 from papa.study.step import Session, compute_step
 from papa.study.store import Store
@@ -66,16 +67,15 @@ def with_inputs(step: Rank, folder: Path) -> Store:
 
 
 @pytest.mark.server
-def test_any_number_of_workers_and_a_lost_one_give_the_same_bits(
+def test_two_workers_and_the_one_that_is_left_give_the_bits_of_one_process(
     step: Rank, encoder: EncoderReference, tmp_path: Path
 ) -> None:
     store = with_inputs(step, tmp_path / "store")
     told: list[tuple[int, int]] = []
-    with WorkerPool(1, "cpu", store.scratch) as pool:
-        step.run(
-            Session(store, pool, ExecutionSpec(), Bars(shown=False)),
-            lambda done, total: told.append((done, total)),
-        )
+    step.run(
+        Session(store, ThisProcess("cpu"), ExecutionSpec(), Bars(shown=False)),
+        lambda done, total: told.append((done, total)),
+    )
     folder = Path(step.folder(store))
     alone = load_file(folder / LAMBDA)["lambda"]
     assert float((alone - 0.5).abs().max()) > 1e-3

@@ -123,6 +123,11 @@ def test_ray_outlives_the_thread_that_called_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_one_worker_is_a_group_too(pool: WorkerPool) -> None:
+    assert pool.run(own_process, arguments={}, helpers=1) > 0
+
+
+@pytest.mark.server
 def test_ray_starts_no_process_that_nobody_uses(pool: WorkerPool) -> None:
     pool.begin()
     commands = descendants(os.getpid()).values()
