@@ -133,14 +133,6 @@ def test_what_is_stored_names_the_commit(place: Place) -> None:
     assert place.commit in (place.store / "studies" / "small" / "report.md").read_text()
 
 
-def test_it_runs_again_when_the_hub_is_gone(place: Place, prefect: dict[str, str]) -> None:
-    before = artifacts(place.store, *STAGES)
-    again = place.papa("run", **prefect)
-    assert again.code == 0, again.err
-    assert artifacts(place.store, *STAGES) == before
-    assert len(before) > 5
-
-
 def test_more_of_it_is_computed_offline(place: Place, prefect: dict[str, str]) -> None:
     before = artifacts(place.store, *STAGES)
     more = place.papa("run", "--set", "fractions=[1, 0.5, 0]", HF_HUB_OFFLINE="1", **prefect)

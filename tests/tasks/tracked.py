@@ -1,5 +1,5 @@
-"""A study that is over, ready to be logged;
-``python -m tests.tasks.tracked NAME STORE ADDRESS [LAST]`` logs one.
+"""A study that is over, ready to be logged; ``python -m tests.tasks.tracked NAME STORE ADDRESS``
+logs one.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
 
 
 def logging_process(name: str, store: Path, address: str, *last: int) -> subprocess.Popen[str]:
-    """A process that logs a study, and is killed at the write that ``last`` names."""
+    """A process that logs a study; or, for each of ``last``, has a child that logs the study
+    ``NAME-LAST`` and is killed at that write.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "tests.tasks.tracked", name, str(store), address, *map(str, last)],
         cwd=Path(__file__).parents[2],
@@ -184,10 +186,16 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
         assert {"score", "fraction", "relative_drop"} <= set(run["metrics"])
 
 
+def _log_and_die(name: str, store: Store, address: str, last: int) -> None:
+    if not (child := os.fork()):
+        log_study(name, store, address, last=last)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+
 if __name__ == "__main__":
-    log_study(
-        sys.argv[1],
-        Store(sys.argv[2]),
-        sys.argv[3],
-        last=int(sys.argv[4]) if sys.argv[4:] else None,
-    )
+    name, store, address, *writes = sys.argv[1:]
+    for write in writes:
+        _log_and_die(f"{name}-{write}", Store(store), address, int(write))
+    if not writes:
+        log_study(name, Store(store), address)
