@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.exporting import speed
 from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from tests.encoders.models import random_model
@@ -67,6 +68,14 @@ class Case:
         batch = micro_batch(self.split, self.split.rows)
         with replaced(encoder, self.constants, heads):
             return [states[batch.attention_mask] for states in encoder.hidden_states(batch)]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _hurried() -> Iterator[None]:
+    """Speed is measured by the fewest pairs of runs; how many it takes is ``test_speed``'s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "PATIENCE", 0.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,7 @@ def exported(place: Path) -> Finished:
         "--order",
         "lambda",
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("papa.exporting.speed.PATIENCE", 0.1)
-        return export(place, *options, "--fraction", "0.5", to="half")
+    return export(place, *options, "--fraction", "0.5", to="half")
 
 
 def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported: Finished) -> None:
