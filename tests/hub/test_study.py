@@ -156,6 +156,7 @@ def test_a_point_is_exported(place: Place) -> None:
     to = place.folder / "exported"
     done = place.papa("export", *options, "--fraction", "0.5", "--to", str(to), HF_HUB_OFFLINE="1")
     assert done.code == 0, done.err
+    assert not done.imported & {"ray", "prefect", "mlflow"}
     from papa import load_exported
 
     exported = load_exported(to)
