@@ -221,7 +221,6 @@ def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
 
 
 def test_repeated_everything_is_cached_and_no_engine_works(second: Again, store: Path) -> None:
-    assert len(second.run.steps) == 10
     assert {step.state for step in second.run.steps.values()} == {"Cached"}, second.run.steps
     assert second.finished.imported == {"prefect"}
     assert artifacts(store, *COMPUTED, "aggregate", "track") == second.before
