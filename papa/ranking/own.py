@@ -119,8 +119,8 @@ def train_lambda_of_own(
 
 
 def _agreement(task: TaskSpec) -> bool:
-    """Whether λ is trained on agreement; masked words have a loss of their own."""
-    return task.metric == "agreement" and task.kind != "mlm"
+    """Whether λ is trained on agreement; masked and next words have a loss of their own."""
+    return task.metric == "agreement" and task.kind not in ("mlm", "causal")
 
 
 def _loss(
@@ -149,7 +149,7 @@ def _loss(
     if task.of_embeddings:
         cosines = nn.functional.cosine_similarity(found["embeddings"], own["embeddings"])
         return (1 - cosines).sum(), len(cosines)
-    if task.kind == "mlm":
+    if task.kind in ("mlm", "causal"):
         return -found["log_probabilities"].sum(), len(found["log_probabilities"])
     logits = found["logits"]
     if _agreement(task):

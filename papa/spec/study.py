@@ -26,7 +26,7 @@ from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
 from papa.spec.derived import DERIVED, parameters_of
 from papa.spec.frozen import Frozen
-from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, needs_lambda, scores_in
+from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scores_in
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -275,7 +275,7 @@ class TaskSpec(Frozen):
             return "the loss of a probe"
         if self.of_embeddings:
             return "one less the cosine of embeddings to the original's"
-        if self.metric == "agreement" and self.kind != "mlm":
+        if self.metric == "agreement" and self.kind not in ("mlm", "causal"):
             return "the divergence of answers from the original's"
         return "the loss of the model's own head"
 
@@ -527,11 +527,6 @@ class StudySpec(Frozen):
             raise ValueError(
                 f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
                 "previous"
-            )
-        if decoded and any(map(needs_lambda, self.orders)):
-            raise ValueError(
-                "orders: λ of a decoder is not trained in studies: take first_to_last or random, "
-                "or give scores:FILE"
             )
         return self
 

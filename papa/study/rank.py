@@ -93,8 +93,9 @@ class Rank(WorkerStep):
     def run(self, session: Session, progress: Progress) -> None:
         helpers = self.helpers(session.store, session.pool.on_gpu)
         on_epoch = partial(session.on_epoch, self.name)
+        encoder = None if self.encoder.causal else self.encoder
         self.run_on_worker(
-            session, progress, encoder=self.encoder, urgency=1, helpers=helpers, on_epoch=on_epoch
+            session, progress, encoder=encoder, urgency=1, helpers=helpers, on_epoch=on_epoch
         )
 
     def helpers(self, store: Store, on_gpu: bool) -> int:
@@ -110,13 +111,13 @@ class Rank(WorkerStep):
         parts = tokens / part_tokens(on_gpu)
         return math.ceil(parts) - 1 if parts > _FEEDS_HELPERS else 0
 
-    def compute(self, encoder: Encoder, context: Context) -> None:
+    def compute(self, encoder: Encoder | None, context: Context) -> None:
         from safetensors.torch import save_file
 
         from papa.ranking.learned import train_lambda
 
         corpus, constants = self.opened(context.found)
-        if self.task.head == "own":
+        if encoder is None or self.task.head == "own":
             lambdas = self._of_own(encoder, constants, corpus, context)
         else:
             with (context.group or WorkerGroup(encoder)).replicas(
@@ -139,21 +140,22 @@ class Rank(WorkerStep):
 
     def _of_own(
         self,
-        encoder: Encoder,
+        encoder: Encoder | None,
         constants: ConstantMatrices,
         corpus: TokenisedCorpus,
         context: Context,
     ) -> Float[Tensor, "epochs layers heads"]:
-        from papa.corpora.tokens import special_tokens_of
+        from papa.corpora.tokens import special_tokens_for
         from papa.probes.own import load_own, own_class
         from papa.ranking.own import train_lambda_of_own
 
-        reference = encoder.reference or self.encoder
+        reference = (encoder and encoder.reference) or self.encoder
+        device = str(encoder.device) if encoder else "cpu"
         return train_lambda_of_own(
-            load_own(reference, own_class(self.task, reference), str(encoder.device)),
+            load_own(reference, own_class(self.task, reference), device),
             constants,
             corpus,
-            special_tokens_of(load_tokenizer(reference)),
+            special_tokens_for(self.task.kind, load_tokenizer(reference)),
             self.task,
             self.ranking,
             seed=self.seed,

@@ -5,6 +5,8 @@ tokens before.
 from __future__ import annotations
 
 import json
+import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,11 @@ from papa.study.average import Average
 from papa.study.distances import Distances, read_distances
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
+from papa.study.rank import Rank, read_lambda
 from papa.study.results import results_table
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tests.ablation.copying import HALF, TOKENS, repeated, trained_copier
+from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.study.told import Told
 
 TASK: dict[str, Any] = {
@@ -138,6 +141,37 @@ def test_constants_are_those_of_the_library(study: Finished) -> None:
     )
 
 
+def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path: Path) -> None:
+    """The last one: in the model as it was, it is of more use than its average."""
+    planted = deepcopy(trained_copier())
+    maps, width = planted.transformer.h[1].attn.c_attn.weight, planted.config.n_embd
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for last in (width, 2 * width):  # Its queries, and its keys.
+            own = maps[:, last - width // HEADS : last]
+            own.copy_(0.7 * torch.randn(own.shape, generator=draw))
+    shutil.copytree(folder / "model", tmp_path / "planted")
+    planted.save_pretrained(tmp_path / "planted")
+    found = {}
+    for model in (folder / "model", tmp_path / "planted"):
+        steps, store, table = finished(
+            folder,
+            tmp_path / "store",
+            encoders=[str(model)],
+            constants=["average"],
+            orders=["lambda", "lambda_reversed"],
+            fractions=[1, 0.5],
+            ranking={"seeds": [0], "learning_rate": 0.05, "epochs": 5},
+        )
+        (rank,) = (step for step in steps.steps if isinstance(step, Rank))  # Of both metrics.
+        found[model.name] = read_lambda({0: rank.reference(store)}, rank.encoder).mean[1]
+        scores = table[table["fraction"] == 0.5].groupby(["task", "order"])["score"].mean()
+        loss = scores["negative_log_perplexity"]
+        assert loss["lambda"] > loss["lambda_reversed"] + 0.02, model.name
+    assert found["planted"].argmin() == 3
+    assert found["planted"][3] < 0.4 < 0.6 < found["model"][3]
+
+
 @pytest.mark.parametrize(
     ("task", "parts", "said"),
     [
@@ -149,7 +183,6 @@ def test_constants_are_those_of_the_library(study: Finished) -> None:
         ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
         ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
         ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
-        ({}, {"orders": ["lambda"]}, "of a decoder is not trained in studies"),
     ],
 )
 def test_what_no_decoder_can_be_asked_is_one_sentence(
