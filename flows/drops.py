@@ -9,6 +9,7 @@ a single test, 2.5 %.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -56,6 +57,7 @@ class Answer:
         certainty: what is known of a head order by λ; "" for others.
         missing: how many cells are not finished.
         reason: why nothing can be told; "" where something can.
+        sharing: query heads to a head of keys and values in a decoder; None in an encoder.
     """
 
     encoder: str
@@ -67,11 +69,23 @@ class Answer:
     certainty: str
     missing: int
     reason: str
+    sharing: int | None
 
     @property
     def most(self) -> Count | None:
         """The largest number of heads that is surely within the drop."""
         return next((count for count in reversed(self.counts) if count.verdict == "within"), None)
+
+    @property
+    def key_heads(self) -> tuple[int, int] | None:
+        """Of how many heads of keys every query head is constant in ``most``, and of how many in
+        all; None of an encoder, or where each seed has others.
+        """
+        if not self.sharing or not self.most or self.most.heads is None:
+            return None
+        shared = Counter((layer, head // self.sharing) for layer, head in self.most.heads)
+        whole = sum(count == self.sharing for count in shared.values())
+        return whole, self.heads_in_all // self.sharing
 
     @property
     def undecided(self) -> list[Count]:
@@ -152,6 +166,7 @@ def _answer(
         _certainty(stored, part) if needs_lambda(first.order) else "",
         sum(not stored.has(cell) for cell in cells),
         reason,
+        part.encoder.heads // part.encoder.key_heads if part.encoder.key_heads else None,
     )
 
 

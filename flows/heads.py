@@ -93,6 +93,7 @@ def document_of(answer: Answer) -> dict[str, Any]:
         },
         "constant_heads": most and most.constant_heads,
         "heads": most and most.heads,
+        "key_heads": answer.key_heads,
         "reason": answer.reason,
         "certainty": answer.certainty,
         "missing_cells": answer.missing,
@@ -128,6 +129,8 @@ def text_of(answer: Answer, max_drop: float) -> str:
             f"{_of(most, answer)} heads may become constant: {_drop(most)}",
             *_listed(most.heads),
         ]
+        if answer.key_heads:
+            lines.append("  {} of {} heads of keys need no cache then".format(*answer.key_heads))
     elif answer.reason:
         lines.append(f"  the study cannot tell: {answer.reason}")
     elif not answer.counts:

@@ -14,6 +14,7 @@ def decoder_shape(config: Any) -> dict[str, Any]:
         "model_type": config.model_type,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
+        "key_heads": getattr(config, "num_key_value_heads", config.num_attention_heads),
         "width": config.hidden_size,
         "positions": config.max_position_embeddings,
     }

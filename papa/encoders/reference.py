@@ -57,6 +57,8 @@ class EncoderReference:
         layers, heads, width: L, H, d.
         positions: the most slots it has positions for.
         precision: what it computes in.
+        key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
+            heads; None in an encoder.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -71,6 +73,7 @@ class EncoderReference:
     width: int
     positions: int
     precision: Precision = "float32"
+    key_heads: int | None = None
     tokenizer: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -19,8 +19,11 @@ def count(constant_heads: int, low: float, high: float, *, all_within: bool = Tr
     return Count(constant_heads, 1 - constant_heads / 72, drop, verdict, heads)
 
 
-def answer(*counts: Count, reason: str = "", missing: int = 0) -> Answer:
-    return Answer("minilm", "reviews", "average", "lambda", 72, counts, "", missing, reason)
+def answer(
+    *counts: Count, reason: str = "", missing: int = 0, sharing: int | None = None
+) -> Answer:
+    line = "minilm", "reviews", "average", "lambda"
+    return Answer(*line, 72, counts, "", missing, reason, sharing)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,16 @@ def test_what_is_shown() -> None:
         "  2 of its cells are not finished: 'papa run' on the study goes on",
     ]
     assert all(len(line) <= 80 for line in text.splitlines()[1:])
+
+
+def test_keys_of_a_decoder_are_saved_where_all_heads_that_share_them_are_constant() -> None:
+    found = answer(count(18, -0.01, 0.005), sharing=4)
+    assert found.key_heads == (4, 18), "of the last, two heads are not constant"
+    assert "  4 of 18 heads of keys need no cache then" in text_of(found, 0.01).splitlines()
+    assert document_of(found)["key_heads"] == (4, 18)
+    assert answer(count(18, -0.01, 0.005), sharing=1).key_heads == (18, 72)
+    assert answer(count(18, -0.01, 0.005)).key_heads is None
+    assert answer(count(18, 0.05, 0.09), sharing=4).key_heads is None
 
 
 def test_where_nothing_can_be_told_it_says_why() -> None:

@@ -16,15 +16,17 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 import papa
 from flows.cli import app
 from flows.own_line import own_study
 from papa.attention.constants import ConstantMatrices
-from papa.encoders.reference import EMBEDDED
+from papa.encoders.decoders import decoder_shape
+from papa.encoders.reference import EMBEDDED, describe_encoder
 from papa.errors import PapaError
+from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.average import Average
 from papa.study.distances import Distances, read_distances
@@ -218,6 +220,14 @@ def test_a_text_of_one_token_is_said_by_papa_check(
 def test_a_decoder_is_no_encoder_of_the_library(folder: Path) -> None:
     with pytest.raises(PapaError, match="is a decoder: measure it by its own head"):
         papa.load_encoder(str(folder / "model"))
+
+
+def test_heads_of_keys_are_counted_apart(folder: Path) -> None:
+    spec = EncoderSpec(name=str(folder / "model"))
+    assert describe_encoder(spec).key_heads == describe_encoder(spec).heads == HEADS
+    shape = decoder_shape(LlamaConfig(num_attention_heads=4, num_key_value_heads=2))
+    assert (shape["heads"], shape["key_heads"]) == (4, 2)
+    assert describe_encoder(EncoderSpec(name=EMBEDDED)).key_heads is None
 
 
 def test_one_file_of_texts_becomes_a_study(folder: Path, tmp_path: Path) -> None:
