@@ -222,6 +222,27 @@ def test_a_decoder_is_no_encoder_of_the_library(folder: Path) -> None:
         papa.load_encoder(str(folder / "model"))
 
 
+def test_the_decoders_study_is_planned(folder: Path, tmp_path: Path) -> None:
+    """That of the repository, on this model and its text."""
+    source = {
+        "kind": "files",
+        **{split: str(folder / f"{split}.jsonl") for split in ("train", "validation")},
+    }
+    parts = {
+        f"tasks.{task}.{key}": value
+        for task in (0, 1)
+        for key, value in (("source", source), ("slots", 48))
+    }
+    parts |= {"encoders": [str(folder / "model")], "ranking.rows": 32}
+    asked = [f"--set={name}={json.dumps(value)}" for name, value in parts.items()]
+    study = Path(__file__).parents[2] / "studies" / "more" / "decoder.yaml"
+    found = CliRunner().invoke(app, ["plan", str(study), "--store", str(tmp_path / "s"), *asked])
+    assert found.exit_code == 0, found.output
+    stages = [line.split()[1] for line in found.output.splitlines() if line.startswith("│ ")]
+    counts = {name: stages.count(name) for name in ("average", "relative", "rank")}
+    assert counts == {"average": 1, "relative": 1, "rank": 3}, "of both tasks; λ of three seeds"
+
+
 def test_heads_of_keys_are_counted_apart(folder: Path) -> None:
     spec = EncoderSpec(name=str(folder / "model"))
     assert describe_encoder(spec).key_heads == describe_encoder(spec).heads == HEADS
