@@ -48,6 +48,7 @@ def export_cell(
     console: Console,
     *,
     onnx: bool = False,
+    int8: bool = False,
 ) -> None:
     """Write the cell asked for of a finished study to ``folder`` and print the report.
 
@@ -77,7 +78,9 @@ def export_cell(
         )
     _silence_transformers()
     with console.status("writing …") as status:
-        document = _export(stored, cell, step, _summary(stored, cell), folder, status, onnx)
+        document = _export(
+            stored, cell, step, _summary(stored, cell), folder, status, onnx=onnx, int8=int8
+        )
     _print(document, folder, console)
 
 
@@ -153,7 +156,9 @@ def _export(
     summary: Any,
     folder: Path,
     status: Any,
+    *,
     onnx: bool,
+    int8: bool,
 ) -> Any:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora import load_corpus
@@ -175,11 +180,17 @@ def _export(
         )
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
     split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
+    constants = ConstantMatrices.load(
+        step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
+    )
+    scored = None
+    if int8:
+        from flows.int8 import int8_scores
+
+        scored = int8_scores(stored, cell, step, corpus, constants, scores.constant_heads, status)
     return export_encoder(
         step.encoder,
-        ConstantMatrices.load(
-            step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
-        ),
+        constants,
         scores.constant_heads,
         InputLayout.of(
             task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))
@@ -196,6 +207,7 @@ def _export(
         ),
         device=_device(study.execution.device),
         onnx=onnx,
+        int8=scored,
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
     )
 
@@ -218,9 +230,15 @@ def _silence_transformers() -> None:
 
 def _print(document: Any, folder: Path, console: Console) -> None:
     from papa.exporting.card import cell_label, report_rows
+    from papa.exporting.choice import choices
 
     table = Table(title=cell_label(document.study), show_header=False)
     for row in report_rows(document):
         table.add_row(*map(escape, row))
     console.print(table)
+    for choice in choices(document):
+        table = Table(*choice.headings, title=f"Int8 beside constant heads, in {choice.runtime}")
+        for cells in choice.rows:
+            table.add_row(*map(escape, cells))
+        console.print(table)
     say(console, f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).")

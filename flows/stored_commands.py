@@ -102,6 +102,10 @@ def export(
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")
     ] = False,
+    int8: Annotated[
+        bool,
+        typer.Option("--int8", help="Also measure 8 bits, alone and with the constant heads."),
+    ] = False,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
@@ -131,7 +135,7 @@ def export(
                 spec, place, request, share, interruption, verbose=verbose
             )
         place.check()
-        export_cell(spec, place, request, to, Console(), onnx=onnx)
+        export_cell(spec, place, request, to, Console(), onnx=onnx, int8=int8)
 
 
 def report(

@@ -15,7 +15,8 @@ from papa.corpora.batches import MicroBatch
 from papa.encoders.configuration import supported
 from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
 from papa.encoders.finite import check_states
-from papa.encoders.linear import FrozenLinear, FrozenLinears
+from papa.encoders.int8 import Int8Linear
+from papa.encoders.linear import FrozenLinear, FrozenLinears, Kind
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.encoders.sharing import sharing_weights
@@ -37,6 +38,8 @@ class Encoder:
             CPU its layers' linear maps and attention take and give bfloat16
             (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the
             same.
+        int8: whether its layers' linear maps are computed in 8 bits (``papa.encoders.int8``): in
+            float32, on a CPU.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
@@ -44,13 +47,19 @@ class Encoder:
         files: that its weights are mapped from; None for a model that was given.
         reference: what it was loaded from; None likewise.
         precision: what it computes in, and what token probes multiply its features in.
+        int8: as given.
 
     Raises:
         EncoderError: the architecture is not supported.
     """
 
     def __init__(
-        self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32"
+        self,
+        model: nn.Module,
+        device: str | torch.device = "cpu",
+        precision: Precision = "float32",
+        *,
+        int8: bool = False,
     ) -> None:
         config: Any = model.config
         family = family_of(config.model_type)
@@ -76,6 +85,7 @@ class Encoder:
         self.config: Any = model.config
         self.device = torch.device(device)
         self.precision = precision
+        self.int8 = int8
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
@@ -89,7 +99,12 @@ class Encoder:
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
         on_cpu = self.device.type == "cpu"
-        self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
+        self._kind: Kind | None = None
+        if int8:
+            self._kind = Int8Linear
+        elif precision == "bfloat16" and on_cpu:
+            self._kind = FrozenLinear
+        self._frozen_linears = None if self._kind is None else FrozenLinears(model, self._kind)
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """Return the tokens of a micro-batch: what was asked for, else what keeps a core's caches
@@ -155,10 +170,10 @@ class Encoder:
         return output
 
     def _in_precision(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32":
-            return nullcontext()
         if self._frozen_linears is not None:
             return self._frozen_linears.in_use()
+        if self.precision == "float32":
+            return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
     @contextmanager
@@ -168,10 +183,7 @@ class Encoder:
         """
         # A rule for all heads, as of averaging or mixing, needs whole projections.
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
-        names, prepared = (
-            self.family.projections,
-            _as_it_is if self._frozen_linears is None else FrozenLinear,
-        )
+        names, prepared = self.family.projections, self._kind or _as_it_is
         sliced = (
             dependent_heads_projected(
                 self._attentions, names, self.dispatch, self.head_width, prepared
@@ -187,8 +199,10 @@ def _as_it_is(linear: nn.Linear) -> nn.Linear:
     return linear
 
 
-def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
-    """Load the encoder that ``reference`` names, from its local folder.
+def load_encoder(
+    reference: EncoderReference, device: str = "cpu", *, int8: bool = False
+) -> Encoder:
+    """Load the encoder that ``reference`` names, from its local folder; ``int8`` as of ``Encoder``.
 
     Raises:
         EncoderError: the weights are damaged, do not fit the architecture or are not those of its
@@ -214,6 +228,6 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
         )
     finally:  # What is wrong with other weights is not what matters.
         check_read(reference, files)
-    encoder = Encoder(model, device, reference.precision)
+    encoder = Encoder(model, device, reference.precision, int8=int8)
     encoder.files, encoder.reference = files, reference
     return encoder

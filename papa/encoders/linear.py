@@ -9,7 +9,7 @@ rounded to bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -79,18 +79,23 @@ def _product(x: Tensor, arranged: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), arranged, bias, "none", [], "")
 
 
+Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
+"""From a frozen linear map to what computes it."""
+
+
 class FrozenLinears:
-    """The linear maps of a model's layers as ``FrozenLinear``, which stand for the model's own
-    while it runs.
+    """The linear maps of a model's layers as ``FrozenLinear``, or as another kind, which stand for
+    the model's own while it runs.
 
     Maps outside the layers keep float32: the few that widen embeddings, from which the residual
     stream starts.
 
     Args:
         model: with its layers in lists of modules; on a CPU, in float32.
+        kind: what stands for a map.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, kind: Kind = FrozenLinear) -> None:
         stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
         maps = (
             module
@@ -98,7 +103,7 @@ class FrozenLinears:
             for module in stack.modules()
             if isinstance(module, nn.Linear)
         )
-        self._frozen = {linear: FrozenLinear(linear) for linear in dict.fromkeys(maps)}
+        self._frozen = {linear: kind(linear) for linear in dict.fromkeys(maps)}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

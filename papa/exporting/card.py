@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from papa.exporting.choice import choices
 from papa.exporting.document import ExportDocument
 from papa.exporting.fidelity import KEPT, too_few_kept
-from papa.reporting.tables import caption, markdown_text, score_tables
+from papa.exporting.gains import gained, measured, shape_label, timing_label
+from papa.reporting.tables import caption, markdown_table, markdown_text, score_tables
 from papa.reporting.verdicts import marks
-from papa.reporting.wording import joined, metric_label, order_label, percent_label, score_label
+from papa.reporting.wording import metric_label, order_label, percent_label, score_label
 
 if TYPE_CHECKING:
     import pandas
@@ -56,6 +58,11 @@ def model_card(document: ExportDocument) -> str:
     )
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
+    beside = "".join(
+        f"\n## Int8 beside constant heads, in {choice.runtime}\n\n"
+        f"{markdown_table([markdown_text(one) for one in choice.headings], choice.rows)}\n"
+        for choice in choices(document)
+    )
     onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""
     if layout["texts"] == 1:
         limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
@@ -79,7 +86,7 @@ Those heads compute no queries, keys or softmax; all other weights are unchanged
 {cell}| Report | Finding |
 | --- | --- |
 {table}
-
+{beside}
 ## Use
 
 ```python
@@ -145,6 +152,7 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     ]
     rows = [] if document.fidelity is None else _fidelity_rows(document.fidelity)
     rows += [(f"Speed{where}", gained(timed)) for timed, where in kinds]
+    rows += [sentence for choice in choices(document) for sentence in choice.sentences]
     rows.append(
         (
             "Constant heads",
@@ -154,7 +162,8 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     rows += [] if score is None else _score_rows(score)
     for timed, where in kinds:
         rows += [
-            (f"Speed{where}, {_shape(timing)}", _timing(timing)) for timing in timed["timings"]
+            (f"Speed{where}, {shape_label(timing)}", timing_label(timing))
+            for timing in timed["timings"]
         ]
     if speed is not None:
         rows.append(("Measured", measured(speed)))
@@ -196,39 +205,6 @@ def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def gained(speed: Mapping[str, Any]) -> str:
-    """In one sentence, at which shapes nothing is gained, and how much at the others."""
-    sure = [timing for timing in speed["timings"] if timing["low"] > 1]
-    unsure = [timing for timing in speed["timings"] if not timing["low"] > 1]
-    parts = []
-    if unsure:
-        parts.append(
-            f"no sure gain at {joined(map(_shape, unsure)) if sure else 'any size measured'}"
-        )
-    if sure:
-        low, high = (f"{end(timing['ratio'] for timing in sure):.2f}" for end in (min, max))
-        parts.append(
-            f"{low if low == high else f'{low} to {high}'}× at "
-            f"{'the others' if unsure else 'every size'}"
-        )
-    if speed["left_out"]:
-        sizes = (
-            _shape({"batch": batch, "longest": longest}) for batch, longest in speed["left_out"]
-        )
-        parts.append(f"not measured, for want of time: {joined(sizes)}")
-    return "; ".join(parts)
-
-
-def measured(speed: Mapping[str, Any]) -> str:
-    """How the speed was measured, in one sentence."""
-    threads = f"{speed['threads']} thread{'s' if speed['threads'] > 1 else ''}"
-    return (
-        f"on {speed['device']} with {threads}, against the original with {speed['attention']} "
-        "attention, on validation rows of like length; median ratio of pairs of runs in turn, "
-        "with its 95 % interval"
-    )
-
-
 def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
     written = score["written"]
     original = (
@@ -254,17 +230,6 @@ def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"in {score['precision']}; the folder computes in float32. {cut}",
         ),
     ]
-
-
-def _shape(timing: Mapping[str, Any]) -> str:
-    return (
-        f"{timing['batch']} text{'s' if timing['batch'] > 1 else ''} × {timing['longest']} tokens"
-    )
-
-
-def _timing(timing: Mapping[str, Any]) -> str:
-    took = f"the original takes {1000 * timing['original_seconds']:.1f} ms"
-    return f"{timing['ratio']:.2f}× ({timing['low']:.2f} to {timing['high']:.2f}); {took}"
 
 
 def cell_label(study: Mapping[str, Any]) -> str:

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import nn
 
 from papa.corpora.split import TokenisedSplit
-from papa.exporting.model import ExportedEncoder
-from papa.exporting.speed import ordinary_inputs, spread_rows
+from papa.exporting.placement import InputLayout
+from papa.exporting.speed import States, ordinary_inputs, spread_rows
 from papa.scores.fidelity import LEAST_SENTENCES, embedding_fidelity
 
 ROWS, TOKENS = 300, 32_768
@@ -29,15 +28,16 @@ upper end.
 
 @torch.inference_mode()
 def measure_fidelity(
-    original: nn.Module, exported: ExportedEncoder, split: TokenisedSplit
+    original: States, changed: States, split: TokenisedSplit, layout: InputLayout
 ) -> dict[str, Any] | None:
     """Compare mean-pooled last hidden states, as sentence-transformers pools them, on texts of the
     split.
 
     Args:
-        original: the unmodified model of ``transformers``, in eval mode.
-        exported: the encoder with constant heads, on the same device.
+        original: the unmodified model of ``transformers``.
+        changed: what it became.
         split: where texts are taken from.
+        layout: theirs.
 
     Returns:
         ``texts``, how many, and for each measure of ``embedding_fidelity`` its mean, low and high;
@@ -47,7 +47,7 @@ def measure_fidelity(
     rows = spread_rows(split.rows[np.argsort(split.lengths, kind="stable")], count)
     if split.kind not in ("text", "words") or len(rows) < LEAST_SENTENCES:
         return None
-    before, after = (_embeddings(model, split, rows, exported) for model in (original, exported))
+    before, after = (_embeddings(states, split, rows, layout) for states in (original, changed))
     return {"texts": len(rows)} | {
         name: asdict(interval) for name, interval in embedding_fidelity(before, after).items()
     }
@@ -59,13 +59,12 @@ def too_few_kept(fidelity: Mapping[str, Any]) -> bool:
 
 
 def _embeddings(
-    model: nn.Module, split: TokenisedSplit, rows: np.ndarray, exported: ExportedEncoder
+    states: States, split: TokenisedSplit, rows: np.ndarray, layout: InputLayout
 ) -> Float[np.ndarray, "texts width"]:
     """The mean of the last hidden states of each text's tokens, [CLS] and [SEP] included."""
     found: list[np.ndarray] = []
     for start in range(0, len(rows), BATCH):
-        inputs = ordinary_inputs(split, rows[start : start + BATCH], exported.layout)
-        inputs = {name: tensor.to(exported.device) for name, tensor in inputs.items()}
-        states, mask = model(**inputs).last_hidden_state, inputs["attention_mask"][:, :, None]
-        found.append(((states * mask).sum(1) / mask.sum(1)).float().cpu().numpy())
+        inputs = ordinary_inputs(split, rows[start : start + BATCH], layout)
+        mask, last = inputs["attention_mask"][:, :, None], states(inputs).float().cpu()
+        found.append(((last * mask).sum(1) / mask.sum(1)).numpy())
     return np.concatenate(found)

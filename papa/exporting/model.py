@@ -16,6 +16,8 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
+from papa.encoders.precision import check_int8
+from papa.errors import SpecError
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
@@ -151,7 +153,18 @@ class ExportedEncoder(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedEncoder:
         """Moves and conversions (``to``, ``cuda``, ``half``) reach the constants and the sliced
         maps too.
+
+        Raises:
+            SpecError: it is int8, which stays on a CPU in float32.
         """
+        if self._encoder.int8:
+            like = fn(torch.zeros(1))
+            check_int8(like.device)
+            if like.dtype != torch.float32:
+                raise SpecError(
+                    f"an encoder in int8 takes and gives float32, not {like.dtype}: load it "
+                    "without int8"
+                )
         self._put_back()
         super()._apply(fn, recurse)
         self._encoder.device = next(self.model.parameters()).device

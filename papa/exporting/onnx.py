@@ -13,17 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from papa.corpora.split import TokenisedSplit
 from papa.errors import ArtifactError, EncoderError
+from papa.exporting.int8 import Way, compared
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows, timings
+from papa.exporting.speed import States, ordinary_inputs, reproducible_rows, spread_rows, timings
 
-ONNX = "model.onnx"
+ONNX, ONNX_INT8 = "model.onnx", "model.int8.onnx"
 ONNX_TOLERANCE = 1e-4
 """By how much hidden states may differ from the exported encoder's, relative to the largest of
 them.
@@ -97,9 +97,9 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
         return
     inputs = ordinary_inputs(split, rows, exported.layout)
     with torch.inference_mode():
-        expected = exported(**inputs).last_hidden_state.cpu().numpy()
+        expected = exported(**inputs).last_hidden_state.cpu()
     difference = float(
-        np.abs(_Session(path).states(inputs) - expected).max() / np.abs(expected).max()
+        (_Session(path).states(inputs) - expected).abs().max() / expected.abs().max()
     )
     if not difference <= ONNX_TOLERANCE:
         raise ArtifactError(
@@ -110,7 +110,12 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
 
 
 def measure_onnx(
-    original: nn.Module, path: Path, split: TokenisedSplit, layout: InputLayout
+    original: nn.Module,
+    path: Path,
+    split: TokenisedSplit,
+    layout: InputLayout,
+    *,
+    int8: Path | None = None,
 ) -> dict[str, Any]:
     """``papa.exporting.speed.timings`` of the graph against the original model, both in
     onnxruntime.
@@ -120,11 +125,38 @@ def measure_onnx(
         path: the graph.
         split: where inputs are taken from.
         layout: where tokens belong.
+        int8: where to write the graph in 8 bits; None does not.
+
+    Returns:
+        The timings; with ``int8`` also that, and what ``papa.exporting.int8`` compares.
     """
     with TemporaryDirectory() as folder:
         plain = Path(folder) / ONNX
         _write(_LastHiddenState(original.float()), _example(layout), plain)
-        return timings(_Session(path).states, _Session(plain).states, split, layout)
+        before = _Session(plain).states
+        found = timings(_Session(path).states, before, split, layout)
+        if int8 is None:
+            return found
+        alone = Path(folder) / ONNX_INT8
+        for source, target in ((plain, alone), (path, int8)):
+            _write_int8(source, target)
+        graphs: dict[Way, States] = {"int8": _Session(alone).states, "both": _Session(int8).states}
+        return {**found, "int8": compared(graphs, before, split, layout)}
+
+
+def _write_int8(source: Path, target: Path) -> None:
+    """A graph's linear maps in 8 bits: weights rounded with a scale for each of their outputs,
+    inputs when it runs."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=["MatMul", "Gemm"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+        )
 
 
 class _LastHiddenState(nn.Module):
@@ -157,10 +189,10 @@ class _Session:
         )
         self._names = [given.name for given in self._session.get_inputs()]
 
-    def states(self, inputs: dict[str, Tensor]) -> np.ndarray:
+    def states(self, inputs: dict[str, Tensor]) -> Tensor:
         """The hidden states [batch, tokens, width]."""
         (found,) = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
-        return np.asarray(found)
+        return torch.from_numpy(found)
 
 
 def _example(layout: InputLayout) -> dict[str, Tensor]:

@@ -30,14 +30,17 @@ class SentenceModule(nn.Module):
     Args:
         folder: what ``papa export`` wrote, from a task on single texts.
         device: where it shall run; sentence-transformers moves it.
+        int8: as of ``papa.load_exported``.
 
     Raises:
         ArtifactError: as ``papa.load_exported``.
     """
 
-    def __init__(self, folder: str | Path, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self, folder: str | Path, device: str | torch.device = "cpu", *, int8: bool = False
+    ) -> None:
         super().__init__()
-        self.model = load_exported(folder, device)
+        self.model = load_exported(folder, device, int8=int8)
 
     @property
     def tokenizer(self) -> Any:

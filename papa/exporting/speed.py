@@ -31,6 +31,8 @@ for.
 """
 PATIENCE, BUDGET = 3.0, 60.0
 """Seconds for one shape, and for all: shapes that would take longer are left out."""
+States = Callable[[dict[str, Tensor]], Tensor]
+"""From inputs as a tokenizer gives them to last hidden states [batch, tokens, width]."""
 Call = Callable[[dict[str, Tensor]], object]
 
 
@@ -54,9 +56,7 @@ def measure_speed(
         What ``timings`` gives, and how it was measured.
     """
     return {
-        **timings(
-            partial(_run, exported), partial(_run, original), split, exported.layout, progress
-        ),
+        **timings(states_of(exported), states_of(original), split, exported.layout, progress),
         "threads": torch.get_num_threads(),
         "device": _device_name(exported.device),
         "attention": getattr(original.config, "_attn_implementation", "its own"),
@@ -116,12 +116,19 @@ def _batch(
     return {name: tensor[torch.arange(batch) % len(nearest)] for name, tensor in inputs.items()}
 
 
-def _run(model: nn.Module, inputs: dict[str, Tensor]) -> None:
-    """One call, inputs brought to the device included."""
+def states_of(model: nn.Module) -> States:
+    """Calls of the model, inputs brought to its device included."""
     device = next(model.parameters()).device
-    model(**{name: tensor.to(device) for name, tensor in inputs.items()})
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+
+    def states(inputs: dict[str, Tensor]) -> Tensor:
+        found: Tensor = model(
+            **{name: tensor.to(device) for name, tensor in inputs.items()}
+        ).last_hidden_state
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return found
+
+    return states
 
 
 def _device_name(device: torch.device) -> str:

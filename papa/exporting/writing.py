@@ -22,6 +22,7 @@ from papa.corpora.batches import micro_batch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import TOKENIZER_FILES
+from papa.encoders.precision import check_int8
 from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
@@ -35,11 +36,25 @@ from papa.exporting.document import (
     ExportDocument,
 )
 from papa.exporting.fidelity import measure_fidelity
+from papa.exporting.int8 import Scored, measure_int8
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
-from papa.exporting.onnx import ONNX, check_onnx, check_onnx_same, measure_onnx, write_onnx
+from papa.exporting.onnx import (
+    ONNX,
+    ONNX_INT8,
+    check_onnx,
+    check_onnx_same,
+    measure_onnx,
+    write_onnx,
+)
 from papa.exporting.placement import InputLayout
-from papa.exporting.speed import measure_speed, ordinary_inputs, reproducible_rows, spread_rows
+from papa.exporting.speed import (
+    measure_speed,
+    ordinary_inputs,
+    reproducible_rows,
+    spread_rows,
+    states_of,
+)
 from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, ignore_progress
 from papa.spec.orders import Head
@@ -62,6 +77,7 @@ def export_encoder(
     score: Mapping[str, Any] | None = None,
     device: str = "cpu",
     onnx: bool = False,
+    int8: Scored | None = None,
     progress: Progress = ignore_progress,
 ) -> ExportDocument:
     """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a
@@ -82,14 +98,19 @@ def export_encoder(
         device: where speed is measured.
         onnx: also write ``model.onnx``, compared with the exported encoder and timed against the
             original on ``examples``.
+        int8: also measure 8 bits on ``examples``, alone and with the constant heads, scored by
+            this; with ``onnx`` also write ``model.int8.onnx``.
         progress: called with shapes done and in all while speed is measured.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices
             do not fit, or what was written does not behave as the encoder under ``replaced``.
         EncoderError: the encoder has no ONNX form.
+        SpecError: int8 is asked for elsewhere than on a CPU.
     """
     check_free(folder)
+    if int8 is not None:
+        check_int8(device)
     heads = sorted((int(layer), int(head)) for layer, head in heads)
     _check_fits(reference, constants, heads, layout)
     original = _original(reference)
@@ -132,11 +153,21 @@ def export_encoder(
             document = replace(
                 document,
                 speed=measure_speed(original, exported, examples, progress),
-                fidelity=measure_fidelity(original, exported, examples),
+                fidelity=measure_fidelity(
+                    states_of(original), states_of(exported), examples, layout
+                ),
             )
+            if int8 is not None:
+                both, single = (
+                    load_exported(scratch, int8=True),
+                    replace(reference, precision="float32"),
+                )
+                found = measure_int8(original, both, single, examples, int8, progress)
+                document = replace(document, speed={**(document.speed or {}), "int8": found})
         if onnx:
             document = replace(
-                document, speed=_with_onnx(document, original, exported, scratch / ONNX, examples)
+                document,
+                speed=_with_onnx(document, original, exported, scratch, examples),
             )
         (scratch / CARD).write_text(model_card(document))
         document.write(scratch)
@@ -147,16 +178,20 @@ def _with_onnx(
     document: ExportDocument,
     original: nn.Module,
     exported: ExportedEncoder,
-    path: Path,
+    folder: Path,
     examples: TokenisedSplit | None,
 ) -> dict[str, Any] | None:
-    """Write the ONNX form; the speed with what it gains in onnxruntime."""
-    exported = exported.to("cpu")
+    """Write the ONNX form, also in 8 bits where those were measured; the speed with what it gains
+    in onnxruntime.
+    """
+    exported, path = exported.to("cpu"), folder / ONNX
     write_onnx(exported, path)
     if examples is None or document.speed is None:
         return None
     check_onnx_same(exported, path, examples)
-    return {**document.speed, "onnx": measure_onnx(original.cpu(), path, examples, exported.layout)}
+    int8 = folder / ONNX_INT8 if "int8" in document.speed else None
+    timed = measure_onnx(original.cpu(), path, examples, exported.layout, int8=int8)
+    return {**document.speed, "onnx": timed}
 
 
 def check_free(folder: Path) -> None:

@@ -18,6 +18,7 @@ from papa.exporting import export_encoder
 from papa.exporting.card import report_rows
 from papa.exporting.document import ExportDocument
 from papa.exporting.fidelity import measure_fidelity
+from papa.exporting.speed import states_of
 from papa.scores.fidelity import embedding_fidelity
 from tests.exporting.conftest import Case
 
@@ -41,7 +42,9 @@ def test_the_embeddings_compared_are_those_that_users_get(
     for name, own in heads.items():
         export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
         exported = papa.load_exported(tmp_path / name)
-        found[name] = measure_fidelity(original, exported, case.split)
+        found[name] = measure_fidelity(
+            states_of(original), states_of(exported), case.split, case.layout
+        )
     assert found["most"] is not None
     assert found["some"] is not None
     before, after = (
@@ -61,7 +64,9 @@ def test_pairs_have_no_embeddings_of_use(make_case: Callable[..., Case], tmp_pat
         case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "pair"
     )
     original = AutoModel.from_pretrained(case.reference.folder).eval()
-    assert measure_fidelity(original, papa.load_exported(tmp_path / "pair"), case.split) is None
+    exported = papa.load_exported(tmp_path / "pair")
+    states = states_of(original), states_of(exported)
+    assert measure_fidelity(*states, case.split, case.layout) is None
 
 
 def rows(kept: float, half: float) -> dict[str, str]:

@@ -19,7 +19,7 @@ from papa.corpora.tokens import Framing
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
 from papa.exporting import ExportedEncoder, InputLayout, export_encoder
-from papa.exporting.onnx import ONNX, check_onnx, write_onnx
+from papa.exporting.onnx import ONNX, ONNX_INT8, check_onnx, write_onnx
 from papa.exporting.writing import TOLERANCE
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
@@ -68,6 +68,7 @@ def folder(small: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
         place,
         examples=small.split,
         onnx=True,
+        int8=lambda *_: None,
     )
     return place
 
@@ -101,6 +102,17 @@ def test_the_card_says_how_fast_and_how(folder: Path) -> None:
     assert "| Speed in onnxruntime, 16 texts × " in card
     assert 'onnxruntime.InferenceSession("this-folder/model.onnx")' in card
     assert ONNX in (folder / "papa.json").read_text(), "its digest is checked, too"
+
+
+def test_the_graph_in_8_bits(small: Case, folder: Path) -> None:
+    """It differs from the graph by the rounding alone, and the card says what that costs."""
+    model = papa.load_exported(folder)
+    inputs = dict(model.tokenizer(*small.texts, padding=True, return_tensors="pt"))
+    assert 10 * TOLERANCE < largest_difference(model, folder / ONNX_INT8, inputs) < 0.1
+    assert "model.int8.onnx" in (folder / "papa.json").read_text()
+    card = (folder / "README.md").read_text()
+    assert "## Int8 beside constant heads, in onnxruntime" in card
+    assert "| Which one" not in card, "nothing was scored"
 
 
 def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:

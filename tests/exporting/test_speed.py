@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from papa.exporting import speed
-from papa.exporting.card import gained, report_rows
+from papa.exporting.card import report_rows
 from papa.exporting.document import ExportDocument
+from papa.exporting.gains import gained
 from papa.exporting.speed import BATCHES, timings
 from papa.timing import LEAST
 from tests.exporting.conftest import Case

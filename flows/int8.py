@@ -1,0 +1,95 @@
+"""The task's score of an export in 8 bits: probes as the study's, trained on what int8 computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from papa.spec.cells import Cell
+from papa.spec.orders import Head
+from papa.study.own import Own
+from papa.study.probe import Probe, read_examples, read_scores
+from papa.study.stored import StoredStudy
+
+if TYPE_CHECKING:
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.corpus import TokenisedCorpus
+    from papa.encoders.encoder import Encoder
+    from papa.exporting.int8 import Scored
+    from papa.scores.intervals import Measured
+
+
+def int8_scores(
+    stored: StoredStudy,
+    cell: Cell,
+    step: Probe | Own,
+    corpus: TokenisedCorpus,
+    constants: ConstantMatrices,
+    heads: Sequence[Head],
+    status: Any,
+) -> Scored:
+    """What scores an encoder in int8 as the study scored a cell: same rows, probes and seeds.
+
+    Drops are from the study's original, paired by seed and example. A model's own head is no part
+    of the export, so its use has no score here.
+    """
+    from papa.probes.cell import score_cell
+    from papa.scores.intervals import NOT_KNOWN, Measured, joint, paired_drop
+
+    original = _original(stored, cell)
+
+    def scored(encoder: Encoder, constant: bool) -> dict[str, float | None] | None:
+        if isinstance(step, Own):
+            return None
+        with TemporaryDirectory() as scratch:
+            found = score_cell(
+                encoder,
+                constants,
+                heads if constant else (),
+                corpus,
+                step.task,
+                step.seeds,
+                trained=False,
+                features=step.features,
+                execution=stored.inputs.study.execution,
+                scratch=Path(scratch),
+                progress=lambda done, total: status.update(
+                    f"scoring int8{' with constant heads' if constant else ''}, "
+                    f"{100 * done / total:.0f} % …"
+                ),
+            ).scores
+        measured = Measured.of(
+            step.task.metric,
+            {one.seed: one.score for one in found},
+            [one.examples for one in found],
+        )
+        score = joint(measured)
+        drop = NOT_KNOWN if original is None else paired_drop(original, measured)
+        numbers = (score.mean, score.low, score.high, drop.mean, drop.low, drop.high)
+        return {
+            name: None if math.isnan(number) else number
+            for name, number in zip(
+                ("mean", "low", "high", "drop", "drop_low", "drop_high"), numbers, strict=True
+            )
+        }
+
+    return scored
+
+
+def _original(stored: StoredStudy, cell: Cell) -> Measured | None:
+    """The study's scores with every head input-dependent; None where it has none."""
+    from papa.study.results import measured_of
+
+    cell = replace(cell, fraction=1.0)
+    if cell not in stored.steps.cells or not stored.has(cell):
+        return None
+    steps = stored.steps.cells[cell]
+    parts = [
+        (read_scores(found.folder).scores, read_examples(found.folder))
+        for found in (stored.found[step] for step in steps)
+    ]
+    return measured_of(steps[0].task.metric, parts, stored.found[steps[0]].path)
