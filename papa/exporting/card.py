@@ -100,6 +100,8 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 {onnx}## Limits
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
+- [SEP] stands in the last slot, not after the text, so hidden states differ from the original's
+  whatever heads are constant.
 - The weights are frozen.
   The score above is that of a probe trained on these hidden states, on the task named above.
 - `model.unseen_share` is the share of the entries your inputs read that the average had never seen.

@@ -87,6 +87,10 @@ def load_encoder(
 ) -> TextEncoder:
     """An encoder by its name, or from a model that is loaded already and stays as it is.
 
+    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots, not after the
+    text (paper, App. A), which moves the hidden states of all tokens (docs/library.md says by how
+    much).
+
     Examples:
         >>> import papa
         >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")

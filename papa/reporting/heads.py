@@ -4,8 +4,9 @@ patterns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas
@@ -22,6 +23,35 @@ COUNTED = "Layers and heads are counted from 0, as in head orders, exports and t
 NO_PATTERN = "none"
 
 
+@dataclass(frozen=True, eq=False)
+class HeadScore:
+    """A score of every head.
+
+    Attributes:
+        name: in figures.
+        values: the score.
+        low, high: its 95 % interval; nan where it has none.
+        nothing: the score that says nothing; nan where none is known.
+    """
+
+    name: str
+    values: Float[np.ndarray, "layers heads"]
+    low: Float[np.ndarray, "layers heads"]
+    high: Float[np.ndarray, "layers heads"]
+    nothing: float = math.nan
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether it can be told which heads differ from what says nothing."""
+        return not (math.isnan(self.nothing) or np.isnan(self.low).any())
+
+    @property
+    def surely(self) -> Float[np.ndarray, "layers heads"]:
+        """The end of each interval that is nearer to what says nothing, or that, where the
+        interval holds it; the score itself where this cannot be told."""
+        return np.clip(self.nothing, self.low, self.high) if self.told_apart else self.values
+
+
 @dataclass(frozen=True)
 class HeadsOfEncoder:
     """Everything a report shows of the heads of one encoder on one task.
@@ -35,6 +65,7 @@ class HeadsOfEncoder:
         lambdas: λ of every head by seed; None where none was trained (paper, Section 3.2).
         orders: by name, the study's head orders that are the same for every seed: all heads, the
             first to become constant first.
+        given: the scores that the study names, by their names.
     """
 
     encoder: str
@@ -45,6 +76,17 @@ class HeadsOfEncoder:
     patterns: HeadPatterns
     lambdas: TrainedLambda | None
     orders: Mapping[str, Sequence[Head]]
+    given: Mapping[str, Float[np.ndarray, "layers heads"]] = field(default_factory=dict)
+
+    def scores(self) -> list[HeadScore]:
+        """λ, where it was trained, and the scores that the study names."""
+        found = []
+        if self.lambdas is not None:
+            found.append(HeadScore("λ", self.lambdas.mean, *self.lambdas.interval, nothing=0.5))
+        for name, values in self.given.items():
+            unknown = np.full(values.shape, np.nan)
+            found.append(HeadScore(name, values, unknown, unknown))
+        return found
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:
         """A row for every head, by layer and head.

@@ -19,6 +19,7 @@ import vl_convert
 from papa.reporting.certainty import certainty
 from papa.reporting.figures.chart import Chart, csv_address
 from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
+from papa.reporting.figures.headmap import head_maps
 from papa.reporting.figures.heatmaps import TOP, UNSEEN, HeatMaps, heat_maps
 from papa.reporting.figures.matrices import matrix_specification
 from papa.reporting.figures.orders import order_charts
@@ -102,6 +103,7 @@ def page_context(
         sections.append(
             Section("Head orders told apart", note, order_charts(orders), tables=order_tables)
         )
+    sections += _head_sections(heads)
     maps = [
         _Browsed(encoder_heads, own, study)
         for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)
@@ -126,6 +128,7 @@ def page_context(
         "style": _template("report.css"),
         "licence": _template("licence.txt"),
         "counted": COUNTED,
+        "tile_orders": list(dict.fromkeys(one.name for group in heads for one in group.scores())),
         "summary_csv": csv_address(summary),
         "script_hashes": [_hash(script) for script in scripts],
         "library": _library_version(),
@@ -252,6 +255,18 @@ def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
     return sections
 
 
+def _head_sections(heads: Sequence[HeadsOfEncoder]) -> list[Section]:
+    charts = tuple(chart for one in heads for chart in head_maps(one))
+    note = f"{COUNTED} The smallest become constant first."
+    if any(one.lambdas for one in heads):
+        note += (
+            " λ says nothing at .5, where its training starts: colour is the end of its 95 % "
+            "interval that is nearer to .5, and a dot marks heads whose interval leaves .5 out. "
+            "λ of one seed has no interval, and its colour is λ."
+        )
+    return [Section("Heads at a glance", note, charts)] if charts else []
+
+
 @dataclass(frozen=True)
 class _Browsed:
     """The matrices of one encoder on one task, as the template and the page's script take them."""
@@ -335,6 +350,10 @@ class _Browsed:
             "special": list(self.maps.special),
             "largest": [float(value) for value in self.maps.largest.flatten()],
             "facts": facts,
+            "scores": {
+                score.name: [float(value) for value in score.values.flatten()]
+                for score in self.heads.scores()
+            },
         }
 
     def headings(self) -> list[str]:

@@ -141,7 +141,7 @@ class Aggregate(WorkerStep):
             lambdas=lambdas,
             orders=found_orders(self.cells, found),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
-            **inspected(found, self.averages, lambdas, _draws(self.study)),
+            **inspected(found, self.averages, lambdas, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -203,7 +203,7 @@ def inspected(
     found: Mapping[Step, ArtifactReference],
     averages: Sequence[Averaged],
     lambdas: Mapping[tuple[str, str], TrainedLambda],
-    draws: Mapping[Order, tuple[int, ...]],
+    study: StudySpec,
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, and the shares of patterned heads.
 
@@ -211,7 +211,7 @@ def inspected(
         found: artifacts of the averages.
         averages: of each encoder and task.
         lambdas: λ by (encoder label, task), where it was trained.
-        draws: the study's orders that are the same for all seeds, and what they are drawn from.
+        study: its orders that are the same for all seeds, and its scores.
     """
     import pandas
 
@@ -220,7 +220,7 @@ def inspected(
             average,
             found[average.constants],
             lambdas.get((average.label, average.task.name)),
-            draws,
+            study,
         )
         for average in averages
     ]
@@ -242,8 +242,10 @@ def _heads(
     average: Averaged,
     found: ArtifactReference,
     lambdas: TrainedLambda | None,
-    draws: Mapping[Order, tuple[int, ...]],
+    study: StudySpec,
 ) -> HeadsOfEncoder:
+    import numpy as np
+
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
     from papa.corpora.tokens import special_tokens_of
@@ -258,7 +260,7 @@ def _heads(
     layers, heads = constants.matrices.shape[:2]
     arranged = {
         name: head_order(name, lambdas.mean if lambdas else None, layers, heads, draw)
-        for name, draw in draws.items()
+        for name, draw in _draws(study).items()
         if lambdas is not None or not needs_lambda(name)
     }
     return HeadsOfEncoder(
@@ -270,4 +272,5 @@ def _heads(
         patterns,
         lambdas,
         arranged,
+        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores},
     )

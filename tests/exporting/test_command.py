@@ -5,6 +5,7 @@ not there.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ from rich.console import Console
 
 import papa as library
 from flows.export import ExportRequest, export_cell
+from flows.int8 import int8_scores
+from papa.corpora import load_corpus
+from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
+from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, said, words, write_study
 
@@ -127,6 +133,29 @@ def test_the_report_holds_the_studys_scores_and_measured_times(
         "order": "lambda",
         "fraction": 0.5,
     }
+
+
+def test_int8_is_scored_by_the_studys_probes(place: Path) -> None:
+    """Rounding moves the score a little; the drop is from the study's original, paired."""
+    stored = StoredStudy(load_study(place / "study.yaml"), Store(place / "store"))
+    (cell,) = (cell for cell in stored.cells if cell.fraction == 0.5)
+    (step,) = stored.steps.cells[cell]
+    assert isinstance(step, Probe)
+    assert step.constants is not None
+    constants = step.matrices(stored.found[step.constants])
+    heads = read_scores(stored.found[step].folder).constant_heads
+    corpus = load_corpus(stored.found[step.corpus].folder)
+    with Console(quiet=True).status("") as status:
+        scored = int8_scores(stored, cell, step, corpus, constants, heads, status)
+    encoder = load_encoder(replace(step.encoder, precision="float32"), int8=True)
+    exact = stored.summary(stored.cells).set_index("fraction")["mean"]
+    for constant, fraction in ((False, 1.0), (True, 0.5)):
+        found = scored(encoder, constant)
+        assert found is not None
+        assert found["mean"] == pytest.approx(exact[fraction], abs=0.1)
+        assert found["low"] < found["mean"] < found["high"]
+        assert found["drop"] == pytest.approx(1 - found["mean"] / exact[1.0])
+        assert found["drop_low"] <= found["drop"] <= found["drop_high"]
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ def zoomed(page: Page, number: int) -> None:
 
 def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
     charts = page.all(".chart svg")
-    # Two tasks by score, constants, head orders and their differences; the drops.
-    assert len(charts) == 2 * 4 + 1
+    # Two tasks by score, constants, head orders, their differences and λ; the drops.
+    assert len(charts) == 2 * 5 + 1
     page.all(".tile")[0].click()
     zoomed(page, 0)
     assert rest(page, folder) == set()
@@ -145,6 +145,43 @@ def test_every_head_has_an_image_and_a_row(page: Page) -> None:
     assert min(sizes) > 4
     assert len(page.all("#heads ~ details tbody tr")) == 2 * 72
     assert len(page.all(".encoder:first-of-type .tile:first-child .ruler .mark")) == 2 * 72
+
+
+def test_tiles_are_sorted_by_a_score_and_back(page: Page) -> None:
+    shown = """return [...document.querySelectorAll('.encoder:first-of-type .tile')].map(one =>
+        [Number(one.dataset.number), JSON.parse(document.getElementById('shown').textContent)
+            .matrices[0].scores['λ'][one.dataset.number]])"""
+    choose = """const order = document.getElementById('tile-order'); order.value = arguments[0];
+        order.dispatchEvent(new Event('change'))"""
+    before = page.run(shown)
+    assert [number for number, _ in before] == list(range(72))
+    page.run(choose, "λ")
+    weights = [weight for _, weight in page.run(shown)]
+    assert weights == sorted(weights)
+    assert weights != [weight for _, weight in before]
+    assert not any(layer.is_displayed() for layer in page.all(".layer"))
+    page.run(choose, "")
+    assert page.run(shown) == before
+    assert all(layer.is_displayed() for layer in page.all(".encoder[open] .layer"))
+
+
+def test_the_table_of_heads_is_sorted_and_filtered(page: Page) -> None:
+    column = """const table = document.querySelector('#heads ~ details table');
+        const at = [...table.querySelectorAll('th')].findIndex(one =>
+            one.textContent === arguments[0]);
+        if (arguments[1]) table.querySelectorAll('th button')[at].click();
+        return [...table.querySelectorAll('tbody tr:not([hidden])')].map(one =>
+            one.cells[at].textContent)"""
+    before = page.run(column, "λ", False)
+    rising = page.run(column, "λ", True)
+    assert rising == sorted(before, key=float) != before
+    assert page.run(column, "λ", True) == sorted(before, key=float, reverse=True)
+    layers = page.run(column, "Layer", True)
+    assert layers == sorted(layers, key=int)
+    page.all("#head-filter")[0].send_keys("DIAGONAL")
+    patterns = page.run(column, "Pattern", False)
+    assert 0 < len(patterns) < 72
+    assert all("diagonal" in pattern for pattern in patterns)
 
 
 def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, folder: Path) -> None:

@@ -38,7 +38,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attributes if name in ("src", "href")]
-        if tag not in ("meta", "img", "br", "link"):
+        if tag not in ("meta", "img", "br", "link", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

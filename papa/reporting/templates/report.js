@@ -133,6 +133,58 @@
   };
   const file = ({ set, tile }) => `${set.name}-layer-${tile.dataset.layer}-head-${tile.dataset.head}`;
 
+  // By a score all tiles of an encoder stand in one list, below the layers that they left.
+  function arrange(name) {
+    for (const place of document.querySelectorAll(".encoder")) {
+      const tiles = [...place.querySelectorAll(".tile")];
+      const number = (tile) => Number(tile.dataset.number);
+      tiles.sort((a, b) => number(a) - number(b));
+      const values = page.matrices[tiles[0].dataset.set].scores[name];
+      const layers = [...place.querySelectorAll(".layer")];
+      for (const layer of layers) layer.hidden = Boolean(values);
+      let sorted = place.querySelector(".sorted");
+      if (values && !sorted) {
+        sorted = document.createElement("ul");
+        sorted.className = "tiles sorted";
+        place.append(sorted);
+      }
+      if (values) tiles.sort((a, b) => values[number(a)] - values[number(b)]);
+      for (const tile of tiles) {
+        (values ? sorted : layers[tile.dataset.layer].querySelector("ul")).append(tile.parentElement);
+      }
+    }
+  }
+  const order = document.getElementById("tile-order");
+  order?.addEventListener("change", () => arrange(order.value));
+
+  // The tables of heads: a click on a heading sorts, numbers as numbers; what is typed filters.
+  function sortable(table) {
+    const body = table.tBodies[0];
+    table.querySelectorAll("th").forEach((heading, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = heading.textContent;
+      heading.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const falling = heading.ariaSort === "ascending";
+        for (const other of table.querySelectorAll("th")) other.removeAttribute("aria-sort");
+        heading.ariaSort = falling ? "descending" : "ascending";
+        const text = (row) => row.cells[column].textContent;
+        const numbers = new Intl.Collator(undefined, { numeric: true });
+        const compared = (a, b) => text(a) - text(b) || numbers.compare(text(a), text(b));
+        body.append(...[...body.rows].sort((a, b) => (falling ? -1 : 1) * compared(a, b)));
+      });
+    });
+  }
+  for (const table of document.querySelectorAll("#heads ~ details table")) sortable(table);
+  const filter = document.getElementById("head-filter");
+  filter?.addEventListener("input", () => {
+    for (const row of document.querySelectorAll("#heads ~ details tbody tr")) {
+      const cells = [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !cells.includes(filter.value.trim().toLowerCase());
+    }
+  });
+
   for (const tile of document.querySelectorAll(".tile")) tile.addEventListener("click", () => show(tile));
   document.getElementById("zoom-before").addEventListener("click", () => move(-1));
   document.getElementById("zoom-after").addEventListener("click", () => move(1));

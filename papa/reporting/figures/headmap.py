@@ -1,0 +1,86 @@
+"""Heads at a glance: a score of every head, layer × head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas
+
+from papa.reporting.figures.chart import Chart, on_page, records
+from papa.reporting.heads import HeadScore, HeadsOfEncoder
+
+_ROW = 24
+"""The height of a layer."""
+
+
+def head_maps(heads: HeadsOfEncoder) -> list[Chart]:
+    """A map for each score of one encoder on one task.
+
+    Colour is how far a score surely is from where it says nothing: the end of its 95 % interval
+    that is nearer, and no colour where the interval holds it. Scores that no such place is known
+    of are coloured from their smallest to their largest.
+    """
+    return [_map(heads, score) for score in heads.scores()]
+
+
+def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
+    layers, count = score.values.shape
+    rows = pandas.DataFrame(
+        {
+            "layer": np.repeat(np.arange(layers), count),
+            "head": np.tile(np.arange(count), layers),
+            **{
+                name: values.flatten()
+                for name, values in (
+                    ("score", score.values),
+                    ("low", score.low),
+                    ("high", score.high),
+                    ("surely", score.surely),
+                )
+            },
+        }
+    )
+    far = float(np.abs(rows["surely"] - score.nothing).max()) or 1.0
+    colour: dict[str, Any] = {"scheme": "cividis"}
+    if not np.isnan(score.nothing):
+        ends = [score.nothing - far, score.nothing, score.nothing + far]
+        # White stays white in both themes; the ends are told apart by colour-blind readers.
+        colour = {"domain": ends, "range": ["#b35806", "#f7f7f7", "#2166ac"]}
+    title = f"{score.name}, {heads.encoder}, {heads.task}"
+    axis = {"type": "ordinal", "axis": {"labelAngle": 0, "domain": False, "ticks": False}}
+    specification = {
+        **on_page(f"{title}: layer by head", _ROW * layers),
+        "data": {"values": records(rows)},
+        "encoding": {
+            "x": {"field": "head", "title": "Head", **axis},
+            "y": {"field": "layer", "title": "Layer", **axis},
+        },
+        "layer": [
+            {
+                "mark": {"type": "rect", "stroke": "#8a94a0", "strokeWidth": 0.5},
+                "encoding": {
+                    "color": {
+                        "field": "surely",
+                        "type": "quantitative",
+                        "title": score.name,
+                        "scale": colour,
+                        "legend": {"orient": "bottom", "gradientLength": 160, "tickCount": 3},
+                    },
+                    "tooltip": [
+                        {"field": "layer", "title": "Layer"},
+                        {"field": "head", "title": "Head"},
+                        {"field": "score", "title": score.name, "format": ".4f"},
+                        {"field": "low", "title": "95 % from", "format": ".4f"},
+                        {"field": "high", "title": "to", "format": ".4f"},
+                    ],
+                },
+            },
+            {
+                "transform": [{"filter": f"datum.surely !== {score.nothing}"}],
+                "mark": {"type": "circle", "size": 9, "color": "#1d2733", "opacity": 1},
+            },
+        ][: 2 if score.told_apart else 1],
+    }
+    name = f"heads-{score.name}-{heads.encoder}-{heads.task}"
+    return Chart(name, title, rows, specification)

@@ -1,0 +1,48 @@
+"""Heads at a glance: coloured where a score is known to say something, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from papa.ranking.seeds import TrainedLambda
+from papa.reporting.figures.headmap import head_maps
+from tests.reporting.heads import heads_of
+
+MEANS = np.array([[0.5, 0.52, 0.48], [0.6, 0.4, 0.505]])
+
+
+def trained(*shifts: float) -> TrainedLambda:
+    """λ of a seed for each shift around the means."""
+    return TrainedLambda({seed: (MEANS + shift)[None] for seed, shift in enumerate(shifts)})
+
+
+def test_only_what_is_told_from_one_half_has_colour_and_a_dot() -> None:
+    """Three seeds 0.01 apart: half the interval is 4.303 · 0.01 / √3 = 0.0248."""
+    lambdas = trained(-0.01, 0.0, 0.01)
+    (chart,) = head_maps(replace(heads_of(), lambdas=lambdas))
+    surely = chart.data["surely"].to_numpy().reshape(2, 3)
+    assert surely.tolist() == [
+        [0.5, 0.5, 0.5],
+        [pytest.approx(0.5752, abs=1e-4), pytest.approx(0.4248, abs=1e-4), 0.5],
+    ]
+    assert chart.data["score"].tolist() == pytest.approx(MEANS.flatten().tolist())
+    assert chart.svg().count('aria-roledescription="circle"') == lambdas.told.sum() == 2
+
+
+def test_one_seed_is_coloured_by_lambda_itself_and_has_no_dots() -> None:
+    (chart,) = head_maps(replace(heads_of(), lambdas=trained(0.0)))
+    assert chart.data["surely"].tolist() == pytest.approx(MEANS.flatten().tolist())
+    assert chart.data["low"].isna().all()
+    assert 'aria-roledescription="circle"' not in chart.svg()
+
+
+def test_scores_that_a_study_names_have_a_map_beside() -> None:
+    given = {"duo.tsv": np.arange(6.0).reshape(2, 3)}
+    of_lambda, of_scores = head_maps(replace(heads_of(), lambdas=trained(0.0, 0.01), given=given))
+    assert of_lambda.title.startswith("λ, ")
+    assert of_scores.data["score"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert 'aria-roledescription="circle"' not in of_scores.svg()
+    assert head_maps(heads_of(ranked=False)) == []
