@@ -38,7 +38,7 @@ def int8_scores(
     of the export, so its use has no score here.
     """
     from papa.probes.cell import score_cell
-    from papa.scores.intervals import NOT_KNOWN, Measured, joint, paired_drop
+    from papa.scores.intervals import NOT_KNOWN, Measured, joint, paired_drop, within
 
     original = _original(stored, cell)
 
@@ -67,7 +67,7 @@ def int8_scores(
             {one.seed: one.score for one in found},
             [one.examples for one in found],
         )
-        score = joint(measured)
+        score = within(step.task.metric, joint(measured))
         drop = NOT_KNOWN if original is None else paired_drop(original, measured)
         numbers = (score.mean, score.low, score.high, drop.mean, drop.low, drop.high)
         return {

@@ -59,8 +59,8 @@ def model_card(document: ExportDocument) -> str:
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     beside = "".join(
-        f"\n## Int8 beside constant heads, in {choice.runtime}\n\n"
-        f"{markdown_table([markdown_text(one) for one in choice.headings], choice.rows)}\n"
+        f"## Int8 beside constant heads, in {choice.runtime}\n\n"
+        f"{markdown_table([markdown_text(one) for one in choice.headings], choice.rows)}\n\n"
         for choice in choices(document)
     )
     onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""
@@ -86,8 +86,8 @@ Those heads compute no queries, keys or softmax; all other weights are unchanged
 {cell}| Report | Finding |
 | --- | --- |
 {table}
-{beside}
-## Use
+
+{beside}## Use
 
 ```python
 import papa

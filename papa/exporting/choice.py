@@ -62,7 +62,9 @@ def _choice(
         (f"{name}{place}", gained(ways[way]["speed"]))
         for way, name in (("int8", "Int8 alone"), ("both", "Int8 and constant heads"))
     ]
-    if fastest := _fastest(ways):
+    scored = all(way.get("score") for way in ways.values())
+    # A probe that is no better than its baselines tells nothing of a drop.
+    if score and score["beats_baseline"] and scored and (fastest := _fastest(ways)):
         sentences.append((f"Which one{place}", fastest))
     rows = [*_score_rows(ways, score), *_fidelity_rows(ways), *_speed_rows(ways)]
     return Choice(runtime, tuple(sentences), ("", "original", *_WAYS), tuple(rows))
@@ -87,32 +89,26 @@ def _added(ways: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _fastest(ways: Mapping[str, Mapping[str, Any]]) -> str:
     """The fastest form for each budget, at the largest size that all were measured at; "" where
-    no score was measured."""
+    there is none."""
     timed = {name: _timings(way) for name, way in ways.items()}
     sizes = [size for size in timed["constant"] if all(size in one for one in timed.values())]
-    if not sizes or any(way.get("score") is None for way in ways.values()):
+    if not sizes:
         return ""
     size = max(sizes, key=math.prod)
-    parts: dict[str, float] = {}
+    found: dict[str, float] = {}
     for budget in BUDGETS:
         within = [
             name
             for name, way in ways.items()
-            if (high := way["score"]["drop_high"]) is not None and high <= budget
+            if timed[name][size]["low"] > 1 and _numbers(way["score"], "drop_high")[0] <= budget
         ]
-        best = max(within, key=lambda name: float(timed[name][size]["ratio"]), default=None)
-        faster = best is not None and timed[best][size]["low"] > 1
-        parts.setdefault(
-            f"{best} ({timed[best][size]['ratio']:.2f}×)" if best and faster else "the original",
-            budget,
-        )
-    named = "; ".join(
-        f"from {percent_label(budget)} on {what}"
-        if number
-        else f"within {percent_label(budget)} {what}"
-        for number, (what, budget) in enumerate(parts.items())
+        ratios = {name: float(timed[name][size]["ratio"]) for name in within}
+        best = max(ratios, key=ratios.__getitem__, default=None)
+        found.setdefault(f"{best} ({ratios[best]:.2f}×)" if best else "the original", budget)
+    where = f"the fastest at {shape_label(timed['both'][size])} whose drop is surely within"
+    return f"{where} " + "; ".join(
+        f"{percent_label(budget)}: {what}" for what, budget in found.items()
     )
-    return f"the fastest at {shape_label(timed['both'][size])} whose drop is surely {named}"
 
 
 def _score_rows(

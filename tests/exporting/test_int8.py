@@ -78,6 +78,7 @@ def test_the_folder_says_what_each_costs_and_gains(
         examples=small.split,
         score={
             "metric": "accuracy",
+            "beats_baseline": True,
             "written": written,
             "seeds": 2,
             "cut": 0,
@@ -107,7 +108,9 @@ def timing(batch: int, ratio: float) -> dict[str, Any]:
     return {**size, "ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1, "pairs": 6}
 
 
-def document(int8: tuple[float, float], both: tuple[float, float], drop: float) -> ExportDocument:
+def document(
+    int8: tuple[float, float], both: tuple[float, float], drop: float, *, beats: bool = True
+) -> ExportDocument:
     """One of two sizes, where int8 alone drops by 0.5 % at most and both by ``drop``."""
 
     def way(ratios: tuple[float, float], drop_high: float) -> dict[str, Any]:
@@ -128,6 +131,7 @@ def document(int8: tuple[float, float], both: tuple[float, float], drop: float) 
             **numbers,
             "drop_high": 0.015,
             "metric": "accuracy",
+            "beats_baseline": beats,
             "written": {"original": "0.8"},
         },
         speed={
@@ -154,8 +158,10 @@ def test_where_constant_heads_add_nothing_is_said_first() -> None:
 def test_the_fastest_is_named_for_each_budget() -> None:
     (found,) = choices(document(int8=(2.0, 2.0), both=(2.1, 3.0), drop=0.04))
     assert dict(found.sentences)["Which one"] == (
-        "the fastest at 16 texts × 20 tokens whose drop is surely within 1.0 % int8 (2.00×); "
-        "from 5.0 % on both (3.00×)"
+        "the fastest at 16 texts × 20 tokens whose drop is surely within 1.0 %: int8 (2.00×); "
+        "5.0 %: both (3.00×)"
     )
     (found,) = choices(document(int8=(1.0, 1.0), both=(1.0, 1.0), drop=0.5))
-    assert "within 1.0 % the original; from 2.0 % on constant (1.50×)" in str(found.sentences)
+    assert "within 1.0 %: the original; 2.0 %: constant (1.50×)" in str(found.sentences)
+    (found,) = choices(document(int8=(2.0, 2.0), both=(2.1, 3.0), drop=0.04, beats=False))
+    assert "Which one" not in dict(found.sentences), "no drop is known of such a probe"
