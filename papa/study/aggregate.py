@@ -57,7 +57,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]
