@@ -63,8 +63,55 @@ def train_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last
-    epoch.
+    """Train a probe for each seed, as ``fit_probes`` does; score the last epoch.
+
+    Args:
+        probe, train, seeds, spec, token_values, on_epoch: as for ``fit_probes``.
+        validation: features of the validation split.
+        metric: how predictions are scored.
+        label_names: the classes' names; tags for metrics that read tags.
+        positive: the class that metric f1 is of.
+        progress: called with rows done and in all: epochs × training rows + validation rows.
+    """
+    started = time.perf_counter()
+    validation_rows = len(validation.split)
+    total = spec.epochs * len(train.split) + validation_rows
+    fit_probes(
+        probe,
+        train,
+        seeds=seeds,
+        spec=spec,
+        token_values=token_values,
+        progress=lambda done, _: progress(done, total),
+        on_epoch=on_epoch,
+    )
+    window = window_rows(
+        validation_rows, count_tokens(validation.split), token_values, batch_size=1
+    )
+    predictions, labels, lengths = _predict(probe, validation, window)
+    scores = [
+        scored(metric, predicted, labels, label_names, lengths, positive)
+        for predicted in predictions
+    ]
+    progress(total, total)
+    seconds = (time.perf_counter() - started) / len(seeds)
+    return [
+        SeedScore(seed, result.score, result.examples, seconds)
+        for seed, result in zip(seeds, scores, strict=True)
+    ]
+
+
+def fit_probes(
+    probe: Probe,
+    train: FeatureSource,
+    *,
+    seeds: Sequence[int],
+    spec: ProbeSpec,
+    token_values: int,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> None:
+    """Train a probe for each seed.
 
     Seeds share features and steps, never gradients: the losses are summed, and each seed has
     parameters of its own.
@@ -72,25 +119,18 @@ def train_probes(
     Args:
         probe: built for ``seeds``, on the device of the features; changed in place.
         train: features of the training split.
-        validation: features of the validation split.
         seeds: they fix each probe's order of rows.
         spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
-        metric: how predictions are scored.
-        label_names: the classes' names; tags for metrics that read tags.
-        positive: the class that metric f1 is of.
         token_values: (L+1)·d, which bounds the rows of a window.
-        progress: called with rows done and in all: epochs × training rows + validation rows.
+        progress: called with rows done and in all: epochs × training rows.
         on_epoch: called with each epoch's losses, means over its minibatches.
 
     Raises:
         SpecError: a loss or its gradient is no longer a number.
     """
-    started = time.perf_counter()
-    rows, validation_rows = len(train.split), len(validation.split)
-    total = spec.epochs * rows + validation_rows
+    rows, done = len(train.split), 0
     window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
     optimizer = adamw(probe.parameters(), spec, spec.learning_rate)
-    done = 0
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
@@ -118,23 +158,9 @@ def train_probes(
             summed += losses.sum(0).tolist()
             steps += len(losses)
             done += len(members)
-            progress(done, total)
+            progress(done, spec.epochs * rows)
             del features
         on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
-    window = window_rows(
-        validation_rows, count_tokens(validation.split), token_values, batch_size=1
-    )
-    predictions, labels, lengths = _predict(probe, validation, window)
-    scores = [
-        scored(metric, predicted, labels, label_names, lengths, positive)
-        for predicted in predictions
-    ]
-    progress(total, total)
-    seconds = (time.perf_counter() - started) / len(seeds)
-    return [
-        SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
-        for seed, result in zip(seeds, scores, strict=True)
-    ]
 
 
 def _train_window(

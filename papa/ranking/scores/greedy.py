@@ -1,0 +1,67 @@
+"""Heads by greedy choice: at each step the one whose becoming constant costs least, while those of
+earlier steps are constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import numpy as np
+from jaxtyping import Float
+
+from papa.errors import SpecError
+from papa.progress import Progress, ignore_progress
+from papa.ranking.value import Value
+from papa.spec.orders import Head
+
+
+def greedy_places(
+    value: Value,
+    heads: Sequence[Head],
+    evaluations: int,
+    progress: Progress = ignore_progress,
+) -> Float[np.ndarray, " heads"]:
+    """The place of every head in the order in which they become constant, from 0.
+
+    Where there are too few evaluations to choose one head at each step, several become constant
+    together, as few as evaluations allow and the cheapest first.
+
+    Args:
+        value: v.
+        heads: all of them.
+        evaluations: how often v may be asked at most; as many as there are heads, or more.
+        progress: called with evaluations done and in all.
+
+    Raises:
+        SpecError: there are too few evaluations.
+    """
+    together = next(
+        (size for size in range(1, len(heads) + 1) if _planned(len(heads), size) <= evaluations), 0
+    )
+    if not together:
+        raise SpecError(
+            f"ranking.evaluations is {evaluations:,}, and a greedy order of {len(heads)} heads "
+            f"takes {len(heads):,} at least: set it so"
+        )
+    left: Set[Head] = frozenset(heads)
+    places: dict[Head, int] = {}
+    done, total = 0, _planned(len(heads), together)
+    while left:
+        costs = dict.fromkeys(left, 0.0)
+        if len(left) > 1:
+            # From the last layer down: what is known of the layers below stays of use.
+            for head in sorted(left, reverse=True):
+                costs[head] = -value(left - {head})
+                done += 1
+                progress(done, total)
+        cheapest = sorted(left, key=lambda head: (costs[head], head))[:together]
+        places |= {head: len(places) + place for place, head in enumerate(cheapest)}
+        left = left - {*cheapest}
+    return np.array([places[head] for head in heads], dtype=np.float64)
+
+
+def _planned(heads: int, together: int) -> int:
+    """How often v is asked where so many heads become constant at each step; the last needs no
+    choice.
+    """
+    return sum(range(heads, 1, -together))

@@ -1,0 +1,92 @@
+"""What heads are worth together: v(S), while all heads outside of S are constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from papa.attention.constants import ConstantMatrices
+from papa.attention.replacement import replaced
+from papa.corpora.batches import micro_batches
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.encoder import Encoder
+from papa.encoders.resumed import resumed
+from papa.probes.packed import live_features
+from papa.probes.probes import Probe
+from papa.spec.orders import Head
+
+ROWS = 256
+"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
+
+Value = Callable[[Set[Head]], float]
+"""v: from the heads that stay input-dependent."""
+
+
+class FrozenValue:
+    """v(S) is the negative mean loss of a frozen probe on some rows.
+
+    A pass begins at the lowest layer in which S differs from that of the call before: the states
+    below it are the same. So the states of the rows are held, (L+1)·d numbers a token.
+
+    Args:
+        encoder: whose heads; as before after every call.
+        constants: C, what heads outside of S use.
+        split: where the rows are.
+        rows: their numbers.
+        probe: trained on the encoder as it is.
+        resume: whether passes begin above what is known.
+
+    Attributes:
+        heads: all of the encoder's.
+        evaluations: calls so far that computed anything.
+        layers: layers computed so far, a pass over all rows as one.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        constants: ConstantMatrices,
+        split: TokenisedSplit,
+        rows: Int[np.ndarray, " rows"],
+        probe: Probe,
+        *,
+        resume: bool = True,
+    ) -> None:
+        self.heads = [
+            (layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)
+        ]
+        self.evaluations = self.layers = 0
+        self._encoder, self._constants, self._split = encoder, constants, split
+        self._probe, self._resume = probe, resume
+        self._batches = [*micro_batches(split, rows, encoder.tokens_per_batch(None))]
+        self._outputs: list[list[Any]] = [[None] * encoder.layers for _ in self._batches]
+        self._last: tuple[Set[Head], float] | None = None
+
+    @torch.inference_mode()
+    def __call__(self, own: Set[Head]) -> float:
+        """v of the heads that stay input-dependent."""
+        first = 0
+        if self._resume and self._last is not None:
+            before, value = self._last
+            if before == own:
+                return value
+            first = min(layer for layer, _ in before ^ own)
+        self._last = None
+        constant = [head for head in self.heads if head not in own]
+        total, terms = 0.0, 0
+        with replaced(self._encoder, self._constants, constant):
+            for batch, outputs in zip(self._batches, self._outputs, strict=True):
+                with resumed(self._encoder, first, outputs):
+                    states = self._encoder.token_states(batch)
+                features = live_features(states, self._split, batch)
+                losses = self._probe.losses(features, torch.arange(len(features))[None])
+                total += float(losses.sum()) * len(features.labels)
+                terms += len(features.labels)
+        self.evaluations += 1
+        self.layers += self._encoder.layers - first
+        self._last = own, -total / terms
+        return -total / terms

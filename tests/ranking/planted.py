@@ -1,0 +1,143 @@
+"""An encoder in which one head alone carries the label, and a task of words that needs it.
+
+Each sentence has one marked word, which says its class, and others like it without the mark, drawn
+by chance; every word's label is the class. The planted head looks at the marked word, wherever it
+is; the average of its attention looks everywhere, where both classes are. The other heads' weights
+are random and small.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from papa.attention.average import average_split
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.spec.orders import Head
+
+LAYERS, HEADS, WIDTH = 2, 3, 24
+MARKED, PLAIN = ("king", "queen"), ("man", "woman")
+"""A word for each class."""
+SHARPNESS = 12.0
+
+
+def planted_encoder(folder: Path, head: Head) -> EncoderReference:
+    """Write an encoder whose ``head`` alone carries the label."""
+    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
+    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    vocabulary = AutoTokenizer.from_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=WIDTH,
+        max_position_embeddings=32,
+        initializer_range=0.05,
+        architectures=["BertModel"],
+    )
+    torch.manual_seed(0)
+    model = BertModel(config, add_pooling_layer=False).requires_grad_(False)
+    words = model.embeddings.word_embeddings.weight.normal_()
+    model.embeddings.position_embeddings.weight.zero_()
+    model.embeddings.token_type_embeddings.weight.zero_()
+    ids = vocabulary.convert_tokens_to_ids([*MARKED, *PLAIN, "[CLS]", "[SEP]"])
+    states = torch.nn.functional.layer_norm(words[ids], (WIDTH,))
+    layer, number = head
+    attention, width = model.encoder.layer[layer].attention, WIDTH // HEADS
+    first = number * width
+    attention.self.query.weight[first : first + width] = 0
+    attention.self.query.bias[first] = width**0.5
+    attention.self.key.weight[first] = _read(states, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]) * SHARPNESS
+    attention.self.value.weight[first] = _read(states, [1.0, -1.0, 1.0, -1.0, 0.0, 0.0]) * 2
+    attention.output.dense.weight[:, first] = torch.randn(WIDTH)
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+def _read(states: Tensor, wanted: list[float]) -> Tensor:
+    """The vector whose products with the words' states are these."""
+    return torch.linalg.lstsq(states, torch.tensor(wanted, dtype=torch.float32)[:, None]).solution[
+        :, 0
+    ]
+
+
+def planted_task(folder: Path) -> TaskSpec:
+    """Write the sentences, and describe the task."""
+    drawn = random.Random(0)
+    for split, rows in (("train", 192), ("validation", 32)):
+        with (folder / f"{split}.jsonl").open("w") as file:
+            for _ in range(rows):
+                label = drawn.randrange(2)
+                words = [drawn.choice(PLAIN) for _ in range(drawn.randrange(5, 9))]
+                words.insert(drawn.randrange(len(words) + 1), MARKED[label])
+                file.write(json.dumps({"words": words, "tags": [label] * len(words)}) + "\n")
+    return TaskSpec.model_validate(
+        {
+            "name": "planted",
+            "kind": "words",
+            "source": {
+                "kind": "files",
+                "train": folder / "train.jsonl",
+                "validation": folder / "validation.jsonl",
+            },
+            "columns": {"words": "words", "label": "tags"},
+            "labels": ["male", "female"],
+            "metric": "accuracy",
+            "slots": 16,
+            "probe": {"learning_rate": 1e-2, "batch_size": 16, "epochs": 4},
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Planted:
+    """All that a method needs to score the heads."""
+
+    head: Head
+    encoder: Encoder
+    constants: ConstantMatrices
+    corpus: TokenisedCorpus
+    task: TaskSpec
+
+
+def planted(folder: Path, head: Head) -> Planted:
+    """The encoder loaded, the task tokenised, and the average over its training text."""
+    reference, task = planted_encoder(folder / "encoder", head), planted_task(folder)
+    place = folder / "corpus"
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=64)
+    encoder, corpus = load_encoder(reference), load_corpus(place)
+    sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
+    return Planted(head, encoder, sums.average(), corpus, task)
+
+
+@contextmanager
+def silenced(given: Planted) -> Iterator[None]:
+    """Inside the block what the planted head puts out goes nowhere."""
+    layer, head = given.head
+    model: Any = given.encoder.model
+    weight = model.encoder.layer[layer].attention.output.dense.weight
+    columns = slice(head * given.encoder.head_width, (head + 1) * given.encoder.head_width)
+    kept = weight[:, columns].clone()
+    weight[:, columns] = 0
+    try:
+        yield
+    finally:
+        weight[:, columns] = kept

@@ -1,0 +1,153 @@
+"""Shapley values and greedy orders of games worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+import pytest
+
+from papa.errors import SpecError
+from papa.ranking.scores.greedy import greedy_places
+from papa.ranking.scores.shapley import least_evaluations, shapley_values
+from papa.ranking.value import Value
+from papa.spec.orders import Head
+
+HEADS: list[Head] = [(layer, head) for layer in range(2) for head in range(3)]
+
+
+def exact(value: Value, heads: list[Head]) -> np.ndarray:
+    """Shapley values by enumeration of all coalitions."""
+    n, found = len(heads), np.zeros(len(heads))
+    for index, head in enumerate(heads):
+        others = [other for other in heads if other != head]
+        for size in range(n):
+            weight = factorial(size) * factorial(n - size - 1) / factorial(n)
+            for chosen in combinations(others, size):
+                found[index] += weight * (value({*chosen, head}) - value({*chosen}))
+    return found
+
+
+def drawn_game(degree: int, seed: int = 0) -> Value:
+    """Every coalition of up to ``degree`` heads adds a number drawn at random."""
+    drawn = np.random.default_rng(seed)
+    worth = {
+        frozenset(chosen): drawn.normal()
+        for size in range(1, degree + 1)
+        for chosen in combinations(HEADS, size)
+    }
+    return lambda own: sum(number for chosen, number in worth.items() if chosen <= own)
+
+
+def counted(value: Value) -> tuple[Value, list[Set[Head]]]:
+    asked: list[Set[Head]] = []
+
+    def count(own: Set[Head]) -> float:
+        asked.append(own)
+        return value(own)
+
+    return count, asked
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_pairs_of_orders_are_exact_where_no_three_heads_interact(degree: int) -> None:
+    value = drawn_game(degree)
+    values, errors = shapley_values(value, HEADS, least_evaluations(6), seed=0, tolerance=0)
+    np.testing.assert_allclose(values, exact(value, HEADS), atol=1e-12)
+    assert errors.max() < 1e-12
+
+    of_three = drawn_game(3)
+    values, errors = shapley_values(of_three, HEADS, least_evaluations(6), seed=0, tolerance=0)
+    assert errors.max() > 1e-2
+    assert np.abs(values - exact(of_three, HEADS)).max() > 1e-2
+
+
+def test_values_come_near_those_by_enumeration_and_add_up() -> None:
+    value = drawn_game(6)
+    truth = exact(value, HEADS)
+    assert truth.sum() == pytest.approx(value({*HEADS}) - value(set()))
+    distances = []
+    for evaluations in (200, 20_000):
+        values, errors = shapley_values(value, HEADS, evaluations, seed=0)
+        assert values.sum() == pytest.approx(truth.sum())
+        assert (np.abs(values - truth) < 4 * errors).all()
+        distances.append(np.abs(values - truth).max())
+        # 5 evaluations an order, two orders a draw: the error falls with the root of draws.
+        assert errors.max() < 30 / np.sqrt(evaluations)
+    assert distances[1] < distances[0]
+
+    again, _ = shapley_values(value, HEADS, 200, seed=0)
+    other, _ = shapley_values(value, HEADS, 200, seed=1)
+    assert np.array_equal(again, shapley_values(value, HEADS, 200, seed=0)[0])
+    assert not np.array_equal(again, other)
+
+
+def test_an_order_ends_where_nothing_is_left_to_lose() -> None:
+    """Only the first head is worth anything: what comes after it in an order is not asked."""
+    value, asked = counted(lambda own: 1.0 * (HEADS[0] in own))
+    values, errors = shapley_values(value, HEADS, 402, seed=0)
+    assert values.tolist() == [1, 0, 0, 0, 0, 0]
+    assert errors.max() == 0
+    assert len(asked) <= 402
+    useless = [own for own in asked[2:] if HEADS[0] not in own and len(own) < 5]
+    every, of_all = counted(lambda own: 1.0 * (HEADS[0] in own))
+    shapley_values(every, HEADS, 402, seed=0, tolerance=0)
+    unneeded = [own for own in of_all[2:] if HEADS[0] not in own and len(own) < 5]
+    assert len(useless) < len(unneeded) / 2
+
+
+def test_the_budget_is_kept_and_refused_where_it_allows_no_error() -> None:
+    told: list[tuple[int, int]] = []
+    for budget in (22, 23, 41, 42, 100):
+        value, asked = counted(drawn_game(6))
+        shapley_values(
+            value, HEADS, budget, seed=0, tolerance=0, progress=lambda *both: told.append(both)
+        )
+        assert budget - 10 < len(asked) <= budget
+        assert told[-1] == (budget, budget)
+    with pytest.raises(SpecError, match=r"evaluations is 21, .* 6 heads .* take 22 at least"):
+        shapley_values(drawn_game(6), HEADS, 21, seed=0)
+    values, _ = shapley_values(lambda own: float(len(own)), HEADS[:1], 10, seed=0)
+    assert values.tolist() == [1.0]
+
+
+def spare_pair(own: Set[Head]) -> float:
+    """The first two heads do the same: either is enough; the third adds half of it."""
+    return 1.0 * bool(own & {HEADS[0], HEADS[1]}) + 0.5 * (HEADS[2] in own)
+
+
+def test_greedy_sees_that_a_spare_head_is_spare_no_more() -> None:
+    """One head at a time: the first is spare, then the second is not, and the third goes before
+    it.
+    """
+    value, asked = counted(spare_pair)
+    assert greedy_places(value, HEADS[:3], 5).tolist() == [0, 2, 1]
+    assert [set(own) for own in asked] == [
+        {HEADS[0], HEADS[1]},
+        {HEADS[0], HEADS[2]},
+        {HEADS[1], HEADS[2]},
+        {HEADS[1]},
+        {HEADS[2]},
+    ]
+    # All at once: each costs what it costs alone.
+    assert greedy_places(spare_pair, HEADS[:3], 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("evaluations", [6, 8, 9, 12, 19, 20, 1000])
+def test_greedy_keeps_its_budget_and_says_how_far_it_is(evaluations: int) -> None:
+    value, asked = counted(drawn_game(6))
+    told: list[tuple[int, int]] = []
+    places = greedy_places(value, HEADS, evaluations, lambda *both: told.append(both))
+    assert sorted(places) == list(range(6))
+    assert len(asked) <= evaluations
+    assert told == [(done, len(asked)) for done in range(1, len(asked) + 1)]
+    # One at a time: 6 + 5 + 4 + 3 + 2. Two: 6 + 4 + 2. Three: 6 + 3. Four: 6 + 2. All at once: 6.
+    expected = {6: 6, 8: 8, 9: 9, 12: 12, 19: 12, 20: 20, 1000: 20}
+    assert len(asked) == expected[evaluations]
+
+
+def test_greedy_refuses_fewer_evaluations_than_heads() -> None:
+    with pytest.raises(SpecError, match=r"ranking.evaluations is 5, .* 6 heads takes 6 at least"):
+        greedy_places(drawn_game(1), HEADS, 5)

@@ -1,0 +1,134 @@
+"""What heads are worth together, on an encoder in which one head alone carries the label; passes
+that begin above what is known.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from papa.attention.replacement import replaced
+from papa.encoders.resumed import resumed
+from papa.probes.frozen import frozen_probe
+from papa.probes.probes import Probe
+from papa.ranking.scores.greedy import greedy_places
+from papa.ranking.scores.shapley import shapley_values
+from papa.ranking.value import FrozenValue
+from papa.spec import ExecutionSpec
+from tests.attention.cases import Case, random_constants
+from tests.ranking.planted import Planted, silenced
+
+
+@pytest.fixture(scope="session")
+def probe(one_head: Planted, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return frozen_probe(
+        one_head.encoder,
+        one_head.corpus,
+        one_head.task,
+        seed=0,
+        execution=ExecutionSpec(),
+        scratch=tmp_path_factory.mktemp("features"),
+    )
+
+
+def value_of(given: Planted, probe: Probe, **options: Any) -> FrozenValue:
+    split = given.corpus.split("train")
+    rows = np.arange(0, len(split), 4)
+    return FrozenValue(given.encoder, given.constants, split, rows, probe, **options)
+
+
+def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -> None:
+    value = value_of(one_head, probe)
+    everyone = frozenset(value.heads)
+    whole, nothing = value(everyone), value(frozenset())
+    assert whole > -0.01
+    assert nothing < -0.5
+    assert value({one_head.head}) == pytest.approx(whole, abs=1e-3)
+    assert value(everyone - {one_head.head}) == pytest.approx(nothing, abs=1e-2)
+
+    values, errors = shapley_values(value, value.heads, 40, seed=0)
+    planted = value.heads.index(one_head.head)
+    assert values[planted] == pytest.approx(whole - nothing, abs=1e-2)
+    assert np.abs(np.delete(values, planted)).max() < 1e-2
+    assert errors.max() < 1e-2
+    assert greedy_places(value, value.heads, 20)[planted] == len(value.heads) - 1
+
+    # Without what it puts out nothing is worth anything: the score is the head's.
+    with silenced(one_head):
+        without, _ = shapley_values(value_of(one_head, probe), value.heads, 40, seed=0)
+    assert abs(without[planted]) < 1e-2
+
+
+def test_passes_that_begin_above_what_is_known_change_nothing(
+    one_head: Planted, probe: Probe
+) -> None:
+    value, whole = value_of(one_head, probe), value_of(one_head, probe, resume=False)
+    drawn = np.random.default_rng(0)
+    for _ in range(12):
+        own = {head for head in value.heads if drawn.random() < 0.5}
+        assert value(own) == whole(own)
+    assert value.layers < whole.layers == 2 * 12
+    asked = value.layers
+    assert value({*value.heads}) == whole({*value.heads})
+    last = value({*value.heads} - {(1, 0)})
+    assert value.layers - asked == 3, "the last layer alone differs"
+    assert value({*value.heads} - {(1, 0)}) == last
+    assert value.layers - asked == 3, "the same heads again"
+
+
+def test_a_probe_is_the_cells_own_and_frozen(
+    one_head: Planted, probe: Probe, tmp_path: Path
+) -> None:
+    """Streamed features give the same probe as stored ones."""
+    streamed = frozen_probe(
+        one_head.encoder,
+        one_head.corpus,
+        one_head.task,
+        seed=0,
+        execution=ExecutionSpec(features_budget_gb=0.0),
+        scratch=tmp_path,
+    )
+    assert not [*tmp_path.iterdir()]
+    assert not any(parameter.requires_grad for parameter in probe.parameters())
+    for one, other in zip(probe.parameters(), streamed.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["bert", "distilbert", "albert", "mpnet", "deberta", "deberta_v2_xlarge", "modernbert"],
+)
+@torch.inference_mode()
+def test_layers_below_are_left_out(variant: str) -> None:
+    """Whatever the family, layers that share their weights and a convolution beside the first
+    among them.
+    """
+    case = Case(variant)
+    encoder, constants = case.encoder, random_constants(case)
+    batch = case.inputs(seed=1).compact()
+    outputs: list[Any] = [None] * encoder.layers
+    before = [vars(module).get("forward") for module in encoder.model.modules()]
+
+    def states(heads: list[tuple[int, int]], first: int) -> list[torch.Tensor]:
+        with replaced(encoder, constants, heads), resumed(encoder, first, outputs):
+            return encoder.token_states(batch)
+
+    def whole(heads: list[tuple[int, int]]) -> list[torch.Tensor]:
+        with replaced(encoder, constants, heads):
+            return encoder.token_states(batch)
+
+    states([(1, 0)], 0)
+    above = [(1, 0), (2, 1), (2, 3)]
+    assert same(states(above, 2), whole(above))
+    # A head below the first layer that computes is not seen: what is kept is what counts.
+    assert same(states([(0, 1), *above], 2), whole(above))
+    assert not same(whole([(0, 1), *above]), whole(above))
+    assert [vars(module).get("forward") for module in encoder.model.modules()] == before
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
