@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from papa.library.measuring import Measurement, measure
     from papa.library.own_lambda import train_own_lambda
     from papa.library.savings import CacheSavings, cache_savings
+    from papa.library.scoring import score_heads
     from papa.library.steps import average, features, fit_probe, replaced
     from papa.library.tasks import Task
     from papa.probes.training import SeedScore
@@ -45,6 +46,7 @@ _PLACES = {
     "papa.library.measuring": ("Measurement", "measure"),
     "papa.library.own_lambda": ("train_own_lambda",),
     "papa.library.savings": ("CacheSavings", "cache_savings"),
+    "papa.library.scoring": ("score_heads",),
     "papa.library.steps": ("average", "features", "fit_probe", "replaced"),
     "papa.library.tasks": ("Task",),
     "papa.probes.training": ("SeedScore",),
@@ -81,6 +83,7 @@ __all__ = [
     "load_scores",
     "measure",
     "replaced",
+    "score_heads",
     "train_lambda",
     "train_own_lambda",
 ]

@@ -5,7 +5,7 @@ Section 3.2).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,10 +58,9 @@ class _Mixing:
         return torch.matmul(F.dropout(mix, own.dropout), value)
 
 
-@contextmanager
 def mixed(
     encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its
     start.
 
@@ -70,10 +69,18 @@ def mixed(
     Raises:
         ArtifactError: the matrices do not fit the encoder.
     """
+    return mixed_by(encoder, constants, theta.sigmoid())
+
+
+@contextmanager
+def mixed_by(
+    encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
+) -> Iterator[None]:
+    """``mixed`` with the shares themselves in λ's place."""
     check_fits(constants, encoder)
     matrices = constants.matrices.to(encoder.device)
-    # One sigmoid for all layers: θ gets one gradient and not one a layer.
-    shares = theta.sigmoid()[:, :, None, None].unbind()
-    rules = {layer: _Mixing(matrices[layer], share) for layer, share in enumerate(shares)}
+    # Unbound at once for all layers: what shares follow from gets one gradient and not one a layer.
+    by_layer = shares[:, :, None, None].unbind()
+    rules = {layer: _Mixing(matrices[layer], share) for layer, share in enumerate(by_layer)}
     with encoder.ruled(rules):
         yield

@@ -12,11 +12,15 @@ from jaxtyping import Int
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
+from papa.corpora.rows import sampled_rows
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.resumed import resumed
+from papa.probes.frozen import frozen_probe
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
+from papa.progress import Progress
+from papa.ranking.scores.asked import Asked
 from papa.spec.orders import Head
 
 ROWS = 256
@@ -90,3 +94,26 @@ class FrozenValue:
         self.layers += self._encoder.layers - first
         self._last = own, -total / terms
         return -total / terms
+
+
+def frozen_value(asked: Asked) -> tuple[FrozenValue, Progress]:
+    """v on a sample of training rows, by a probe that is trained first; and what to report
+    evaluations to.
+    """
+    split, epochs = asked.corpus.split("train"), asked.task.probe.epochs
+    rows = sampled_rows(len(split), asked.ranking.rows or ROWS, asked.seed)
+    training, valuing = epochs * len(split), asked.evaluations * len(rows)
+
+    def evaluated(done: int, total: int) -> None:
+        asked.progress(training + valuing * done // total, training + valuing)
+
+    probe = frozen_probe(
+        asked.encoder,
+        asked.corpus,
+        asked.task,
+        asked.seed,
+        execution=asked.execution,
+        scratch=asked.scratch,
+        progress=lambda done, _: asked.progress(done, training + valuing),
+    )
+    return FrozenValue(asked.encoder, asked.constants, split, rows, probe), evaluated

@@ -28,6 +28,7 @@ replaced: AbstractContextManager[EntryCounts] = papa.replaced(encoder, constants
 with replaced as entries:
     assert_type(entries.unseen_share, float)
 
+assert_type(papa.score_heads(encoder, constants, "reviews").evaluations, int)
 scores: Sequence[papa.SeedScore] = papa.fit_probe(encoder, "reviews")
 assert_type(scores[0].score, float)
 

@@ -9,10 +9,18 @@ from collections.abc import Sequence, Set
 import numpy as np
 from jaxtyping import Float
 
-from papa.errors import SpecError
 from papa.progress import Progress, ignore_progress
-from papa.ranking.value import Value
+from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.value import Value, frozen_value
 from papa.spec.orders import Head
+
+
+def score(asked: Asked) -> Scored:
+    """The greedy order of the game that ``FrozenValue`` is; a score is a place in it."""
+    value, progress = frozen_value(asked)
+    places = greedy_places(value, value.heads, asked.evaluations, progress)
+    shape = asked.encoder.layers, asked.encoder.heads
+    return Scored(places.reshape(shape), None, value.evaluations)
 
 
 def greedy_places(
@@ -29,20 +37,12 @@ def greedy_places(
     Args:
         value: v.
         heads: all of them.
-        evaluations: how often v may be asked at most; as many as there are heads, or more.
+        evaluations: how often v may be asked at most: enough by ``check_evaluations``.
         progress: called with evaluations done and in all.
-
-    Raises:
-        SpecError: there are too few evaluations.
     """
     together = next(
-        (size for size in range(1, len(heads) + 1) if _planned(len(heads), size) <= evaluations), 0
+        size for size in range(1, len(heads) + 1) if _planned(len(heads), size) <= evaluations
     )
-    if not together:
-        raise SpecError(
-            f"ranking.evaluations is {evaluations:,}, and a greedy order of {len(heads)} heads "
-            f"takes {len(heads):,} at least: set it so"
-        )
     left: Set[Head] = frozenset(heads)
     places: dict[Head, int] = {}
     done, total = 0, _planned(len(heads), together)

@@ -12,18 +12,23 @@ from collections.abc import Sequence, Set
 import numpy as np
 from jaxtyping import Float
 
-from papa.errors import SpecError
 from papa.progress import Progress, ignore_progress
-from papa.ranking.value import Value
+from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.value import Value, frozen_value
 from papa.spec.orders import Head
 
 TOLERANCE = 0.01
 """Of v(all) - v(none): an order ends once what is left of it is worth less."""
 
 
-def least_evaluations(heads: int) -> int:
-    """v(all), v(none), and two pairs of orders: a standard error needs two."""
-    return 2 + 4 * (heads - 1)
+def score(asked: Asked) -> Scored:
+    """Shapley values of the game that ``FrozenValue`` is."""
+    value, progress = frozen_value(asked)
+    values, errors = shapley_values(
+        value, value.heads, asked.evaluations, seed=asked.seed, progress=progress
+    )
+    shape = asked.encoder.layers, asked.encoder.heads
+    return Scored(values.reshape(shape), errors.reshape(shape), value.evaluations)
 
 
 def shapley_values(
@@ -44,20 +49,11 @@ def shapley_values(
     Args:
         value: v.
         heads: all of them.
-        evaluations: how often v may be asked at most, ``least_evaluations`` or more.
+        evaluations: how often v may be asked at most: enough by ``check_evaluations``.
         seed: of the orders.
         tolerance: share of v(all) - v(none) below which the rest of an order is not computed.
         progress: called with evaluations done and in all.
-
-    Raises:
-        SpecError: there are too few evaluations.
     """
-    least = least_evaluations(len(heads))
-    if evaluations < least:
-        raise SpecError(
-            f"ranking.evaluations is {evaluations:,}, and Shapley values of {len(heads)} heads "
-            f"with a standard error take {least:,} at least: set it so"
-        )
     everyone, generator = frozenset(heads), np.random.default_rng(seed)
     best, worst = value(everyone), value(frozenset[Head]())
     done, draws = 2, list[Float[np.ndarray, " heads"]]()

@@ -1,0 +1,102 @@
+"""Head scores by the methods of other papers, for orders of one's own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from papa.errors import SpecError, nearest_first
+from papa.library.bars import bar
+from papa.library.constants import Constants, constants_for
+from papa.library.encoder import TextEncoder
+from papa.library.tasks import LabelledData, Task, prepared
+from papa.ranking.scores.asked import EVALUATIONS, Asked, Scored
+from papa.spec.methods import HEAD_SCORES, check_evaluations
+
+
+def score_heads(
+    encoder: TextEncoder,
+    constants: Constants,
+    dataset: LabelledData,
+    task: Task | None = None,
+    *,
+    by: str = "shapley",
+    rows: int | None = None,
+    evaluations: int = EVALUATIONS,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Scored:
+    """A score for every head, from the training split alone; the smallest become constant first.
+
+    ``shapley`` and ``greedy`` value a set of heads by the loss of a probe that was trained on the
+    encoder as it is, while all other heads are constant. ``gates`` trains a gate for every head
+    together with a probe.
+
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
+        >>> constants = papa.average(encoder, data["text"], progress=False)
+        >>> splits = {"train": data, "validation": data}
+        >>> scores = papa.score_heads(
+        ...     encoder, constants, splits, by="greedy", evaluations=72, progress=False
+        ... )
+        >>> scores.values.shape, scores.evaluations  # layers, heads; forward passes over the rows
+        ((6, 12), 72)
+        >>> len(papa.constant_heads(scores.values, fraction=0.5))
+        36
+
+    Args:
+        encoder: frozen.
+        constants: what heads that are constant use; see ``replaced``.
+        dataset: as for ``train_lambda``.
+        task: which columns hold what; None takes ``text`` and ``label``.
+        by: ``shapley`` (Held & Yang, 2022), ``greedy``, or ``gates`` (Voita et al., 2019).
+        rows: a sample of that many training rows; None takes 256, for ``gates`` all.
+        evaluations: how often ``shapley`` and ``greedy`` may value a set of heads.
+        epochs, learning_rate: of ``gates``; None takes the task's.
+        seed: of all that is drawn.
+        progress: whether to show a bar.
+
+    Returns:
+        ``values``, their ``standard_error`` (of Shapley values), and ``evaluations``: forward
+        passes over the rows, gradients counted as one more each.
+
+    Raises:
+        ArtifactError: the matrices are those of another encoder, or for another number of slots.
+        DataError: a split or a column is missing, or a row does not fit the task.
+        SpecError: a value is impossible, evaluations are too few, or training diverged.
+    """
+    encoder.check_whole()
+    if by not in HEAD_SCORES:
+        raise SpecError(
+            f"there is no head score '{by}' (known: {nearest_first(by, HEAD_SCORES)}): give one of "
+            "them"
+        )
+    check_evaluations(by, evaluations, encoder.layers * encoder.heads)
+    matrices = constants_for(encoder, constants)
+    ranking = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate, "seeds": [seed]}
+    with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
+        described = ready.study.tasks[0]
+        if described.head == "own":
+            raise SpecError(
+                f"task '{described.name}' has head=\"own\", and {by} scores heads by a probe: leave "
+                "head out, or take train_lambda"
+            )
+        with bar(HEAD_SCORES[by].label, progress) as report:
+            found: Scored = import_module(HEAD_SCORES[by].module).score(
+                Asked(
+                    encoder.encoder,
+                    matrices,
+                    ready.corpus,
+                    described,
+                    ready.study.ranking,
+                    seed,
+                    ready.folder,
+                    ready.study.execution,
+                    evaluations,
+                    report,
+                )
+            )
+    return found

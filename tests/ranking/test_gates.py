@@ -1,0 +1,112 @@
+"""L0 gates: the distribution by hand, gradients by finite differences, and a planted head."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from papa.attention.mixing import mixed_by
+from papa.attention.replacement import replaced
+from papa.corpora.batches import micro_batch
+from papa.probes.joint import Tensors
+from papa.probes.minibatches import parts_of
+from papa.ranking.scores.asked import Asked
+from papa.ranking.scores.gates import (
+    COST,
+    GateGradients,
+    drawn_gates,
+    open_probability,
+    score,
+)
+from papa.spec import ExecutionSpec, RankingSpec
+from tests.ranking.planted import Planted, silenced
+
+
+@pytest.fixture
+def asked(one_head: Planted, tmp_path: Path) -> Asked:
+    return Asked(
+        one_head.encoder,
+        one_head.constants,
+        one_head.corpus,
+        one_head.task,
+        RankingSpec(epochs=6, learning_rate=0.05),
+        seed=0,
+        scratch=tmp_path,
+        execution=ExecutionSpec(),
+    )
+
+
+def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
+    """By hand: s = sigmoid((ln u - ln(1 - u) + log α) / .33), g = min(1, max(0, 1.2 s - .1))."""
+    location = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    uniform = torch.tensor([[0.5, 0.2]], dtype=torch.float64)
+    drawn = [1 / (1 + math.exp(-(math.log(0.2) - math.log(0.8) + 1.0) / 0.33)), 0.5]
+    expected = [1.2 * 0.5 - 0.1, 1.2 * drawn[0] - 0.1]
+    torch.testing.assert_close(drawn_gates(location, uniform)[0].tolist(), expected)
+    assert drawn_gates(location, torch.tensor([[0.01, 0.99]])).tolist() == [[0.0, 1.0]]
+
+    # 1 / (1 + e^-(log α + .33 ln 11)): the penalty, and the share of draws that are not 0.
+    by_hand = [1 / (1 + math.exp(-(a + 0.33 * math.log(11)))) for a in (0.0, 1.0)]
+    torch.testing.assert_close(open_probability(location)[0].tolist(), by_hand)
+    many = torch.rand(100_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    shares = (drawn_gates(location.expand_as(many), many) > 0).double().mean(0)
+    torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
+
+
+def test_closed_gates_are_constant_heads_and_open_ones_are_none(one_head: Planted) -> None:
+    encoder, constants = one_head.encoder, one_head.constants
+    batch = micro_batch(one_head.corpus.split("train"), range(8))
+    heads = [(0, 1), one_head.head]
+    shares = torch.ones(encoder.layers, encoder.heads)
+    for head in heads:
+        shares[head] = 0
+    own = encoder.token_states(batch)[-1]
+    with mixed_by(encoder, constants, shares):
+        gated = encoder.token_states(batch)[-1]
+    with replaced(encoder, constants, heads):
+        constant = encoder.token_states(batch)[-1]
+    torch.testing.assert_close(gated, constant, atol=1e-5, rtol=0)
+    assert float((own - constant).abs().max()) > 0.1
+
+
+def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
+    """Finite differences; of a head that carries nothing what remains is the cost."""
+    gradients = GateGradients(asked)
+    split = asked.corpus.split("train")
+    (part,) = parts_of(split, np.arange(16), 10_000, (0,))
+    loss, found = gradients.gradient(Tensors(gradients.trained), part)
+    assert gradients.gradient(Tensors(gradients.trained), part)[0] == loss
+    other = replace(part, dropout_seed=part.dropout_seed + 1)
+    assert gradients.gradient(Tensors(gradients.trained), other)[0] != loss
+    step = 1e-2
+    for head in np.ndindex(*gradients.location.shape):
+        losses = []
+        for sign in (1, -1):
+            moved = gradients.location.detach().clone()
+            moved[head] += sign * step
+            losses.append(gradients.gradient(Tensors([moved, *gradients.trained[1:]]), part)[0])
+            gradients.location.data.zero_()
+        assert float(found.all[0][head]) == pytest.approx(
+            (losses[0] - losses[1]) / (2 * step), abs=2e-4
+        )
+    slope = float(open_probability(torch.zeros(1)) * (1 - open_probability(torch.zeros(1))))
+    assert float(found.all[0].median()) == pytest.approx(COST * slope, abs=1e-3)
+
+
+def test_a_planted_heads_gate_stays_open(asked: Asked, one_head: Planted) -> None:
+    told: list[tuple[int, int]] = []
+    found = score(replace(asked, progress=lambda *both: told.append(both)))
+    assert found.evaluations == 12
+    assert told[-1] == (6 * 192, 6 * 192)
+    assert np.unravel_index(found.values.argmax(), found.values.shape) == one_head.head
+    planted, *others = sorted(found.values.flatten(), reverse=True)
+    assert planted > 0.8
+    assert max(others) < planted - 0.1
+    with silenced(one_head):
+        without = score(asked).values
+    assert without[one_head.head] < planted - 0.1
