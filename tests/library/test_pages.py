@@ -68,6 +68,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.measuring",
         "papa.library.own_lambda",
         "papa.library.savings",
+        "papa.library.scoring",
         "papa.spec.head_scores",
     ],
 )

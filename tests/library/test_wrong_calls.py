@@ -184,6 +184,30 @@ def test_labelled_data_that_is_none(
     _refuses(lambda: measure(reviews, task, seeds=[]), "'seeds'")
 
 
+def test_head_scores_that_nobody_can_give(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    """Before anything is tokenised: text that is no task is not looked at."""
+
+    def score(by: str, **options: Any) -> None:
+        papa.score_heads(encoder, "zeros", {}, by=by, progress=False, **options)
+
+    _refuses(lambda: score("sharpley"), "there is no head score 'sharpley' (known: shapley, ")
+    _refuses(
+        lambda: score("shapley", evaluations=285),
+        "evaluations is 285, and Shapley values of 72 heads take 286 at least: give as many",
+    )
+    _refuses(
+        lambda: score("greedy", evaluations=71),
+        "evaluations is 71, and the steps of a greedy order of 72 heads take 72 at least",
+    )
+    own = papa.Task(text="review", label="verdict", head="own")
+    _refuses(
+        lambda: papa.score_heads(encoder, "zeros", reviews, own, by="gates", progress=False),
+        "task 'data' has head=\"own\", and gates scores heads by a probe: leave head out",
+    )
+
+
 def _refuses(call: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(papa.PapaError, match=re.escape(sentence)) as refused:
         call()
