@@ -81,8 +81,8 @@ def score_heads(
         described = ready.study.tasks[0]
         if described.head == "own":
             raise SpecError(
-                f"task '{described.name}' has head=\"own\", and {by} scores heads by a probe: leave "
-                "head out, or take train_lambda"
+                f"task '{described.name}' has head=\"own\", and {by} scores heads by a probe: "
+                "leave head out, or take train_lambda"
             )
         with bar(HEAD_SCORES[by].label, progress) as report:
             found: Scored = import_module(HEAD_SCORES[by].module).score(
