@@ -277,7 +277,7 @@ def test_the_command_explains_itself_and_names_what_it_does_not_know() -> None:
 
     explained = command("--help")
     assert explained.returncode == 0
-    assert "heads, flops, averaging, features, λ, probing, study, memory, workers" in " ".join(
+    assert "heads, flops, averaging, features, λ, probing, study, values, memory, workers" in " ".join(
         explained.stdout.split()
     )
     unknown = command("--rows", "gpu")

@@ -9,7 +9,7 @@ from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.tasks import LabelledData, Task, prepared
-from papa.ranking.scores.asked import EVALUATIONS, Asked, Scored
+from papa.ranking.scores.asked import Asked, Scored
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 
 
@@ -21,7 +21,7 @@ def score_heads(
     *,
     by: str = "shapley",
     rows: int | None = None,
-    evaluations: int = EVALUATIONS,
+    evaluations: int = 2_000,
     epochs: int | None = None,
     learning_rate: float | None = None,
     seed: int = 0,
@@ -76,7 +76,13 @@ def score_heads(
         )
     check_evaluations(by, evaluations, encoder.layers * encoder.heads)
     matrices = constants_for(encoder, constants)
-    ranking = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate, "seeds": [seed]}
+    ranking = {
+        "rows": rows,
+        "evaluations": evaluations,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "seeds": [seed],
+    }
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
         described = ready.study.tasks[0]
         if described.head == "own":
@@ -95,7 +101,6 @@ def score_heads(
                     seed,
                     ready.folder,
                     ready.study.execution,
-                    evaluations,
                     report,
                 )
             )

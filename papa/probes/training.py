@@ -63,15 +63,27 @@ def train_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train a probe for each seed, as ``fit_probes`` does; score the last epoch.
+    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last
+    epoch.
+
+    Seeds share features and steps, never gradients: the losses are summed, and each seed has
+    parameters of its own.
 
     Args:
-        probe, train, seeds, spec, token_values, on_epoch: as for ``fit_probes``.
+        probe: built for ``seeds``, on the device of the features; changed in place.
+        train: features of the training split.
         validation: features of the validation split.
+        seeds: they fix each probe's order of rows.
+        spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
         metric: how predictions are scored.
         label_names: the classes' names; tags for metrics that read tags.
         positive: the class that metric f1 is of.
+        token_values: (L+1)·d, which bounds the rows of a window.
         progress: called with rows done and in all: epochs × training rows + validation rows.
+        on_epoch: called with each epoch's losses, means over its minibatches.
+
+    Raises:
+        SpecError: a loss or its gradient is no longer a number.
     """
     started = time.perf_counter()
     validation_rows = len(validation.split)
@@ -96,7 +108,7 @@ def train_probes(
     progress(total, total)
     seconds = (time.perf_counter() - started) / len(seeds)
     return [
-        SeedScore(seed, result.score, result.examples, seconds)
+        SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
         for seed, result in zip(seeds, scores, strict=True)
     ]
 
@@ -111,26 +123,20 @@ def fit_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train a probe for each seed.
-
-    Seeds share features and steps, never gradients: the losses are summed, and each seed has
-    parameters of its own.
+    """Train a probe for each seed, for all epochs.
 
     Args:
-        probe: built for ``seeds``, on the device of the features; changed in place.
-        train: features of the training split.
-        seeds: they fix each probe's order of rows.
-        spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
-        token_values: (L+1)·d, which bounds the rows of a window.
+        probe, train, seeds, spec, token_values, on_epoch: as of ``train_probes``.
         progress: called with rows done and in all: epochs × training rows.
-        on_epoch: called with each epoch's losses, means over its minibatches.
 
     Raises:
         SpecError: a loss or its gradient is no longer a number.
     """
-    rows, done = len(train.split), 0
+    rows = len(train.split)
+    total = spec.epochs * rows
     window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
     optimizer = adamw(probe.parameters(), spec, spec.learning_rate)
+    done = 0
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
@@ -158,7 +164,7 @@ def fit_probes(
             summed += losses.sum(0).tolist()
             steps += len(losses)
             done += len(members)
-            progress(done, spec.epochs * rows)
+            progress(done, total)
             del features
         on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
 

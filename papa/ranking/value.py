@@ -16,11 +16,10 @@ from papa.corpora.rows import sampled_rows
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.resumed import resumed
-from papa.probes.frozen import frozen_probe
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
-from papa.progress import Progress
 from papa.ranking.scores.asked import Asked
+from papa.ranking.scores.frozen import frozen_probe
 from papa.spec.orders import Head
 
 ROWS = 256
@@ -96,24 +95,8 @@ class FrozenValue:
         return -total / terms
 
 
-def frozen_value(asked: Asked) -> tuple[FrozenValue, Progress]:
-    """v on a sample of training rows, by a probe that is trained first; and what to report
-    evaluations to.
-    """
-    split, epochs = asked.corpus.split("train"), asked.task.probe.epochs
+def frozen_value(asked: Asked) -> FrozenValue:
+    """v on a sample of training rows, by a probe that is trained first."""
+    split = asked.corpus.split("train")
     rows = sampled_rows(len(split), asked.ranking.rows or ROWS, asked.seed)
-    training, valuing = epochs * len(split), asked.evaluations * len(rows)
-
-    def evaluated(done: int, total: int) -> None:
-        asked.progress(training + valuing * done // total, training + valuing)
-
-    probe = frozen_probe(
-        asked.encoder,
-        asked.corpus,
-        asked.task,
-        asked.seed,
-        execution=asked.execution,
-        scratch=asked.scratch,
-        progress=lambda done, _: asked.progress(done, training + valuing),
-    )
-    return FrozenValue(asked.encoder, asked.constants, split, rows, probe), evaluated
+    return FrozenValue(asked.encoder, asked.constants, split, rows, frozen_probe(asked))

@@ -403,6 +403,8 @@ class RankingSpec(Frozen):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_no_repeats)] = (0, 1, 2)
     """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
     how certain it is. Random head orders are drawn from the first."""
+    evaluations: Positive = 2_000
+    """How often Shapley values and greedy orders may compute the loss of a set of heads."""
 
     @model_validator(mode="before")
     @classmethod

@@ -77,7 +77,7 @@ class Rank(WorkerStep):
             "labelled": task.columns.label is not None,
             "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
             "ranking": {
-                **ranking.model_dump(mode="json", exclude={"seeds"}),
+                **ranking.model_dump(mode="json", exclude={"seeds", "evaluations"}),
                 **used,
                 "seed": self.seed,
             },

@@ -13,7 +13,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.ranking.scores.asked import Asked
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 
 LAYERS, HEADS, WIDTH = 2, 3, 24
@@ -126,6 +127,21 @@ def planted(folder: Path, head: Head) -> Planted:
     encoder, corpus = load_encoder(reference), load_corpus(place)
     sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
     return Planted(head, encoder, sums.average(), corpus, task)
+
+
+def asked_of(given: Planted, scratch: Path, **changes: Any) -> Asked:
+    """What a method is asked of it."""
+    asked = Asked(
+        given.encoder,
+        given.constants,
+        given.corpus,
+        given.task,
+        RankingSpec(epochs=6, learning_rate=0.05),
+        seed=0,
+        scratch=scratch,
+        execution=ExecutionSpec(),
+    )
+    return replace(asked, **changes)
 
 
 @contextmanager

@@ -23,22 +23,12 @@ from papa.ranking.scores.gates import (
     open_probability,
     score,
 )
-from papa.spec import ExecutionSpec, RankingSpec
-from tests.ranking.planted import Planted, silenced
+from tests.ranking.planted import Planted, asked_of, silenced
 
 
 @pytest.fixture
 def asked(one_head: Planted, tmp_path: Path) -> Asked:
-    return Asked(
-        one_head.encoder,
-        one_head.constants,
-        one_head.corpus,
-        one_head.task,
-        RankingSpec(epochs=6, learning_rate=0.05),
-        seed=0,
-        scratch=tmp_path,
-        execution=ExecutionSpec(),
-    )
+    return asked_of(one_head, tmp_path)
 
 
 def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:

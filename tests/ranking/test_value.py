@@ -13,26 +13,19 @@ import torch
 
 from papa.attention.replacement import replaced
 from papa.encoders.resumed import resumed
-from papa.probes.frozen import frozen_probe
 from papa.probes.probes import Probe
+from papa.ranking.scores.frozen import frozen_probe
 from papa.ranking.scores.greedy import greedy_places
 from papa.ranking.scores.shapley import shapley_values
 from papa.ranking.value import FrozenValue
 from papa.spec import ExecutionSpec
 from tests.attention.cases import Case, random_constants
-from tests.ranking.planted import Planted, silenced
+from tests.ranking.planted import Planted, asked_of, silenced
 
 
 @pytest.fixture(scope="session")
 def probe(one_head: Planted, tmp_path_factory: pytest.TempPathFactory) -> Probe:
-    return frozen_probe(
-        one_head.encoder,
-        one_head.corpus,
-        one_head.task,
-        seed=0,
-        execution=ExecutionSpec(),
-        scratch=tmp_path_factory.mktemp("features"),
-    )
+    return frozen_probe(asked_of(one_head, tmp_path_factory.mktemp("features")))
 
 
 def value_of(given: Planted, probe: Probe, **options: Any) -> FrozenValue:
@@ -85,12 +78,7 @@ def test_a_probe_is_the_cells_own_and_frozen(
 ) -> None:
     """Streamed features give the same probe as stored ones."""
     streamed = frozen_probe(
-        one_head.encoder,
-        one_head.corpus,
-        one_head.task,
-        seed=0,
-        execution=ExecutionSpec(features_budget_gb=0.0),
-        scratch=tmp_path,
+        asked_of(one_head, tmp_path, execution=ExecutionSpec(features_budget_gb=0.0))
     )
     assert not [*tmp_path.iterdir()]
     assert not any(parameter.requires_grad for parameter in probe.parameters())

@@ -1,1 +1,1 @@
-"""Scores of all heads, a file for each method; the smallest become constant first."""
+"""Scores of all heads, a file for each method."""

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
-
-EVALUATIONS = 2_000
-"""How often a method with a budget may value a set of heads, where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +22,13 @@ class Asked:
 
     Attributes:
         encoder: whose heads; frozen, and as before after the call.
-        constants: C, what heads outside of a set use.
+        constants: C, the task's own average.
         corpus: the task's text; its training split alone is read.
-        task: its labels and probe.
-        ranking: rows, and where something is trained, epochs and learning rate.
+        task: its labels, metric and probe.
+        ranking: the settings that the method's entry names in ``reads``, and ``rows``.
         seed: of all that is drawn.
         scratch: a folder for features.
         execution: what changes speed and never results.
-        evaluations: how often a method with a budget may value a set of heads.
         progress: called with what is done and what there is to do.
     """
 
@@ -43,11 +40,17 @@ class Asked:
     seed: int
     scratch: Path
     execution: ExecutionSpec
-    evaluations: int = EVALUATIONS
     progress: Progress = ignore_progress
 
+    @property
+    def rows(self) -> Int[np.ndarray, " rows"]:
+        """The training rows that heads are scored on: a sample of ``ranking.rows``, drawn by the
+        seed, or all.
+        """
+        return sampled_rows(len(self.corpus.split("train")), self.ranking.rows, self.seed)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True)
 class Scored:
     """The scores of all heads.
 

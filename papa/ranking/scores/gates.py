@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.attention.mixing import mixed_by
-from papa.corpora.rows import sampled_rows
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, PartGradient, Tensors, train_jointly
 from papa.probes.minibatches import Part, seed_of
@@ -81,7 +80,7 @@ def score(asked: Asked) -> Scored:
         gradients.trained,
         asked.corpus,
         spec=task.probe,
-        rows=sampled_rows(len(asked.corpus.split("train")), asked.ranking.rows, asked.seed),
+        rows=asked.rows,
         epochs=epochs,
         rate=asked.ranking.learning_rate or task.probe.learning_rate,
         seed=asked.seed,

@@ -17,8 +17,8 @@ from papa.spec.orders import Head
 
 def score(asked: Asked) -> Scored:
     """The greedy order of the game that ``FrozenValue`` is; a score is a place in it."""
-    value, progress = frozen_value(asked)
-    places = greedy_places(value, value.heads, asked.evaluations, progress)
+    value = frozen_value(asked)
+    places = greedy_places(value, value.heads, asked.ranking.evaluations, asked.progress)
     shape = asked.encoder.layers, asked.encoder.heads
     return Scored(places.reshape(shape), None, value.evaluations)
 

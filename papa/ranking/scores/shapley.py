@@ -23,9 +23,13 @@ TOLERANCE = 0.01
 
 def score(asked: Asked) -> Scored:
     """Shapley values of the game that ``FrozenValue`` is."""
-    value, progress = frozen_value(asked)
+    value = frozen_value(asked)
     values, errors = shapley_values(
-        value, value.heads, asked.evaluations, seed=asked.seed, progress=progress
+        value,
+        value.heads,
+        asked.ranking.evaluations,
+        seed=asked.seed,
+        progress=asked.progress,
     )
     shape = asked.encoder.layers, asked.encoder.heads
     return Scored(values.reshape(shape), errors.reshape(shape), value.evaluations)
