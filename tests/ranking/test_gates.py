@@ -84,8 +84,8 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
         assert float(found.all[0][head]) == pytest.approx(
             (losses[0] - losses[1]) / (2 * step), abs=2e-4
         )
-    slope = float(open_probability(torch.zeros(1)) * (1 - open_probability(torch.zeros(1))))
-    assert float(found.all[0].median()) == pytest.approx(COST * slope, abs=1e-3)
+    stays = float(open_probability(torch.zeros(1, 1)))
+    assert float(found.all[0].median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
 
 
 def test_a_planted_heads_gate_stays_open(asked: Asked, one_head: Planted) -> None:
