@@ -277,9 +277,8 @@ def test_the_command_explains_itself_and_names_what_it_does_not_know() -> None:
 
     explained = command("--help")
     assert explained.returncode == 0
-    assert "heads, flops, averaging, features, λ, probing, study, values, memory, workers" in " ".join(
-        explained.stdout.split()
-    )
+    groups = "heads, flops, averaging, features, λ, probing, study, values, memory, workers"
+    assert groups in " ".join(explained.stdout.split())
     unknown = command("--rows", "gpu")
     assert unknown.returncode == 2
     assert unknown.stderr.splitlines()[-1].endswith("or a part of a row's name")
