@@ -201,5 +201,7 @@ def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Me
             digest = None if isinstance(step, Controls) else part.encoder.digest
             parameters = {} if isinstance(step, Average) else step.parameters
             name = ":".join([matrices.kind, *map(str, parameters.values())])
+            if isinstance(step, Average):
+                name = next((label for label, own in part.constants.items() if own == step), name)
             constants[name] = replace(matrices, encoder_digest=digest)
     return Measurement(results, read_lambda(rankings) if rankings else None, constants)

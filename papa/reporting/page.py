@@ -22,12 +22,9 @@ from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_
 from papa.reporting.figures.headmap import head_maps
 from papa.reporting.figures.heatmaps import TOP, UNSEEN, heat_maps
 from papa.reporting.figures.matrices import matrix_specification
-from papa.reporting.figures.orders import order_charts
 from papa.reporting.figures.scores import SPACING, score_charts
 from papa.reporting.figures.theme import DARK, LIGHT, OF_THE_PAGE, config
 from papa.reporting.heads import COUNTED, HeadsOfEncoder
-from papa.reporting.order_tables import orders_note
-from papa.reporting.orders import OrdersCompared
 from papa.reporting.verdicts import INCONCLUSIVE, MARK, baselines_label, reason_sentence
 from papa.reporting.wording import (
     NOTHING,
@@ -86,8 +83,7 @@ def page_context(
     study: StudySpec,
     summary: pandas.DataFrame,
     heads: Sequence[HeadsOfEncoder],
-    orders: OrdersCompared | None = None,
-    order_tables: Sequence[Any] = (),
+    more: Sequence[Section] = (),
 ) -> dict[str, Any]:
     """What the page's template needs beyond what both reports show.
 
@@ -95,14 +91,9 @@ def page_context(
         study: the resolved study.
         summary: ``papa.reporting.summary.summarise(results)``.
         heads: of each encoder and task whose average the study has.
-        orders: the study's head orders, where it has several, with their tables.
+        more: sections after those of scores and drops.
     """
-    sections = [*_score_sections(study, summary), *_drop_sections(summary)]
-    if orders is not None:
-        note = f"{orders_note(orders)} Drawn: {orders.pairs['constants'].iloc[0]}."
-        sections.append(
-            Section("Head orders told apart", note, order_charts(orders), tables=order_tables)
-        )
+    sections = [*_score_sections(study, summary), *_drop_sections(summary), *more]
     sections += _head_sections(heads)
     maps = [
         Browsed(encoder_heads, own, study)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jinja2
 import pandas
 
 from papa.ranking.seeds import TrainedLambda
+from papa.reporting.amounts import AMOUNTS_NOTE, amounts, amounts_table
 from papa.reporting.answers import answers
 from papa.reporting.certainty import agreement_rows, certainty, stability_rows, trained_on
 from papa.reporting.details import (
@@ -22,9 +24,11 @@ from papa.reporting.details import (
     unseen_rows,
     versions,
 )
+from papa.reporting.figures.amounts import amount_charts
 from papa.reporting.figures.chart import Chart
 from papa.reporting.figures.drops import drops_figure, drops_over_tasks
 from papa.reporting.figures.matrices import matrices_figure
+from papa.reporting.figures.orders import order_charts
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.order_tables import (
@@ -35,11 +39,12 @@ from papa.reporting.order_tables import (
     pair_rows,
 )
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
-from papa.reporting.page import page_context
+from papa.reporting.page import Section, page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
 from papa.reporting.tables import (
     TEXT_COLUMNS,
+    WrittenTable,
     contrast_table,
     markdown_table,
     markdown_text,
@@ -148,10 +153,14 @@ def write_report(
     for figure in figures:
         figure.write(folder)
     context = _context(study, results, summary, figures, orders, extras)
-    of_orders = _order_tables(orders) if orders else []
-    page = page_context(study, summary, extras.heads, orders, of_orders)
+    more = [_orders_section(orders)] if orders else []
+    averages = amounts(study, results, summary, extras.corpora)
+    if averages is not None:
+        more.append(_amounts_section(averages))
+    page = page_context(study, summary, extras.heads, more)
     pages = {
-        "report.md": context | {"tables": [*context["tables"], *of_orders]},
+        "report.md": context
+        | {"tables": [*context["tables"], *chain(*(one.tables for one in more))]},
         "report.html": context | page,
     }
     for name, shown in pages.items():
@@ -260,9 +269,21 @@ def _context(
     }
 
 
-def _order_tables(orders: OrdersCompared) -> list[_Table]:
-    parts = (COST_NOTE, order_rows(orders)), (LIKENESS_NOTE, pair_rows(orders))
-    return [_Table(table.heading, note, table.headings, table.rows) for note, table in parts]
+def _orders_section(orders: OrdersCompared) -> Section:
+    note = f"{orders_note(orders)} Drawn: {orders.pairs['constants'].iloc[0]}."
+    tables = _noted(order_rows(orders), COST_NOTE), _noted(pair_rows(orders), LIKENESS_NOTE)
+    return Section("Head orders told apart", note, order_charts(orders), tables=tables)
+
+
+def _amounts_section(averages: pandas.DataFrame) -> Section:
+    note = "The score by averages over little text; below points the share of entries never seen."
+    table = _noted(amounts_table(averages), AMOUNTS_NOTE)
+    charts = amount_charts(averages)
+    return Section("How much text an average needs", note, charts, tables=(table,))
+
+
+def _noted(table: WrittenTable, note: str) -> _Table:
+    return _Table(table.heading, note, table.headings, table.rows)
 
 
 def _certainties(extras: Extras, study: StudySpec) -> list[str]:

@@ -296,6 +296,10 @@ class ConstantsSpec(Frozen):
     """average: take it over this task's training text instead of the study's own (paper, Section
     5.3, Table 2).
     """
+    rows: Positive | None = None
+    """average: take it over a sample of this many training rows, whatever the task's probe is
+    trained on; null takes all of the task's. A smaller sample is part of a larger one.
+    """
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
     window: Positive | None = None
@@ -322,9 +326,10 @@ class ConstantsSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _corpus_only_for_average(self) -> ConstantsSpec:
-        if self.corpus is not None and self.kind != "average":
-            raise ValueError(f"corpus belongs to kind 'average', not '{self.kind}'")
+    def _text_only_for_average(self) -> ConstantsSpec:
+        for name in ("corpus", "rows"):
+            if getattr(self, name) is not None and self.kind != "average":
+                raise ValueError(f"{name} belongs to kind 'average', not '{self.kind}'")
         return self
 
     @property
@@ -335,8 +340,9 @@ class ConstantsSpec(Frozen):
     @property
     def label(self) -> str:
         """The name in tables and plots."""
-        if self.corpus is not None:
-            return f"{self.kind}:{self.corpus.name}"
+        if self.kind == "average":
+            corpus = [self.corpus.name] if self.corpus else []
+            return ":".join([self.kind, *corpus, *([f"{self.rows} rows"] if self.rows else [])])
         if self.kind == "trained" and self.start != "toeplitz":
             return f"{self.kind}:{self.start}"
         return ":".join([self.kind, *map(str, self.parameters.values())])

@@ -27,7 +27,7 @@ from papa.errors import (
     SpecError,
     problems_of,
 )
-from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
+from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 from papa.study.costs import Size, size_of
 
 _AT_ONCE = 16
@@ -262,8 +262,17 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
 
 def texts_of(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
     """The task itself and, laid out like it, the corpora that constants are averaged over."""
-    others = [spec.corpus for spec in study.constants if spec.corpus is not None]
-    return [task, *(laid_out_like(task, other) for other in others)]
+    return [task, *(averaged_text(task, spec) for spec in study.constants)]
+
+
+def averaged_text(task: TaskSpec, constants: ConstantsSpec) -> TaskSpec:
+    """The text that constants of a task are averaged over: its own, or a corpus laid out like it,
+    or a sample of either.
+    """
+    text, rows = laid_out_like(task, constants.corpus) if constants.corpus else task, constants.rows
+    if rows is None:
+        return text
+    return text.model_copy(update={"name": f"{text.name}-{rows}-rows", "train_rows": rows})
 
 
 def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:

@@ -19,7 +19,7 @@ from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Matrices
 from papa.study.distances import Distances
-from papa.study.inputs import StudyInputs, laid_out_like
+from papa.study.inputs import StudyInputs, averaged_text
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
@@ -168,7 +168,7 @@ class _Builder:
             label = spec.label if kind == spec.kind else kind
             name = f"controls · {self.inputs.encoder_label(encoder)} · {label} · S={task.slots}"
             return self._once(Controls(name, 0.0, encoder, kind, task.slots, spec.parameters))
-        return self._average(encoder, laid_out_like(task, spec.corpus) if spec.corpus else task)
+        return self._average(encoder, averaged_text(task, spec))
 
     def _average(self, encoder: EncoderReference, text: TaskSpec) -> Average:
         size = self.inputs.size(text)

@@ -223,6 +223,8 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
             {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
             "corpus belongs to kind 'average'",
         ),
+        ({"constants": [{"kind": "zeros", "rows": 10}]}, "rows belongs to kind 'average'"),
+        ({"constants": [{"kind": "average", "rows": 0}]}, "'constants.0.rows' is 0"),
         ({"seeds": []}, r"'seeds' is \[\], expected 1 or more in it"),
         (
             {"reference": "nowhere.csv"},

@@ -57,13 +57,20 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> Non
 @pytest.mark.parametrize(
     "path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_a_small_form_has_the_matrices_orders_and_fractions_of_its_number(path: Path) -> None:
-    small, paper = load_study(path), load_study(STUDIES / "paper" / path.name)
+def test_a_small_form_has_the_matrices_orders_and_fractions_of_its_name(path: Path) -> None:
+    large = next(
+        STUDIES / folder / path.name
+        for folder in ("paper", "more")
+        if (STUDIES / folder / path.name).exists()
+    )
+    small, whole = load_study(path), load_study(large)
 
     def design(study: StudySpec) -> tuple:
         # Whose text another average is of differs; that it is another's does not.
-        constants = [(one.kind, one.start, one.corpus is not None) for one in study.constants]
+        constants = [
+            (one.kind, one.start, one.corpus is not None, one.rows) for one in study.constants
+        ]
         return constants, study.orders, study.fractions, study.seeds
 
-    assert design(small) == design(paper)
+    assert design(small) == design(whole)
     assert small.reference is None

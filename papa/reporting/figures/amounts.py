@@ -1,0 +1,77 @@
+"""Score against the rows that an average is of."""
+
+from __future__ import annotations
+
+import pandas
+
+from papa.reporting.figures.chart import Chart, on_page, records
+from papa.reporting.wording import metric_label, percent_label
+
+_DRAWN = ["encoder", "rows", "mean", "low", "high", "unseen_share"]
+
+
+def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:
+    """A figure for each task, a line for each encoder; below a point the share of entries that its
+    average never saw.
+
+    Args:
+        found: as ``papa.reporting.amounts.amounts`` returns it; of several orders the first.
+    """
+    found = found[found["order"] == found["order"].iloc[0]]
+    return tuple(_chart(str(task), rows) for task, rows in found.groupby("task", sort=False))
+
+
+def _chart(task: str, rows: pandas.DataFrame) -> Chart:
+    drawn = rows[_DRAWN].assign(unseen=rows["unseen_share"].map(percent_label))
+    x = {
+        "field": "rows",
+        "type": "quantitative",
+        "title": "training rows; below points: entries never seen",
+        "scale": {"type": "log", "padding": 30},
+        "axis": {"values": sorted(set(rows["rows"])), "grid": False},
+    }
+    score = {
+        "type": "quantitative",
+        "title": metric_label(rows.iloc[0]),
+        "scale": {"zero": False, "padding": 14},
+    }
+    colour = {"field": "encoder", "type": "nominal", "sort": None}
+    legend = {"title": None, "orient": "bottom"} if rows["encoder"].nunique() > 1 else None
+    tooltip = [
+        {"field": "encoder"},
+        {"field": "rows"},
+        *(
+            {"field": name, "title": text, "format": ".4f"}
+            for name, text in (("mean", "score"), ("low", "from"), ("high", "to"))
+        ),
+        {"field": "unseen", "title": "entries never seen"},
+    ]
+    specification = {
+        **on_page(task, 260),
+        "data": {"values": records(drawn)},
+        "encoding": {"x": x, "color": {**colour, "legend": legend}},
+        "layer": [
+            {
+                "transform": [{"filter": "isValid(datum.low)"}],
+                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
+                "encoding": {"y": {"field": "low", **score}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {"y": {"field": "mean", **score}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                "encoding": {"y": {"field": "mean", **score}, "tooltip": tooltip},
+            },
+            {
+                "mark": {"type": "text", "dy": 16, "align": "left", "dx": 5, "style": "row-label"},
+                "encoding": {
+                    "y": {"field": "mean", **score},
+                    "text": {"field": "unseen"},
+                    "color": None,
+                },
+            },
+        ],
+    }
+    return Chart(f"rows-{task}", task, rows[_DRAWN], specification)

