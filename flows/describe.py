@@ -1,4 +1,6 @@
-"""What ``papa describe`` does: tell what an encoder's heads do on a file of texts."""
+"""What ``papa describe`` does: tell what heads do, an encoder's on a file of texts or a study's on
+its validation rows.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,46 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flows.options import Verbose, one_sentence
+from flows.options import (
+    DEFAULT_STORE,
+    Overrides,
+    StoreAddress,
+    Verbose,
+    load_stored,
+    one_sentence,
+    open_store,
+)
 from flows.terminal import say
+from papa.errors import SpecError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def describe(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            help="A finished study's YAML file, or its name in the store.",
+            show_default=False,
+        ),
+    ] = None,
     encoder: Annotated[
-        str,
-        typer.Option("--encoder", metavar="NAME", help="A name or a folder.", show_default=False),
-    ],
+        str | None,
+        typer.Option(
+            "--encoder", metavar="NAME", help="A name or a folder; no study.", show_default=False
+        ),
+    ] = None,
     text: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--text",
             metavar="FILE",
-            help="A text a line, or a table with a column 'text'.",
+            help="With --encoder: a text a line, or a table with a column 'text'.",
             show_default=False,
         ),
-    ],
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,29 +68,55 @@ def describe(
             "--out", metavar="FOLDER", help="Write a Parquet file for each.", show_default=False
         ),
     ] = None,
+    overrides: Overrides = None,
+    store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
-    """Tell what an encoder's heads do on some texts, and what of it is constant."""
+    """Tell what heads do on some texts, and what of it is constant."""
     with one_sentence(verbose):
-        from papa.corpora.local_files import format_of, read_file
-        from papa.library.describing import describe as described
-        from papa.library.encoder import load_encoder
-        from papa.library.inputs import require_columns
-
-        table = read_file(text, format_of(text) or "text", header=True)
-        require_columns(table, {"text": "text"})
         if out is not None and out.exists() and not out.is_dir():
-            from papa.errors import SpecError
-
             raise SpecError(f"--out {out} is a file, expected a folder: give another name")
         console = Console()
-        frames = described(load_encoder(encoder), table.rows.slice(0, limit), only)
+        if study is not None and encoder is None and text is None:
+            from papa.study.describe import describe_study
+            from papa.study.stored import StoredStudy
+
+            opened = open_store(store)
+            stored = StoredStudy(load_stored(study, overrides, opened), opened)
+            frames = describe_study(stored, only, limit)
+        elif study is None and encoder is not None and text is not None:
+            frames = _of_file(encoder, text, only, limit)
+        else:
+            raise SpecError("give a STUDY, or --encoder and --text, and not both")
         for name, frame in frames.items():
-            console.print(*by_layer(name, frame), sep="\n")
+            for place, own in _parts(frame):
+                console.print(*by_layer(f"{place}{name}", own), sep="\n")
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 frame.to_parquet(out / f"{name}.parquet", index=False)
                 say(console, f"Written to {out / f'{name}.parquet'}")
+
+
+def _of_file(
+    encoder: str, text: Path, only: list[str] | None, limit: int
+) -> dict[str, pd.DataFrame]:
+    from papa.corpora.local_files import format_of, read_file
+    from papa.library.describing import describe as described
+    from papa.library.encoder import load_encoder
+    from papa.library.inputs import require_columns
+
+    table = read_file(text, format_of(text) or "text", header=True)
+    require_columns(table, {"text": "text"})
+    return described(load_encoder(encoder), table.rows.slice(0, limit), only)
+
+
+def _parts(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each encoder and task of a study, with what their titles begin with."""
+    if "task" not in frame:
+        yield "", frame
+        return
+    for (encoder, task), own in frame.groupby(["encoder", "task"], sort=False):
+        yield f"{encoder} · {task} · ", own
 
 
 def by_layer(name: str, frame: pd.DataFrame) -> Iterator[Table]:

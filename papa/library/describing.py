@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from papa.descriptions.seen import seen_in
-from papa.descriptions.table import DESCRIPTIONS
-from papa.errors import SpecError, meant
+from papa.descriptions.table import chosen, described
 from papa.library.bars import bar
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Texts, laid_out
@@ -58,23 +56,17 @@ def describe(
         DataError: there is no text, or what was given is something else.
         SpecError: there is no such description, or the call stands inside ``replaced``.
     """
-    names = list(DESCRIPTIONS) if descriptions is None else list(descriptions)
-    for name in names:
-        if name not in DESCRIPTIONS:
-            raise SpecError(
-                f"there is no description '{name}'{meant(name, DESCRIPTIONS)}: give one of "
-                f"{', '.join(DESCRIPTIONS)}"
-            )
+    names = chosen(descriptions)
     encoder.check_whole()
     texts = texts if hasattr(texts, "__len__") else list(texts)
     constants = average(encoder, texts, text=text, text_pair=text_pair, progress=progress)
-    inputs, done = laid_out(encoder, texts, text, text_pair), 0
-    found = {name: DESCRIPTIONS[name]() for name in names}
+    inputs, separator = laid_out(encoder, texts, text, text_pair), encoder.special_tokens.sep
     with bar("describing", progress) as report:
-        for batch in inputs.batches():
-            for seen in seen_in(encoder.encoder, constants, batch, encoder.special_tokens.sep):
-                for description in found.values():
-                    description.see(seen)
-            done += len(batch.rows)
-            report(done, len(inputs))
-    return {name: description.frame() for name, description in found.items()}
+        return described(
+            encoder.encoder,
+            constants,
+            inputs.batches(),
+            separator,
+            names,
+            lambda done: report(done, len(inputs)),
+        )
