@@ -44,8 +44,8 @@ def describe_study(
     ]
     if not averages:
         raise SpecError(
-            f"study '{stored.inputs.study.name}' has no finished average of an encoder, so no heads "
-            "can be described: run 'papa run' on it first, with average among its constants"
+            f"study '{stored.inputs.study.name}' has no finished average of an encoder to describe "
+            "its heads with: run 'papa run' on it first, with average among its constants"
         )
     frames = [
         {
