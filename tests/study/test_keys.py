@@ -160,6 +160,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "parts": "for plans",
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
+        "*encoder.key_heads": "only told; the shape is in the encoder's digest",
         "*encoder.tokenizer": "its digest is in the key",
     },
     "tokenise": {
