@@ -33,6 +33,9 @@ TASK = papa.Task(
     learning_rate=2e-3,
     name="wnut17",
 )
+USE = papa.Task(
+    label=None, metric="cosine", head="own", epochs=3, learning_rate=0.05, name="embeddings"
+)
 TITLES = (
     "input-dependent",
     "order",
@@ -41,6 +44,7 @@ TITLES = (
     "ten nearest kept",
     "similarities",
 )
+OF_USE = "scores:own"
 MEASURES = ("nearest_1", "nearest_10", "similarities")
 
 
@@ -52,26 +56,36 @@ def embeddings(encoder: papa.TextEncoder, texts: Sequence[str]) -> np.ndarray:
 
 
 def orders(
-    encoder: papa.TextEncoder, found: papa.Measurement, seeds: Sequence[int]
+    encoder: papa.TextEncoder,
+    found: papa.Measurement,
+    of_use: papa.TrainedLambda,
+    seeds: Sequence[int],
 ) -> dict[str, list[list[Head]]]:
-    """The head orders that the probes had: one by λ, and one for each seed at random."""
+    """The head orders that the probes had: by λ, by λ of embeddings, and one for each seed at
+    random.
+    """
     assert found.lambdas is not None
     shape = encoder.layers, encoder.heads
     draws = drawn_from("random", 0, tuple(seeds)).values()
     return {
         "lambda": [head_order("lambda", found.lambdas.mean, *shape)],
+        OF_USE: [head_order("lambda", of_use.mean, *shape)],
         "random": [head_order("random", None, *shape, draw) for draw in draws],
     }
 
 
 def rows(
-    encoder: papa.TextEncoder, found: papa.Measurement, texts: list[str], seeds: list[int]
+    encoder: papa.TextEncoder,
+    found: papa.Measurement,
+    of_use: papa.TrainedLambda,
+    texts: list[str],
+    seeds: list[int],
 ) -> Iterator[list[str]]:
     """A line for every fraction and order."""
     before, summary = embeddings(encoder, texts), found.summary.set_index(["fraction", "order"])
     for fraction in FRACTIONS:
-        for name, drawn in orders(encoder, found, seeds).items():
-            if name == "random" and fraction in (0, 1):
+        for name, drawn in orders(encoder, found, of_use, seeds).items():
+            if name != "lambda" and fraction in (0, 1):
                 continue  # The order changes nothing.
             kept = []
             for order in drawn:
@@ -82,7 +96,7 @@ def rows(
             parts = [_said([one[measure] for one in kept]) for measure in MEASURES]
             yield [
                 f"{fraction:g}",
-                name,
+                "lambda of embeddings" if name == OF_USE else name,
                 f"{score['mean']:.3f} ({score['low']:.3f} to {score['high']:.3f})",
                 *parts,
             ]
@@ -113,18 +127,25 @@ def main() -> None:
         {tag for rows in (train, validation) for tags in rows["ner_tags"] for tag in tags}
     )
     encoder, seeds = papa.load_encoder(EMBEDDED, slots=64), list(range(asked.seeds))
+    train_texts, texts = (
+        [" ".join(words) for words in rows["tokens"].head(count)]
+        for rows, count in ((train, asked.rows), (validation, 600))
+    )
+    unlabelled = {split: {"text": train_texts} for split in ("train", "validation")}
+    of_use = papa.train_lambda(
+        encoder, papa.average(encoder, train_texts), unlabelled, USE, rows=150, seeds=seeds
+    )
     found = papa.measure(
         encoder,
         {"train": train.head(asked.rows), "validation": validation.head(300)},
         replace(TASK, labels=tuple(tags)),
-        orders=["lambda", "random"],
+        orders=["lambda", of_use.mean, "random"],
         fractions=FRACTIONS,
         seeds=seeds,
         ranking_rows=150,
         ranking_seeds=seeds,
     )
-    texts = [" ".join(words) for words in validation["tokens"].head(600)]
-    print(table(TITLES, rows(encoder, found, texts, seeds)))
+    print(table(TITLES, rows(encoder, found, of_use, texts, seeds)))
 
 
 if __name__ == "__main__":

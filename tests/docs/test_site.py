@@ -84,6 +84,11 @@ def test_the_tutorials_commands_run_and_print_what_is_shown(store: Path) -> None
     assert (store / "studies" / "first" / "report.html").is_file()
 
 
+@pytest.mark.parametrize("page", ["tutorial-classifier", "tutorial-embeddings"])
+def test_a_page_for_one_question_prints_what_is_shown(page: str, tmp_path: Path) -> None:
+    follow((ROOT / "docs" / f"{page}.md").read_text(), tmp_path)
+
+
 def test_the_references_name_everything(site: Path) -> None:
     library, commands = (
         (site / "reference" / f"{page}.html").read_text() for page in ("library", "commands")
