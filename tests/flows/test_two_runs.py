@@ -104,12 +104,17 @@ def ended(process: subprocess.Popen[str], before: str) -> Finished:
 
 
 def test_on_two_machines_nothing_mixes(
-    s3: S3Server, s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server,
+    s3_place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prefect: dict[str, str],
 ) -> None:
     """Two caches stand for two machines: they share nothing but the address."""
     study = write_study(tmp_path, STUDY)
     machines = [
-        {**s3.environment(), "PAPA_CACHE": str(tmp_path / name)} for name in ("one", "other")
+        {**s3.environment(), **prefect, "PAPA_CACHE": str(tmp_path / name)}
+        for name in ("one", "other")
     ]
     run_both(study, s3_place, *machines)
     stores = []

@@ -33,7 +33,10 @@ DESIGN: dict[str, Any] = {
 
 @pytest.mark.server
 def test_a_study_in_memory_has_the_scores_of_papa_run(
-    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+    encoder: papa.TextEncoder,
+    reviews: dict[str, pandas.DataFrame],
+    tmp_path: Path,
+    prefect: dict[str, str],
 ) -> None:
     found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
     for split, frame in reviews.items():
@@ -55,7 +58,8 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
         "ranking": {"rows": 32},
         "execution": {"workers": 1, "device": "cpu"},
     }
-    finished = command("run", write_study(tmp_path, study), "--store", str(tmp_path / "store"))
+    store = str(tmp_path / "store")
+    finished = command("run", write_study(tmp_path, study), "--store", store, more=prefect)
     assert finished.code == 0, words(finished)
     expected = pandas.read_parquet(tmp_path / "store" / "studies" / "same" / "results.parquet")
     ours = found.results
@@ -65,7 +69,7 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
     (sentence,) = (one for one in found.answers if "seeds the head order" in one)
     report = (tmp_path / "store" / "studies" / "same" / "report.md").read_text()
     assert f"all-MiniLM-L6-v2 on mine: {sentence}" in report
-    heads = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "1%")
+    heads = said("heads", "same", "--store", store, "--max-drop", "1%")
     assert heads.code == 0, words(heads)
     assert " ".join(heads.out.split()).count(sentence) == 2, (
         "for each kind of constants; the random order has none"
