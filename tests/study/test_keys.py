@@ -201,6 +201,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.tokenizer_digest": TOKENS,
     },
     "rank": {
+        "ranking.evaluations": "no set of heads is valued",
         "encoder.name": NAMES,
         "encoder.revision": NAMES,
         "encoder.tokenizer_digest": TOKENS,
