@@ -37,7 +37,7 @@ from papa.errors import (
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
-from papa.spec.orders import needs_lambda
+from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
 from papa.study.inputs import (
@@ -287,7 +287,8 @@ def _counted(
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     problems = []
-    ranked = any(needs_lambda(order) for order in resolved.study.orders)
+    methods = filter(None, map(scored_by, resolved.study.orders))
+    ranked = not all(map(is_label_free, methods))
     masks = any(
         text.kind == "mlm" or (ranked and text.unlabelled and text.head == "probe")
         for text in named_texts(resolved.study)

@@ -189,7 +189,9 @@ def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     from papa.reporting.certainty import certainty, trained_on
 
     by_seed = {
-        seed: stored.found[step] for seed, step in part.rankings.items() if step in stored.found
+        seed: stored.found[step]
+        for seed, step in part.rankings.get("lambda", {}).items()
+        if step in stored.found
     }
     if not by_seed:
         return ""

@@ -19,7 +19,7 @@ from papa.errors import SpecError, joined
 from papa.spec import StudySpec
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.orders import Head
-from papa.study.rank import read_lambda
+from papa.study.score_heads import read_head_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
 
@@ -49,32 +49,35 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
 
 
 def show_scores(study: StudySpec, store: Store) -> None:
-    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ,
-    or the study's own.
+    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ or
+    that of another method, a mean over seeds; or the study's own.
 
     Raises:
         SpecError: there is not exactly one.
     """
     stored, found = StoredStudy(study, store), {}
     for part in stored.steps.parts:
-        if part.rankings and all(step in stored.found for step in part.rankings.values()):
-            found[" · ".join(part.place)] = {
-                seed: stored.found[step] for seed, step in part.rankings.items()
-            }
+        for method, by_seed in part.rankings.items():
+            if all(step in stored.found for step in by_seed.values()):
+                name = "λ" if method == "lambda" else method
+                rankings = {seed: stored.found[step] for seed, step in by_seed.items()}
+                found[f"{name} of {' · '.join(part.place)}"] = method, rankings
     if not study.scores and len(found) != 1:
         raise SpecError(
-            f"study '{study.name}' has finished λ of {joined(found) or 'nothing'}: --tsv prints "
-            "that of one encoder on one task; cut the study with --set, such as --set "
-            "'tasks=[cola]'"
+            f"study '{study.name}' has finished {joined(found) or 'no scores of heads'}: --tsv "
+            "prints those of one method on one encoder and task; cut the study with --set, such "
+            "as --set 'tasks=[cola]' or --set 'orders=[lambda]'"
         )
     scores = (
-        study.scores[0].values if study.scores else read_lambda(next(iter(found.values()))).mean
+        np.array(study.scores[0].values)
+        if study.scores
+        else read_head_scores(*next(iter(found.values()))).mean(0)
     )
-    typer.echo(scores_as_tsv(np.array(scores)))
+    typer.echo(scores_as_tsv(scores))
 
 
 def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
-    """The heads of cells that are not finished, where no λ decides on them."""
+    """The heads of cells that are not finished, where no scores decide on them."""
     line = answer.encoder, answer.task, answer.constants, answer.order
     for cell, (step, *others) in stored.steps.cells.items():
         own = (cell.encoder, cell.task, cell.constants, cell.order) == line and not stored.has(cell)

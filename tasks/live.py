@@ -174,7 +174,7 @@ class LiveRuns:
                 self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
             self._trains |= {
                 step.name: (one.entry, f"lambda/seed_{seed}")
-                for seed, step in one.part.rankings.items()
+                for seed, step in one.part.rankings.get("lambda", {}).items()
             }
             for cell, step, seed in one.scored:
                 self._probes[step.name].append((one, one.cell(cell, seed)))

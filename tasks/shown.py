@@ -82,7 +82,11 @@ class ShownPart:
         ]
         self.files = {
             **{f"constants/{in_name(label)}": step for label, step in part.constants.items()},
-            **{f"lambda/seed-{seed}": step for seed, step in part.rankings.items()},
+            **{
+                f"{method}/seed-{seed}": step
+                for method, by_seed in part.rankings.items()
+                for seed, step in by_seed.items()
+            },
         }
 
     def cell(self, cell: Cell, seed: int) -> Entry:
@@ -134,7 +138,8 @@ class ShownPart:
         part, ranking = self.part, self.study.ranking
         task, content = part.task, part.cells[0].probes[0].corpus.fingerprint
         found = [_data_set(use, task, content) for use in ("train", "validation")]
-        found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in part.rankings]
+        seeds = {seed: None for by_seed in part.rankings.values() for seed in by_seed}
+        found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in seeds]
         for one in self.study.constants:
             average = part.constants.get(one.label)
             if one.corpus and isinstance(average, Average):
@@ -145,7 +150,7 @@ class ShownPart:
 def _data_set(
     context: str, text: TaskSpec, fingerprint: str, rows: int | None = None, seed: int | None = None
 ) -> DatasetInput:
-    """A split of a text, sampled as its task says, or the rows that λ is trained on, as MLflow
+    """A split of a text, sampled as its task says, or the rows that heads are scored on, as MLflow
     keeps a data set.
     """
     from mlflow.data.http_dataset_source import HTTPDatasetSource

@@ -149,7 +149,7 @@ def measure(
         seeds: a probe for each.
         train_rows: a sample of that many training rows; None takes all.
         validation_rows: likewise of validation rows.
-        ranking_rows: λ is trained on a sample of this many training rows; None takes all.
+        ranking_rows: heads are scored on a sample of this many training rows; None takes all.
         ranking_seeds: λ is trained once with each; heads become constant by its mean.
         store: a folder or address where what is computed is kept and found again, by ``papa run``
             too; None keeps nothing.
@@ -193,7 +193,7 @@ def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Me
     """What the finished steps of a study on one task say."""
     baselines = {part.place: found[part.baseline]} if part.baseline else {}
     results = results_table([cell.scored(found) for cell in part.cells], baselines)
-    rankings = {seed: found[step] for seed, step in part.rankings.items()}
+    rankings = {seed: found[step] for seed, step in part.rankings.get("lambda", {}).items()}
     constants = {}
     for step, artifact in found.items():
         if isinstance(step, Matrices):

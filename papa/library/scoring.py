@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from papa.errors import SpecError, nearest_first
 from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.tasks import LabelledData, Task, prepared
 from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.scores.streamed import scores_by
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 
 
@@ -31,7 +30,8 @@ def score_heads(
 
     ``shapley`` and ``greedy`` value a set of heads by the loss of a probe that was trained on the
     encoder as it is, while all other heads are constant. ``gates`` trains a gate for every head
-    together with a probe.
+    together with a probe. ``gradient`` asks how much the loss of that trained probe changes as a
+    head is turned down. ``confidence``, ``variance`` and ``distance`` (to constant) read no labels.
 
     Examples:
         >>> import papa
@@ -52,7 +52,8 @@ def score_heads(
         constants: what heads that are constant use; see ``replaced``.
         dataset: as for ``train_lambda``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        by: ``shapley`` (Held & Yang, 2022), ``greedy``, or ``gates`` (Voita et al., 2019).
+        by: ``shapley`` (Held & Yang, 2022), ``greedy``, ``gates`` (Voita et al., 2019),
+            ``gradient`` (Michel et al., 2019), ``confidence``, ``variance`` or ``distance``.
         rows: a sample of that many training rows; None takes 256, for ``gates`` all.
         evaluations: how often ``shapley`` and ``greedy`` may value a set of heads.
         epochs, learning_rate: of ``gates``; None takes the task's.
@@ -85,13 +86,14 @@ def score_heads(
     }
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
         described = ready.study.tasks[0]
-        if described.head == "own":
+        if described.head == "own" and not HEAD_SCORES[by].label_free:
             raise SpecError(
                 f"task '{described.name}' has head=\"own\", and {by} scores heads by a probe: "
                 "leave head out, or take train_lambda"
             )
         with bar(HEAD_SCORES[by].label, progress) as report:
-            found: Scored = import_module(HEAD_SCORES[by].module).score(
+            found = scores_by(
+                [by],
                 Asked(
                     encoder.encoder,
                     matrices,
@@ -102,6 +104,6 @@ def score_heads(
                     ready.folder,
                     ready.study.execution,
                     report,
-                )
+                ),
             )
-    return found
+    return found[by]

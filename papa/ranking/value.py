@@ -20,10 +20,8 @@ from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.frozen import frozen_probe
+from papa.spec.methods import VALUED_ROWS
 from papa.spec.orders import Head
-
-ROWS = 256
-"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 
 Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
@@ -98,5 +96,5 @@ class FrozenValue:
 def frozen_value(asked: Asked) -> FrozenValue:
     """v on a sample of training rows, by a probe that is trained first."""
     split = asked.corpus.split("train")
-    rows = sampled_rows(len(split), asked.ranking.rows or ROWS, asked.seed)
+    rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
     return FrozenValue(asked.encoder, asked.constants, split, rows, frozen_probe(asked))

@@ -1,5 +1,5 @@
 """The orders in which heads become constant (paper, Sections 3.2 and 5.4). An entry of
-``HEAD_ORDERS`` adds one.
+``HEAD_ORDERS`` adds one; a method that scores heads is an entry of ``HEAD_SCORES``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from papa.spec.methods import HEAD_SCORES
 
 if TYPE_CHECKING:  # specifications and plans need orders and no torch
     from jaxtyping import Float
@@ -24,29 +26,30 @@ class HeadOrder:
 
     Attributes:
         label: its name in tables and figures.
-        arrange: from all heads by (layer, head), λ of every head and a seed, to the heads in the
-            order in which they become constant.
-        needs_lambda: whether it follows from trained λ; λ is None for the others.
+        arrange: from all heads by (layer, head), the scores of every head and a seed, to the heads
+            in the order in which they become constant.
+        scored_by: what gives the scores it follows: "lambda" or a method of ``HEAD_SCORES``; None
+            for the others, which are given no scores.
         differs_by_seed: whether each seed of a study has a head order of its own.
     """
 
     label: str
     arrange: Callable[[list[Head], Any, Any], list[Head]]
-    needs_lambda: bool = False
+    scored_by: str | None = None
     differs_by_seed: bool = False
 
 
-# Sorting is stable: ties stay in the order of (layer, head).
+def _ascending(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
+    # Sorting is stable: ties stay in the order of (layer, head).
+    return sorted(heads, key=lambda head: float(scores[head]))
+
+
 HEAD_ORDERS: dict[str, HeadOrder] = {
-    "lambda": HeadOrder(
-        "λ ascending",
-        lambda heads, lambdas, seed: sorted(heads, key=lambda head: float(lambdas[head])),
-        needs_lambda=True,
-    ),
+    "lambda": HeadOrder("λ ascending", _ascending, scored_by="lambda"),
     "lambda_reversed": HeadOrder(
         "λ descending",
         lambda heads, lambdas, seed: sorted(heads, key=lambda head: -float(lambdas[head])),
-        needs_lambda=True,
+        scored_by="lambda",
     ),
     "first_to_last": HeadOrder("first layer to last", lambda heads, lambdas, seed: heads),
     "last_to_first": HeadOrder(
@@ -66,8 +69,8 @@ SCORES, REVERSED = "scores", "reversed:"
 
 
 def order_named(order: str) -> HeadOrder:
-    """The head order of a name: an entry of ``HEAD_ORDERS``, ``scores:NAME``, or either from its
-    end: ``reversed:…``.
+    """The head order of a name: an entry of ``HEAD_ORDERS``, a method of ``HEAD_SCORES``,
+    ``scores:NAME``, or any of them from its end: ``reversed:…``.
 
     Raises:
         KeyError: there is none.
@@ -82,6 +85,10 @@ def order_named(order: str) -> HeadOrder:
     if order.partition(":")[0] == SCORES:
         label = f"scores of {order.partition(':')[2].rpartition('/')[2]}"
         return HeadOrder(label, lambda heads, lambdas, places: [heads[place] for place in places])
+    if order in HEAD_SCORES:
+        method = HEAD_SCORES[order]
+        label = f"{method.label} ascending{' (label-free)' if method.label_free else ''}"
+        return HeadOrder(label, _ascending, scored_by=order)
     return HEAD_ORDERS[order]
 
 
@@ -98,9 +105,21 @@ def without_name(order: str) -> str:
     return order.partition(SCORES)[0] + SCORES if scores_in(order) is not None else order
 
 
+def scored_by(order: str) -> str | None:
+    """What gives the scores that the order follows: "lambda" or a method of ``HEAD_SCORES``; None
+    where a study needs to compute none.
+    """
+    return order_named(order).scored_by
+
+
 def needs_lambda(order: str) -> bool:
     """Whether the order follows from trained λ."""
-    return order_named(order).needs_lambda
+    return scored_by(order) == "lambda"
+
+
+def is_label_free(method: str) -> bool:
+    """Whether what orders are ``scored_by`` reads no labels."""
+    return method in HEAD_SCORES and HEAD_SCORES[method].label_free
 
 
 def drawn_from(
@@ -134,7 +153,7 @@ def drawn_from(
 
 def head_order(
     order: str,
-    lambdas: Float[Any, "layers heads"] | None,
+    scores: Float[Any, "layers heads"] | None,
     layers: int,
     heads: int,
     seed: int | Sequence[int] = 0,
@@ -143,16 +162,16 @@ def head_order(
 
     Args:
         order: a name, as ``order_named`` takes it.
-        lambdas: λ of every head, for the orders that follow from it; None for the others.
+        scores: λ of every head, or what else the order is ``scored_by``; None for the others.
         layers, heads: L and H.
         seed: for orders that differ by seed; one number or several. Of an order by scores, its
             draw.
 
     Raises:
-        ValueError: the order needs λ and there is none.
+        ValueError: the order follows scores and there are none.
     """
-    if needs_lambda(order) and lambdas is None:
-        raise ValueError(f"order '{order}' needs λ")
+    if scored_by(order) and scores is None:
+        raise ValueError(f"order '{order}' needs scores by {scored_by(order)}")
     return order_named(order).arrange(
-        [(layer, head) for layer in range(layers) for head in range(heads)], lambdas, seed
+        [(layer, head) for layer in range(layers) for head in range(heads)], scores, seed
     )

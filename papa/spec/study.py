@@ -26,7 +26,8 @@ from papa.spec.controls import CONTROLS
 from papa.spec.data import Columns, Source
 from papa.spec.derived import DERIVED, parameters_of
 from papa.spec.frozen import Frozen
-from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scores_in
+from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scored_by, scores_in
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -102,7 +103,8 @@ def _known_constants(value: object) -> object:
 def _known_order(value: object) -> object:
     if not isinstance(value, str) or scores_in(value) is None:
         _refuse_unknown(
-            value.removeprefix(REVERSED) if isinstance(value, str) else value, HEAD_ORDERS
+            value.removeprefix(REVERSED) if isinstance(value, str) else value,
+            (*HEAD_ORDERS, *HEAD_SCORES),
         )
     return "lambda_reversed" if value == f"{REVERSED}lambda" else value
 
@@ -405,7 +407,8 @@ class RankingSpec(Frozen):
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
-    """λ is trained on a sample of this many training rows, drawn by each seed; None takes all."""
+    """Heads are scored on a sample of this many training rows, drawn by each seed; None takes
+    all."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_no_repeats)] = (0, 1, 2)
     """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
     how certain it is. Random head orders are drawn from the first."""
@@ -475,8 +478,10 @@ class StudySpec(Frozen):
     """What replaces attention: a ladder of kinds, from nothing to trained matrices."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
-    or random; or by somebody's scores, the smallest first: scores:FILE (``papa.load_scores`` says
-    what it may hold). Each also from its end: reversed:first_to_last."""
+    or random; by a method that scores heads, the smallest score first: gradient, shapley, greedy,
+    gates, and label-free confidence, variance or distance (to constant); or by somebody's scores,
+    likewise: scores:FILE (``papa.load_scores`` says what it may hold). Each also from its end:
+    reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of scores:FILE are added by themselves."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -537,6 +542,12 @@ class StudySpec(Frozen):
                 f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
                 "previous"
             )
+        scored = next((one for one in map(scored_by, self.orders) if one in HEAD_SCORES), None)
+        if decoded and scored:
+            raise ValueError(
+                f"orders: {scored} is not computed of decoders, and task {decoded[0]} is one's: "
+                "take lambda, first_to_last or random, or give scores:FILE"
+            )
         return self
 
     @model_validator(mode="after")
@@ -557,6 +568,13 @@ class StudySpec(Frozen):
         if own and any(one.kind == "trained" for one in self.constants):
             raise ValueError(
                 f"constants: trained ones are trained with a probe, and task {own[0]} has head: own"
+            )
+        methods = [HEAD_SCORES.get(scored_by(order) or "") for order in self.orders]
+        labelled = next((one.label for one in methods if one and not one.label_free), None)
+        if own and labelled:
+            raise ValueError(
+                f"orders: {labelled} is computed with a probe, and task {own[0]} has head: own: "
+                "take lambda or a label-free order such as distance"
             )
         if self.layout.segment_ids == "stay" and any(
             task.kind == "pair" for task in self.tasks if task.head == "own"

@@ -15,7 +15,8 @@ from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import Order, StudySpec, TaskSpec
 from papa.spec.document import write_yaml
-from papa.spec.orders import head_order, needs_lambda, order_named
+from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
     ArtifactReference,
     fetched,
@@ -32,10 +33,13 @@ from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
 from papa.study.rank import read_lambda
 from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
+from papa.study.score_heads import read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from papa.ranking.seeds import TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
@@ -52,7 +56,7 @@ class Aggregate(WorkerStep):
         baselines: by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
-        rankings: the rankings by λ, by (encoder label, task) and ranking seed.
+        rankings: what scores heads, by (encoder label, task), method and ranking seed.
         invocation: the run that writes them.
     """
 
@@ -64,7 +68,9 @@ class Aggregate(WorkerStep):
     baselines: Mapping[tuple[str, str], Step]
     corpora: Mapping[str, Step]
     averages: tuple[Averaged, ...]
-    rankings: Mapping[tuple[str, str], Mapping[int, Step]] = field(default_factory=dict)
+    rankings: Mapping[tuple[str, str], Mapping[str, Mapping[int, Step]]] = field(
+        default_factory=dict
+    )
     invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
 
     def spec(self) -> dict[str, Any]:
@@ -86,8 +92,9 @@ class Aggregate(WorkerStep):
             for average in self.averages
         }
         rankings = {
-            f"ranking {encoder} {task} {seed}": step
-            for (encoder, task), by_seed in self.rankings.items()
+            f"{'ranking' if method == 'lambda' else method} {encoder} {task} {seed}": step
+            for (encoder, task), by_method in self.rankings.items()
+            for method, by_seed in by_method.items()
             for seed, step in by_seed.items()
         }
         return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings}
@@ -131,9 +138,24 @@ class Aggregate(WorkerStep):
 
         baselines = {pair: found[step] for pair, step in self.baselines.items()}
         results = results_table([cell.scored(found) for cell in self.cells], baselines)
+        rankings = {
+            pair: {
+                method: {seed: found[step] for seed, step in by_seed.items()}
+                for method, by_seed in by_method.items()
+            }
+            for pair, by_method in self.rankings.items()
+        }
         lambdas = {
-            pair: read_lambda({seed: found[step] for seed, step in by_seed.items()})
-            for pair, by_seed in self.rankings.items()
+            pair: read_lambda(by_method["lambda"])
+            for pair, by_method in rankings.items()
+            if "lambda" in by_method
+        }
+        scores = {
+            pair: {
+                method: read_head_scores(method, by_seed).mean(0)
+                for method, by_seed in by_method.items()
+            }
+            for pair, by_method in rankings.items()
         }
         extras = Extras(
             corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
@@ -141,7 +163,7 @@ class Aggregate(WorkerStep):
             lambdas=lambdas,
             orders=found_orders(self.cells, found),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
-            **inspected(found, self.averages, lambdas, self.study),
+            **inspected(found, self.averages, lambdas, scores, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -203,6 +225,7 @@ def inspected(
     found: Mapping[Step, ArtifactReference],
     averages: Sequence[Averaged],
     lambdas: Mapping[tuple[str, str], TrainedLambda],
+    scores: Mapping[tuple[str, str], Mapping[str, np.ndarray]],
     study: StudySpec,
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, and the shares of patterned heads.
@@ -211,6 +234,7 @@ def inspected(
         found: artifacts of the averages.
         averages: of each encoder and task.
         lambdas: λ by (encoder label, task), where it was trained.
+        scores: of all heads by (encoder label, task) and what orders are scored by.
         study: its orders that are the same for all seeds, and its scores.
     """
     import pandas
@@ -220,6 +244,7 @@ def inspected(
             average,
             found[average.constants],
             lambdas.get((average.label, average.task.name)),
+            scores.get((average.label, average.task.name), {}),
             study,
         )
         for average in averages
@@ -242,6 +267,7 @@ def _heads(
     average: Averaged,
     found: ArtifactReference,
     lambdas: TrainedLambda | None,
+    scores: Mapping[str, np.ndarray],
     study: StudySpec,
 ) -> HeadsOfEncoder:
     import numpy as np
@@ -259,9 +285,9 @@ def _heads(
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
     arranged = {
-        name: head_order(name, lambdas.mean if lambdas else None, layers, heads, draw)
+        name: head_order(name, scores.get(scored_by(name) or ""), layers, heads, draw)
         for name, draw in _draws(study).items()
-        if lambdas is not None or not needs_lambda(name)
+        if scored_by(name) in (None, *scores)
     }
     return HeadsOfEncoder(
         average.label,
@@ -272,5 +298,6 @@ def _heads(
         patterns,
         lambdas,
         arranged,
-        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores},
+        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores}
+        | {HEAD_SCORES[name].label: own for name, own in scores.items() if name in HEAD_SCORES},
     )

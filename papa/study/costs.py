@@ -25,6 +25,7 @@ from papa.spec import (
     StudySpec,
     TaskSpec,
 )
+from papa.spec.methods import HEAD_SCORES, VALUED_ROWS
 from papa.study.step import worker_clock
 from papa.study.store import Store
 
@@ -32,7 +33,7 @@ CORE = 1e11
 """Floating point operations per second of one core in a matrix product, where nothing
 was measured.
 """
-SHARES = {"average": 0.63, "rank": 0.6, "probe": 0.63, "baseline": 0.3}
+SHARES = {"average": 0.63, "rank": 0.6, "scores": 0.5, "probe": 0.63, "baseline": 0.3}
 """The share of a core's rate in a matrix product that a worker reached
 (``python -m benchmarks.plans``).
 """
@@ -175,6 +176,25 @@ def ranking_flops(
         encoder.layers + 1, encoder, rows, task
     )
     return ranking.epochs_on(task) * epoch
+
+
+def scoring_flops(
+    encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec, method: str
+) -> float:
+    """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on, and
+    the frozen probe of one that reads labels.
+    """
+    scoring, rows, times = HEAD_SCORES[method], ranking.rows or size.train, 1
+    if "evaluations" in scoring.reads:
+        rows, times = ranking.rows or VALUED_ROWS, ranking.evaluations
+    if "epochs" in scoring.reads:
+        times = ranking.epochs_on(task)
+    tokens = min(rows, size.train) * size.tokens
+    passes = scoring.passes * times * _forward_flops(encoder, tokens)
+    if scoring.label_free:
+        return passes
+    probe = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)
+    return passes + probe + _forward_flops(encoder, size.train * size.tokens)
 
 
 def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:

@@ -28,6 +28,8 @@ from papa.errors import (
     problems_of,
 )
 from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
+from papa.spec.methods import HEAD_SCORES, check_evaluations
+from papa.spec.orders import scored_by
 from papa.study.costs import Size, size_of
 
 _AT_ONCE = 16
@@ -210,7 +212,8 @@ def resolve_inputs(
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved) + _kinds(resolved) + _scores(resolved)
+    resolved.problems += _positions(resolved) + _kinds(resolved)
+    resolved.problems += _scores(resolved) + _budgets(resolved)
     resolved.problems += problems_of(
         "encoders", partial(labels_of, tuple(resolved.encoders.values()))
     )
@@ -333,6 +336,25 @@ def _scores(resolved: ResolvedInputs) -> list[Problem]:
         for one in resolved.study.scores
         for encoder in resolved.encoders.values()
         if (len(one.values), len(one.values[0])) != (encoder.layers, encoder.heads)
+    ]
+
+
+def _budgets(resolved: ResolvedInputs) -> list[Problem]:
+    """Budgets of evaluations that are too small for an order of the study."""
+    return [
+        problem
+        for method in map(scored_by, resolved.study.orders)
+        if method in HEAD_SCORES
+        for encoder in resolved.encoders.values()
+        for problem in problems_of(
+            "ranking",
+            partial(
+                check_evaluations,
+                method,
+                resolved.study.ranking.evaluations,
+                encoder.layers * encoder.heads,
+            ),
+        )
     ]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from papa.spec.orders import needs_lambda, scored_by
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.results import ProbedCell
 from papa.study.step import Step
@@ -39,6 +40,10 @@ def found_orders(
         known[cell.order] = FoundOrder(
             by_seed,
             sum(ranking["worker_seconds"] for ranking in took) if took else None,
-            sum(ranking["epochs"] for ranking in took) if took else None,
+            sum(_evaluations(ranking, cell.order) for ranking in took) if took else None,
         )
     return orders
+
+
+def _evaluations(ranking: Mapping[str, Any], order: str) -> int:
+    return ranking["epochs"] if needs_lambda(order) else ranking["evaluations"][scored_by(order)]

@@ -18,7 +18,7 @@ from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
 from papa.study.distances import Distances, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
-from papa.study.rank import Rank
+from papa.study.score_heads import Ranking
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.tokenise import Tokenise, open_corpus
 
@@ -152,7 +152,7 @@ class Own(WorkerStep):
         return self.answers.constants
 
     @property
-    def rankings(self) -> Mapping[int, Rank]:
+    def rankings(self) -> Mapping[int, Ranking]:
         return self.answers.rankings
 
     @property

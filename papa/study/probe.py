@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import FeaturesSpec, Order, TaskSpec
-from papa.spec.orders import Head, head_order
+from papa.spec.orders import Head, head_order, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from papa.study.rank import Rank, read_lambda
+from papa.study.score_heads import Ranking, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
 
@@ -91,7 +91,7 @@ class WithConstantHeads(WorkerStep):
         task: what is asked.
         order: which heads become constant first; None where it changes nothing.
         count: how many heads are constant.
-        rankings: those whose mean λ the order follows, by seed; none where it needs no λ.
+        rankings: those whose mean the order follows, by seed; none where it follows no scores.
         draw: what a random order is drawn from; empty for another.
     """
 
@@ -101,7 +101,7 @@ class WithConstantHeads(WorkerStep):
     task: TaskSpec
     order: Order | None
     count: int
-    rankings: Mapping[int, Rank]
+    rankings: Mapping[int, Ranking]
     draw: tuple[int, ...]
 
     def outside(self) -> dict[str, str]:
@@ -135,8 +135,9 @@ class WithConstantHeads(WorkerStep):
         """All heads in the head order; likewise."""
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
         rankings = {seed: found[one] for seed, one in self.rankings.items()}
-        lambdas = read_lambda(rankings, self.encoder).mean if rankings else None
-        return head_order(order, lambdas, self.encoder.layers, self.encoder.heads, self.draw)
+        method = scored_by(order)
+        scores = read_head_scores(method, rankings, self.encoder).mean(0) if method else None
+        return head_order(order, scores, self.encoder.layers, self.encoder.heads, self.draw)
 
     def matrices(self, found: ArtifactReference) -> ConstantMatrices:
         """The constant matrices, verified."""

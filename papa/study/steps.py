@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
-from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.spec.cells import Cell, Result, constant_count
 from papa.spec.derived import DERIVED
-from papa.spec.orders import needs_lambda, without_name
+from papa.spec.orders import is_label_free, scored_by, without_name
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
@@ -22,8 +22,9 @@ from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, averaged_text
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
-from papa.study.rank import Rank
+from papa.study.rankings import lambda_steps, score_steps
 from papa.study.results import ProbedCell
+from papa.study.score_heads import Ranking
 from papa.study.step import Step
 from papa.study.tokenise import Tokenise
 
@@ -39,8 +40,8 @@ class StudyPart:
         encoder, task: which.
         cells: its cells with the steps that score them.
         constants: the steps that make constant matrices, by their label.
-        rankings: λ, which every kind of constants shares, by ranking seed; none where no cell needs
-            it.
+        rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
+            seed; none where no cell needs it.
         baseline: what its scores are worth; None for a model's own head, which no probe's baselines
             fit.
     """
@@ -50,7 +51,7 @@ class StudyPart:
     task: TaskSpec
     cells: tuple[ProbedCell, ...]
     constants: Mapping[str, Step]
-    rankings: Mapping[int, Rank]
+    rankings: Mapping[str, Mapping[int, Ranking]]
     baseline: Baseline | None
 
     @property
@@ -131,14 +132,15 @@ class _Builder:
         study, label = self.study, self.inputs.encoder_label(encoder)
         cells: list[ProbedCell] = []
         constants: dict[str, Step] = {}
-        rankings: Mapping[int, Rank] = {}
+        rankings: dict[str, Mapping[int, Ranking]] = {}
         for spec, order, fraction in product(study.constants, study.orders, study.fractions):
             cell = Cell(label, task.name, spec.label, order, fraction)
             probes = self._probes(encoder, task, spec, cell)
             cells.append(ProbedCell(cell, task.metric, probes))
             if matrices := probes[0].constants:
                 constants[spec.label] = matrices
-            rankings = rankings or next((probe.rankings for probe in probes if probe.rankings), {})
+            if (method := scored_by(order)) and probes[0].rankings:
+                rankings[method] = probes[0].rankings
         baseline = None if task.head == "own" else self._baseline(encoder, task)
         return StudyPart(label, encoder, task, tuple(cells), constants, rankings, baseline)
 
@@ -183,47 +185,28 @@ class _Builder:
         flops = costs.averaging_flops(encoder, self.inputs.size(task))
         return self._once(Distances(name, flops, encoder, self._corpus(encoder, task)))
 
-    def _rankings(self, encoder: EncoderReference, task: TaskSpec) -> dict[int, Rank]:
-        """λ of each ranking seed against the task's own average: one order for every kind of
-        constants, so kinds meet on the same heads. For a probe, text without labels has λ trained
-        to restore masked words of it.
+    def _rankings(
+        self, encoder: EncoderReference, task: TaskSpec, order: Order | None
+    ) -> Mapping[int, Ranking]:
+        """What gives the scores that an order follows, by ranking seed. For a probe, text without
+        labels has its words masked and restored where a method needs labels.
         """
-        restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
-        masked = (
-            task.model_copy(update=restored) if task.unlabelled and task.head == "probe" else None
-        )
-        corpus = self._corpus(encoder, task, masked)
+        method = scored_by(order) if order else None
+        if method is None:
+            return {}
+        study, size, name = self.study, self.inputs.size(task), self._name(encoder, task)
         average = self._average(encoder, task)
-        study, ranking, size = self.study, self.study.ranking, self.inputs.size(task)
-        counts = sorted(
-            set(partial_counts(study.fractions, encoder.layers * encoder.heads).values())
+        masked = None
+        if task.unlabelled and task.head == "probe" and not is_label_free(method):
+            restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
+            masked = task.model_copy(update=restored)
+        asked = self._corpus(encoder, task, masked), average, masked or task, size
+        found: Mapping[int, Ranking] = (
+            lambda_steps(study, name, encoder, *asked)
+            if method == "lambda"
+            else score_steps(study, name, encoder, *asked, method)
         )
-        sets = tuple(
-            (order, count) for order in study.orders if needs_lambda(order) for count in counts
-        )
-        flops, parts = (
-            costs.ranking_flops(encoder, size, task, ranking),
-            costs.training_parts(size, task),
-        )
-        found = {}
-        for seed in ranking.seeds:
-            name = f"rank · {self._name(encoder, task)}" + (
-                f" · seed {seed}" if len(ranking.seeds) > 1 else ""
-            )
-            step = Rank(
-                name,
-                flops,
-                encoder,
-                corpus,
-                average,
-                masked or task,
-                ranking,
-                seed,
-                sets,
-                parts=parts,
-            )
-            found[seed] = self._once(step)
-        return found
+        return {seed: self._once(step) for seed, step in found.items()}
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Baseline:
         """What the task's scores are worth."""
@@ -246,9 +229,7 @@ class _Builder:
         constants = (
             self._constants(encoder, task, spec) if result.constants and not by_distance else None
         )
-        rankings = (
-            self._rankings(encoder, task) if result.order and needs_lambda(result.order) else {}
-        )
+        rankings = self._rankings(encoder, task, result.order)
         found: list[Probe | Own] = []
         # Where the order changes nothing it is drawn from nothing.
         for seeds, draw in study.draws(result.order or "first_to_last").items():
@@ -291,7 +272,7 @@ class _Builder:
         constants: Matrices | Distances | None = None,
         order: Order | None = None,
         count: int = 0,
-        rankings: Mapping[int, Rank] = MappingProxyType({}),
+        rankings: Mapping[int, Ranking] = MappingProxyType({}),
         draw: tuple[int, ...] = (),
     ) -> Answers:
         """What the model's own head answers; metrics on one text share it."""

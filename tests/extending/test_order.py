@@ -12,7 +12,9 @@ from tests.study.test_steps import steps_of
 
 def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second head first."""
-    known = "use 'lambda', 'lambda_reversed', 'first_to_last', 'last_to_first' or 'random'"
+    known = (
+        "use 'lambda', 'lambda_reversed', 'first_to_last', 'last_to_first', 'random', 'confidence'"
+    )
     with pytest.raises(SpecError, match=f"'orders.0' is 'every_second': {known}"):
         steps_of(orders=["every_second"])
 

@@ -78,4 +78,4 @@ def test_lambda_that_is_not_there(tmp_path: Path, finished: tuple[Path, Store]) 
     Store(tmp_path / "empty").make()
     code, told = heads((finished[0], Store(tmp_path / "empty")), "--tsv")
     assert code == 1
-    assert "has finished λ of nothing: --tsv prints that of one encoder on one task" in told
+    assert "has finished no scores of heads: --tsv prints those of one method" in told

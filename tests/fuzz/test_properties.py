@@ -213,7 +213,7 @@ def test_constant_heads_are_the_first_of_their_order(
         arrays(np.float64, (layers, heads), elements=st.sampled_from([0.1, 0.5, 0.5, 0.9]))
     )
     for order in HEAD_ORDERS.values():
-        values = torch.from_numpy(drawn) if order.needs_lambda else None
+        values = torch.from_numpy(drawn) if order.scored_by else None
         arranged = order.arrange(list(every), values, seed)
         assert sorted(arranged) == every, "every head is there once"
         constant = constant_heads(arranged, fraction)

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
 import torch
 
-from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
-from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
+from papa.encoders.encoder import Encoder
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
 from papa.ranking.learned import lambda_gradients, train_lambda
 from papa.ranking.stability import MOVED, is_stable
-from papa.spec import LayoutSpec, Order, RankingSpec, TaskSpec
-from papa.spec.file import resolve_study
-from tests.encoders.lower import lower_layers
-
-SLOTS, LAYERS = 32, 2
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
-    return lower_layers(LAYERS, tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers")
-
-
-@pytest.fixture(scope="module")
-def encoder(reference: EncoderReference) -> Encoder:
-    return load_encoder(reference)
-
-
-@pytest.fixture(scope="module")
-def task() -> TaskSpec:
-    entry = {"name": "reviews", "slots": SLOTS, "train_rows": 96, "validation_rows": 32}
-    document = {"name": "t", "encoders": [EMBEDDED], "tasks": [entry]}
-    return resolve_study(document, folder=Path(), origin="test").tasks[0]
-
-
-@pytest.fixture(scope="module")
-def corpus(
-    task: TaskSpec, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
-) -> TokenisedCorpus:
-    folder = tmp_path_factory.mktemp("ranking") / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
-    return load_corpus(folder)
-
-
-@pytest.fixture(scope="module")
-def average(encoder: Encoder, corpus: TokenisedCorpus) -> ConstantMatrices:
-    return average_split(encoder, corpus.split("train"), slots=SLOTS, batch_tokens=1024).average()
+from papa.spec import Order, RankingSpec, TaskSpec
 
 
 def test_lambda_is_trained_and_repeats(

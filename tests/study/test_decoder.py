@@ -185,6 +185,7 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
         ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
         ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
         ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
+        ({}, {"orders": ["distance"]}, "orders: distance is not computed of decoders"),
     ],
 )
 def test_what_no_decoder_can_be_asked_is_one_sentence(

@@ -31,6 +31,7 @@ from papa.spec import (
     TaskSpec,
 )
 from papa.spec.cells import Cell
+from papa.spec.methods import HEAD_SCORES
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
@@ -40,6 +41,7 @@ from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
 from papa.study.results import ProbedCell
+from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
 from papa.study.steps import StudyPart
 from papa.study.tokenise import Tokenise
@@ -82,6 +84,17 @@ RANKING = Rank(
     0,
     (("lambda", 36),),
 )
+SCORED = ScoreHeads(
+    "s",
+    1.0,
+    ENCODER,
+    CORPUS,
+    CONSTANTS,
+    TEXT,
+    RankingSpec(rows=10),
+    ("distance",),
+    0,
+)
 BASELINE = Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec())
 PROBE = Probe(
     "p",
@@ -110,7 +123,8 @@ STUDY = StudySpec.model_validate(
     }
 )
 PROBED = ProbedCell(Cell("label", "text", "average", "lambda", 0.5), "accuracy", (PROBE,))
-PART = StudyPart("label", ENCODER, TEXT, (PROBED,), {"average": CONSTANTS}, {0: RANKING}, BASELINE)
+BY_SEED = {"lambda": {0: RANKING}}
+PART = StudyPart("label", ENCODER, TEXT, (PROBED,), {"average": CONSTANTS}, BY_SEED, BASELINE)
 AGGREGATE = Aggregate(
     "g",
     1.0,
@@ -119,7 +133,7 @@ AGGREGATE = Aggregate(
     {("label", "text"): BASELINE},
     {"text": CORPUS},
     (Averaged("label", ENCODER, TEXT, CONSTANTS),),
-    {("label", "text"): {0: RANKING}},
+    {("label", "text"): BY_SEED},
 )
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
@@ -140,6 +154,8 @@ EXAMPLES: tuple[Step, ...] = (
         0,
         (("lambda", 36),),
     ),
+    SCORED,
+    *(replace(SCORED, methods=(name,)) for name in ("gradient", "shapley", "gates")),
     PROBE,
     BASELINE,
     ANSWERS,
@@ -210,6 +226,15 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; what it is trained on is in the key",
         "task.positive": "λ is trained and not scored",
+    },
+    "scores": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
+        "task.name": NAMES,
+        **{f"task.{name}": TOKENS for name in ROWS},
+        "ranking.seeds": "each step scores with one of them, which is in the key",
+        "ranking.until_stable": "no method reads it",
     },
     "probe": {
         "encoder.name": NAMES,
@@ -373,6 +398,12 @@ def test_every_stage_has_an_example() -> None:
     ours = {kind for kind in stages(Step) if kind.__module__.startswith(("papa.", "tasks."))}
     assert {type(step) for step in EXAMPLES} == ours
     assert LEFT_OUT.keys() == {"*", *STAGES}
+
+
+@pytest.fixture(autouse=True)
+def another_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("distance", "gradient", "shapley", "gates"):
+        monkeypatch.setitem(HEAD_SCORES, f"other-{name}", HEAD_SCORES[name])
 
 
 @pytest.mark.parametrize("stage", STAGES)

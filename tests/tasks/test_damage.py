@@ -60,7 +60,7 @@ def test_nothing_damaged_is_logged(tmp_path: Path, what: str) -> None:
     (part, *_) = track.parents
     step = {
         "constants": part.constants["average"],
-        "ranking": part.rankings[0],
+        "ranking": part.rankings["lambda"][0],
         "results": track.results,
     }[what]
     folder = step.reference(store).folder

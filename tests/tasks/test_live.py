@@ -41,7 +41,7 @@ def probe(fraction: float) -> Probe:
 
 
 HALF, EIGHTH = probe(0.5).name, probe(0.125).name
-RANK, LAST = FIRST.rankings[0].name, TRACK.name
+RANK, LAST = FIRST.rankings["lambda"][0].name, TRACK.name
 
 
 def live_runs(place: Path, said: list[str], driver: Process | None = None) -> LiveRuns:

@@ -105,7 +105,8 @@ def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
                 )
                 with published(step.folder(store), {}) as scratch:
                     document.save(scratch)
-        for kept in (*part.constants.values(), *part.rankings.values()):
+        rankings = [step for by_seed in part.rankings.values() for step in by_seed.values()]
+        for kept in (*part.constants.values(), *rankings):
             with published(kept.folder(store), {}) as scratch:
                 (scratch / f"{kept.stage}.safetensors").write_text("0.1")
     with published(track.results.folder(store), {}) as scratch:

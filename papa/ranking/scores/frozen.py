@@ -25,6 +25,7 @@ def frozen_probe(asked: Asked) -> Probe:
     probe = build_probe(encoder, asked.corpus, asked.task, [asked.seed]).to(encoder.device)
     needed, tokens = feature_bytes(encoder, split, "float32"), encoder.tokens_per_batch(None)
     kept = needed <= asked.execution.features_budget_gb * 1e9 and not spec.encoder_dropout
+    asked.scratch.mkdir(parents=True, exist_ok=True)
     if kept:
         check_disk(asked.scratch, needed)
     streamed = StreamedFeatures(split, encoder, tokens, "float32", spec.encoder_dropout)

@@ -1,0 +1,117 @@
+"""Scores that are means over the rows of attention matrices: all in one pass over the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from papa.attention.replacement import at_slots, check_fits, normalised_rows
+from papa.corpora.batches import MicroBatch, micro_batches
+from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.finite import numbers_of
+from papa.ranking.scores.asked import Asked, Scored
+from papa.spec.methods import HEAD_SCORES
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one layer's attention over one batch.
+
+    Attributes:
+        attention: A.
+        constant: C, masked and normalised for each input as where it replaces A.
+        real: where inputs have tokens; other rows and columns hold no meaning.
+        ends: which of those tokens are separators: like that in the last slot.
+    """
+
+    attention: Float[Tensor, "batch heads m m"]
+    constant: Float[Tensor, "batch heads m m"]
+    real: Bool[Tensor, "batch m"]
+    ends: Bool[Tensor, "batch m"]
+
+
+OfRows = Callable[[Rows], tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]]
+"""From rows to a number for each of them, and which of them count."""
+
+
+@dataclass
+class _Scoring:
+    """The rule of one layer: adds up what every method makes of A, input by input.
+
+    ``sums`` holds for each method and head Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the
+    sum over an input's rows and n their number.
+    """
+
+    methods: tuple[OfRows, ...]
+    matrices: Float[Tensor, "heads slots slots"]
+    sums: Float[Tensor, "methods heads 5"]
+    dependent_heads: None = None
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        attention = own.probabilities()
+        heads = torch.arange(len(self.matrices), device=value.device)
+        real, last = batch.attention_mask, batch.columns[batch.column_ids] == self.slots - 1
+        ends = torch.zeros_like(real)
+        separators = torch.isin(batch.input_ids, batch.input_ids[last])
+        ends[batch.inputs_of_tokens, batch.column_ids] = separators
+        constant = normalised_rows(at_slots(self.matrices, heads, batch.columns), real)
+        rows = Rows(attention, constant, real, ends)
+        for sums, of_rows in zip(self.sums, self.methods, strict=True):
+            values, counted = of_rows(rows)
+            s = torch.where(counted[:, None], values, 0).double().sum(-1)
+            n = counted.sum(-1, keepdim=True).double().expand_as(s)
+            sums += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
+        return torch.matmul(attention, value.to(attention.dtype))
+
+    @property
+    def slots(self) -> int:
+        return self.matrices.shape[-1]
+
+
+@torch.inference_mode()
+def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
+    """The mean over rows of each method, over the training text, with its standard error over
+    inputs (of a ratio: inputs differ in their rows).
+
+    Raises:
+        ArtifactError: the matrices do not fit the encoder.
+        NumbersError: there is NaN or infinity in a hidden state.
+    """
+    encoder, split = asked.encoder, asked.corpus.split("train")
+    check_fits(asked.constants, encoder)
+    matrices, rows = asked.constants.matrices.to(encoder.device), asked.rows
+    size = (len(methods), encoder.layers, encoder.heads, 5)
+    sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
+    rules = {
+        layer: _Scoring(tuple(methods.values()), matrices[layer], sums[:, layer])
+        for layer in range(encoder.layers)
+    }
+    tokens, done = encoder.tokens_per_batch(asked.execution.batch_tokens), 0
+    with encoder.ruled(dict(rules)):
+        for number, batch in enumerate(micro_batches(split, rows, tokens), 1):
+            with numbers_of(f"batch {number} of the {split.name} split"):
+                encoder.token_states(batch)
+            done += len(batch.rows)
+            asked.progress(done, len(rows))
+    total, squares, products, count, counts = np.moveaxis(sums.cpu().numpy(), -1, 0)
+    mean, inputs = total / count, len(rows)
+    spread = (squares - 2 * mean * products + mean**2 * counts).clip(min=0)
+    error = (spread * inputs / max(inputs - 1, 1)) ** 0.5 / count
+    return {
+        name: Scored(mean[at], error[at] if inputs > 1 else None, evaluations=1)
+        for at, name in enumerate(methods)
+    }
+
+
+def scores_by(methods: Sequence[str], asked: Asked) -> dict[str, Scored]:
+    """What methods of ``HEAD_SCORES`` answer: one, or streamed ones together."""
+    modules = {name: import_module(HEAD_SCORES[name].module) for name in methods}
+    if HEAD_SCORES[methods[0]].streamed:
+        return streamed(asked, {name: module.of_rows for name, module in modules.items()})
+    return {name: module.score(asked) for name, module in modules.items()}

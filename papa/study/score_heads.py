@@ -1,0 +1,144 @@
+"""Stage ``scores``: scores of all heads by a method of ``HEAD_SCORES``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.spec import RankingSpec, TaskSpec
+from papa.spec.methods import HEAD_SCORES
+from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
+from papa.study.average import Average
+from papa.study.rank import Rank, read_lambda
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from papa.encoders.encoder import Encoder
+
+VALUES = "scores.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreHeads(WorkerStep):
+    """Score all heads on a task's training text.
+
+    Attributes:
+        encoder: whose heads.
+        corpus: the task's tokenised text.
+        constants: the task's own average.
+        task: its labels and probe.
+        ranking: the settings of the method.
+        methods: one method; or those that share a pass over the text.
+        seed: of all that is drawn.
+    """
+
+    stage: ClassVar[str] = "scores"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    constants: Average
+    task: TaskSpec
+    ranking: RankingSpec
+    methods: tuple[str, ...]
+    seed: int
+
+    def spec(self) -> dict[str, Any]:
+        first = HEAD_SCORES[self.methods[0]]
+        of_task = {"kind", "slots"}
+        if not first.streamed:
+            of_task |= {"labels", "metric", "positive", "head", "probe"}
+        return {
+            "encoder": identity(self.encoder),
+            "task": self.task.model_dump(mode="json", include=of_task),
+            "ranking": self.ranking.model_dump(mode="json", include={"rows", *first.reads}),
+            "methods": list(self.methods),
+            # Without a sample a pass over the text draws nothing.
+            "seed": None if first.streamed and self.ranking.rows is None else self.seed,
+        }
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus, "constants": self.constants}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1)
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        from papa.attention.constants import ConstantMatrices
+        from papa.ranking.scores.asked import Asked
+        from papa.ranking.scores.streamed import scores_by
+
+        constants = ConstantMatrices.load(
+            context.found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
+        )
+        corpus = open_corpus(context.found[self.corpus])
+        with context.scratch() as scratch:
+            asked = Asked(
+                encoder=encoder,
+                constants=constants,
+                corpus=corpus,
+                task=self.task,
+                ranking=self.ranking,
+                seed=self.seed,
+                scratch=scratch,
+                execution=context.execution,
+                progress=context.progress,
+            )
+            found = scores_by(self.methods, asked)
+        tensors = {name: np.ascontiguousarray(one.values) for name, one in found.items()}
+        tensors |= {
+            f"{name} ± 1": np.ascontiguousarray(one.standard_error)
+            for name, one in found.items()
+            if one.standard_error is not None
+        }
+        evaluations = {name: one.evaluations for name, one in found.items()}
+        with context.published(evaluations=evaluations) as folder:
+            save_file(tensors, folder / VALUES)
+
+
+Ranking = Rank | ScoreHeads
+"""A step that scores heads."""
+
+
+def read_head_scores(
+    method: str,
+    rankings: Mapping[int, ArtifactReference],
+    encoder: EncoderReference | None = None,
+) -> Float[np.ndarray, "seeds layers heads"]:
+    """The scores of all heads from finished rankings, λ of every head where the method is "lambda".
+
+    Args:
+        method: of ``HEAD_SCORES``, or "lambda".
+        rankings: by seed; heads become constant by their mean.
+        encoder: whose heads they must be of; None takes any.
+
+    Raises:
+        ArtifactError: an artifact is damaged.
+    """
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    if method == "lambda":
+        return read_lambda(rankings, encoder).by_seed
+    found = []
+    for ranking in rankings.values():
+        verify(ranking.folder, VALUES)
+        with reading(ranking.path):
+            values = load_file(ranking.folder / VALUES)[method]
+            heads = values.shape if encoder is None else (encoder.layers, encoder.heads)
+            check_form(scores=((values.shape, values.dtype.kind), (heads, "f")))
+            found.append(values)
+    return np.stack(found)

@@ -1,0 +1,47 @@
+"""A method that scores heads is a file of its own and one entry of papa/spec/methods.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from papa.ranking.scores.asked import Asked, Scored
+from papa.reporting.wording import order_label
+from papa.spec.file import resolve_study
+from papa.spec.methods import HEAD_SCORES, ScoringMethod
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.score_heads import ScoreHeads, read_head_scores
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.flows.conftest import SMALL
+from tests.study.told import Told
+
+
+def score(asked: Asked) -> Scored:
+    """How large a head's values are."""
+    layers = asked.encoder.model.encoder.layer
+    weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
+    return Scored(np.stack([one.norm(dim=1).numpy() for one in weights]), None, evaluations=0)
+
+
+def test_an_entry_of_the_methods_is_a_head_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        HEAD_SCORES, "values", ScoringMethod("norm of values", __name__, label_free=True, passes=0)
+    )
+    document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    store.make()
+    (scoring,) = (step for step in steps.steps if isinstance(step, ScoreHeads) and step.seed == 0)
+    needed = [step for step in steps.steps if step in (scoring, scoring.constants, scoring.corpus)]
+    run_here(needed, store, study.execution, Told())
+    scores = read_head_scores("values", {0: scoring.reference(store)})[0]
+    assert scores.shape == (6, 12)
+    assert scores.std() > 0
+    assert order_label("values") == "norm of values ascending (label-free)"
+    assert order_label("reversed:values") == "norm of values ascending (label-free), reversed"

@@ -1,0 +1,93 @@
+"""Scores that are means over rows of attention, against sums by hand over single texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+
+from papa.corpora.batches import micro_batch
+from papa.descriptions.seen import seen_in
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.reference import EncoderReference
+from papa.ranking.scores import confidence, distance, variance
+from papa.ranking.scores.asked import Asked
+from papa.ranking.scores.streamed import streamed
+from papa.spec import RankingSpec
+
+METHODS = {
+    "confidence": confidence.of_rows,
+    "variance": variance.of_rows,
+    "distance": distance.of_rows,
+}
+ROWS, SEPARATOR = 24, 102
+
+
+def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Of every text the sum over its rows [texts, layers, heads], and how many rows count."""
+    batch = micro_batch(asked.corpus.split("train"), asked.rows)
+    seen = list(seen_in(asked.encoder, asked.constants, batch, SEPARATOR))
+    own = [one for one in seen if one.of == "input-dependent"]
+    fixed = [one for one in seen if one.of == "constant"]
+    sums: dict[str, list[np.ndarray]] = {name: [] for name in METHODS}
+    counts: dict[str, list[int]] = {name: [] for name in METHODS}
+    for a, c in zip(own, fixed, strict=True):
+        words = ~a.separators.numpy()
+        attention, constant = a.attention.double().numpy(), c.attention.double().numpy()
+        n = len(words)
+        largest = attention[..., words].max(-1)[..., words].sum(-1)
+        around = np.zeros(attention.shape[:2])
+        for i in range(n):
+            mean = sum(j * attention[..., i, j] for j in range(n))
+            around -= sum(attention[..., i, j] * (mean - j) ** 2 for j in range(n))
+        apart = (jensenshannon(attention, constant, axis=-1) ** 2).sum(-1)
+        for name, found in zip(METHODS, (largest, around, apart), strict=True):
+            sums[name].append(found)
+            counts[name].append(int(words.sum()) if name == "confidence" else n)
+    return {name: (np.stack(sums[name]), np.array(counts[name])) for name in METHODS}
+
+
+def test_means_over_rows_and_their_errors(asked: Asked) -> None:
+    asked = replace(asked, ranking=RankingSpec(rows=ROWS))
+    found = streamed(asked, METHODS)
+    for name, (sums, counts) in by_hand(asked).items():
+        mean = sums.sum(0) / counts.sum()
+        np.testing.assert_allclose(found[name].values, mean, rtol=1e-5, atol=1e-6)
+        # The ratio of two sums, linearised: what each text adds to it.
+        residuals = (sums - mean * counts[:, None, None]) / counts.mean()
+        error = residuals.std(axis=0, ddof=1) / np.sqrt(ROWS)
+        np.testing.assert_allclose(found[name].standard_error, error, rtol=1e-3)
+        assert found[name].evaluations == 1
+        assert mean.std() > 10 * np.abs(found[name].values - mean).max(), "heads differ"
+    assert 0 < found["distance"].values.min() < found["distance"].values.max() < np.log(2)
+
+
+def test_a_sample_of_rows_is_drawn_by_the_seed(asked: Asked) -> None:
+    one, again, other = (
+        streamed(replace(asked, ranking=RankingSpec(rows=8), seed=seed), METHODS)["distance"].values
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_score_changes_with_its_head_alone(
+    name: str, asked: Asked, encoder: Encoder, reference: EncoderReference
+) -> None:
+    """The head (1, 5) looks at all tokens alike; the heads beside and below it are as before."""
+    perturbed = load_encoder(reference)
+    query = perturbed.model.encoder.layer[1].attention.self.query
+    own = slice(5 * perturbed.head_width, 6 * perturbed.head_width)
+    for name_of, values in query.named_parameters():
+        changed = values.detach().clone()
+        changed[own] = 0
+        setattr(query, name_of, torch.nn.Parameter(changed, requires_grad=False))
+    ranking = RankingSpec(rows=8)
+    before = streamed(replace(asked, ranking=ranking), METHODS)[name].values
+    after = streamed(replace(asked, ranking=ranking, encoder=perturbed), METHODS)[name].values
+    moved = np.abs(before - after) > 1e-3 * np.abs(before)
+    assert np.argwhere(moved).tolist() == [[1, 5]]

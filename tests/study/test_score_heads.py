@@ -1,0 +1,120 @@
+"""Orders by scores of heads: from a study's names to its steps, its cells and its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from papa.errors import CheckError, SpecError
+from papa.spec.document import write_yaml
+from papa.spec.file import load_study, resolve_study
+from papa.spec.head_scores import scores_as_tsv
+from papa.spec.methods import HEAD_SCORES
+from papa.study.inputs import check_inputs
+from papa.study.orders import found_orders
+from papa.study.score_heads import ScoreHeads, read_head_scores
+from papa.study.steps import StudySteps, study_steps
+from papa.study.store import Store
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL
+
+ORDERS = ["distance", "reversed:confidence", "variance"]
+"""Label-free all."""
+
+
+def steps_of(**changes: Any) -> StudySteps:
+    document = {**SMALL, "orders": ORDERS, "fractions": [1, 0.5], **changes}
+    return study_steps(check_inputs(resolve_study(document, folder=Path(), origin="test")))
+
+
+def scorings(steps: StudySteps) -> list[ScoreHeads]:
+    return [step for step in steps.steps if isinstance(step, ScoreHeads)]
+
+
+def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
+    (step,) = scorings(steps_of())
+    assert step.methods == ("confidence", "distance", "variance")
+    assert scorings(steps_of(ranking={"seeds": [5]})) == [step]
+    assert scorings(steps_of(orders=["variance"])) == [step]
+    sampled = scorings(steps_of(ranking={"rows": 8, "seeds": [0, 1]}))
+    assert len(sampled) == 2
+    assert step not in sampled, "of a sample each seed has its own"
+    assert len({one.name for one in sampled}) == 2
+
+
+def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
+    probe = {**SMALL["tasks"][0]["probe"], "epochs": 2}
+    trained = [{**SMALL["tasks"][0], "probe": probe}]
+    first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
+    assert (first.seed, second.seed) == (0, 1)
+    assert first != second
+    assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
+    assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
+
+
+def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
+    file, store = tmp_path / "study.yaml", tmp_path / "store"
+    file.write_text(
+        write_yaml(
+            {
+                **SMALL,
+                "orders": [*ORDERS, "gradient"],
+                "fractions": [1, 0.5],
+                "seeds": [0],
+                "name": "s",
+            }
+        )
+    )
+    finish_study(str(file), store)
+    steps, place = study_steps(check_inputs(load_study(file))), Store(store)
+    values = {
+        method: read_head_scores(
+            method,
+            {
+                step.seed: step.reference(place)
+                for step in scorings(steps)
+                if method in step.methods
+            },
+        ).mean(0)
+        for method in HEAD_SCORES
+        if any(method in step.methods for step in scorings(steps))
+    }
+    for cell, (probe,) in steps.cells.items():
+        if cell.fraction == 0.5:
+            ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
+            chosen = ascending[::-1][:36] if "reversed" in cell.order else ascending[:36]
+            assert set(probe.heads(probe.found(place))) == {divmod(int(at), 12) for at in chosen}
+    cells = [one for part in steps.parts for one in part.cells]
+    artifacts = {step: step.reference(place) for step in scorings(steps)}
+    assert "rank" not in {step.stage for step in steps.steps}
+    report = (store / "studies" / "s" / "report.html").read_text()
+    assert "distance to constant ascending (label-free)" in report
+    assert "confidence ascending (label-free), reversed" in report
+    assert "gradient ascending (label-free)" not in report
+    costs = {
+        order: one.evaluations
+        for ((_, orders),) in [found_orders(cells, artifacts).items()]
+        for order, one in orders.items()
+    }
+    assert costs == {**dict.fromkeys(ORDERS, 1), "gradient": 2}
+    told = CliRunner().invoke(
+        app, ["heads", "s", "--store", str(store), "--tsv", "--set", "orders=[variance]"]
+    )
+    assert told.output.strip() == scores_as_tsv(values["variance"]).strip()
+    assert np.unique(values["variance"]).size == 72
+
+
+def test_what_a_method_cannot_serve_is_one_sentence() -> None:
+    columns = {"text": "text", "label": "label"}
+    own = {**SMALL["tasks"][0], "head": "own", "columns": columns}
+    with pytest.raises(SpecError, match="orders: gradient is computed with a probe, and task rev"):
+        steps_of(orders=["gradient"], tasks=[own])
+    with pytest.raises(CheckError, match="evaluations is 10, and Shapley values of 72 heads take"):
+        steps_of(orders=["shapley"], ranking={"evaluations": 10})
+    with pytest.raises(SpecError, match=r"use 'lambda', .*'distance'"):
+        steps_of(orders=["distances"])
