@@ -23,11 +23,12 @@ def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:
 
 def _chart(task: str, rows: pandas.DataFrame) -> Chart:
     drawn = rows[_DRAWN].assign(unseen=rows["unseen_share"].map(percent_label))
+    least, most = int(rows["rows"].min()), int(rows["rows"].max())
     x = {
         "field": "rows",
         "type": "quantitative",
         "title": "training rows; below points: entries never seen",
-        "scale": {"type": "log", "padding": 30},
+        "scale": {"type": "log", "domain": [least / 2, most * 1.25], "nice": False},
         "axis": {"values": sorted(set(rows["rows"])), "grid": False},
     }
     score = {
@@ -65,7 +66,13 @@ def _chart(task: str, rows: pandas.DataFrame) -> Chart:
                 "encoding": {"y": {"field": "mean", **score}, "tooltip": tooltip},
             },
             {
-                "mark": {"type": "text", "dy": 16, "align": "left", "dx": 5, "style": "row-label"},
+                "mark": {
+                    "type": "text",
+                    "dy": 16,
+                    "align": "right",
+                    "dx": -5,
+                    "style": "row-label",
+                },
                 "encoding": {
                     "y": {"field": "mean", **score},
                     "text": {"field": "unseen"},
