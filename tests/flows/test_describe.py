@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas
+import pytest
 
 from papa.descriptions.seen import ATTENTIONS
 from tests.finished import finish_study
@@ -23,6 +24,7 @@ def test_tables_are_printed_and_written(tmp_path: Path) -> None:
     assert rows == {"similarity": 3 * 72 * 71 // 2, "separators": 3 * 72, "outliers": 2 * 7}
 
 
+@pytest.mark.server
 def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     study, store = write_study(tmp_path, SMALL | {"fractions": [1, 0]}), tmp_path / "store"
     finish_study(study, store)

@@ -28,7 +28,7 @@ def _chart(task: str, rows: pandas.DataFrame) -> Chart:
         "field": "rows",
         "type": "quantitative",
         "title": "training rows; below points: entries never seen",
-        "scale": {"type": "log", "domain": [least / 2, most * 1.25], "nice": False},
+        "scale": {"type": "log", "domain": [least / 4, most * 1.25], "nice": False},
         "axis": {"values": sorted(set(rows["rows"])), "grid": False},
     }
     score = {
