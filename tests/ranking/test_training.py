@@ -31,7 +31,7 @@ def test_lambda_is_trained_and_repeats(
         ranking,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert lambdas.shape == (1, LAYERS, 12)
+    assert lambdas.shape == (1, encoder.layers, 12)
     assert bool((lambdas != 0.5).all())
     assert torch.equal(lambdas, train_lambda(encoder, average, corpus, task, ranking))
     other = train_lambda(encoder, average, corpus, task, ranking, seed=1)
@@ -93,7 +93,7 @@ def test_training_ends_once_lambda_has_moved_and_its_sets_stay(
     def first_settled(sets: list[tuple[Order, int]]) -> int:
         return next((epochs for epochs in range(2, 4) if is_stable([*every[:epochs]], sets)), 4)
 
-    counts = {first_settled([("lambda", count)]): count for count in range(1, LAYERS * 12)}
+    counts = {first_settled([("lambda", count)]): count for count in range(1, 2 * 12)}
     assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"
     for epochs, count in counts.items():
         told: list[tuple[int, int]] = []

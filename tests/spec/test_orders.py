@@ -31,7 +31,7 @@ def test_random_follows_from_its_seed() -> None:
 
 
 def test_lambda_order_without_lambda_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs λ"):
+    with pytest.raises(ValueError, match="needs scores by lambda"):
         head_order("lambda", None, 2, 2)
 
 
