@@ -17,6 +17,7 @@ from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
+from papa.study.outputs import Outputs
 from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
@@ -65,6 +66,11 @@ def export_cell(
     }
     cell = _find(stored, request, full_names)
     step, *others = stored.steps.cells[cell]
+    if isinstance(step.constants, Outputs):
+        raise SpecError(
+            f"exports hold constant matrices, and '{cell.constants}' is a constant output: export "
+            "--constants average or a control"
+        )
     if others:
         raise SpecError(
             f"order '{cell.order}' makes other heads constant for each of the study's "

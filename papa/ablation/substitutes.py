@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention
+from papa.attention.outputs import ConstantOutputs
 from papa.errors import DataError, SpecError
 
 
@@ -136,6 +137,22 @@ class Resampled:
             donor = donors[min((size for size in donors if size >= length), default=max(donors))]
             found.append(donor.to(attention.value)[heads][:, row.clamp(max=donor.shape[1] - 1)])
         return torch.stack(found)
+
+
+@dataclass(frozen=True)
+class OutputsBySlot:
+    """What the packed path puts out in place of A·V.
+
+    Attributes:
+        constants: by the slots of a layout and the number of tokens.
+    """
+
+    constants: ConstantOutputs
+
+    def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
+        lengths = attention.real_queries.sum(dim=1)
+        found = self.constants.at(layer, heads, lengths, attention.query_slots)
+        return found.to(attention.value.dtype)
 
 
 def mixed(

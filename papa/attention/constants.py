@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,19 @@ class ConstantMatrices:
     def slots(self) -> int:
         """S, the length of the layout."""
         return self.matrices.shape[-1]
+
+    @property
+    def values(self) -> Tensor:
+        """What training changes."""
+        return self.matrices
+
+    def of(self, values: Tensor) -> ConstantMatrices:
+        """Trained matrices in place of these."""
+        return replace(self, matrices=values, kind="trained")
+
+    def to(self, device: torch.device) -> ConstantMatrices:
+        """Themselves on a device, to replace attention."""
+        return replace(self, matrices=self.matrices.to(device), seen=self.seen.to(device))
 
     def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.outputs import ConstantOutputs
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
@@ -55,10 +56,33 @@ class _Block:
     """What one ``replaced`` in force was given, on the encoder's device, and the heads that no
     block inside it has, in order."""
 
-    matrices: Float[Tensor, "layers heads slots slots"]
-    seen: Bool[Tensor, "slots slots"]
+    constants: ConstantMatrices | ConstantOutputs
     heads: tuple[Head, ...]
     counts: EntryCounts
+
+    def part(self, layer: int, heads: Int[Tensor, " constant"]) -> _Part | _OutputPart:
+        """Its heads of one layer."""
+        if isinstance(self.constants, ConstantOutputs):
+            return _OutputPart(self.constants, layer, heads)
+        # Every layer reads the same entries, so one layer counts them.
+        counts = self.counts if layer == self.heads[0][0] else None
+        return _Part(self.constants.matrices[layer], heads, self.constants.seen, counts)
+
+
+@dataclass(frozen=True)
+class _OutputPart:
+    """The heads of one layer that put out what one block says."""
+
+    constants: ConstantOutputs
+    layer: int
+    heads: Int[Tensor, " constant"]
+
+    def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
+        lengths = batch.attention_mask.sum(dim=1)
+        # Read at every pass: the outputs may be in training.
+        return self.constants.at(self.layer, self.heads, lengths, batch.columns[None]).to(
+            value.dtype
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +108,7 @@ class _Replacing:
     follow from.
     """
 
-    parts: tuple[_Part, ...]
+    parts: tuple[_Part | _OutputPart, ...]
     dependent_heads: Int[Tensor, " dependent"]
     blocks: tuple[_Block, ...]
 
@@ -105,13 +129,13 @@ class _Replacing:
         return output
 
 
-def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
-    """Refuse matrices that are not one for each head of the encoder.
+def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
+    """Refuse constants that are not one for each head of the encoder.
 
     Raises:
         ArtifactError: the numbers of layers or heads differ.
     """
-    layers, heads = constants.matrices.shape[:2]
+    layers, heads = constants.values.shape[:2]
     if (layers, heads) != (encoder.layers, encoder.heads):
         raise ArtifactError(
             f"constant matrices are for {layers} layers of {heads} heads, the encoder has "
@@ -121,16 +145,16 @@ def check_fits(constants: ConstantMatrices, encoder: Encoder) -> None:
 
 @contextmanager
 def replaced(
-    encoder: Encoder, constants: ConstantMatrices, heads: Sequence[Head]
+    encoder: Encoder, constants: ConstantMatrices | ConstantOutputs, heads: Sequence[Head]
 ) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` use constant matrices; the others stay as they were (Section
+    """Inside the block, ``heads`` use constants; the others stay as they were (Section
     3.1).
 
     As they were is input-dependent, or constant in a block around this one.
 
     Args:
         encoder: changed inside the block, as before after it.
-        constants: C; rows are masked and normalised for each input.
+        constants: C, whose rows are masked and normalised for each input; or what heads put out.
         heads: (layer, head) of the constant heads.
 
     Yields:
@@ -141,12 +165,7 @@ def replaced(
         ArtifactError: the matrices do not fit the encoder.
     """
     check_fits(constants, encoder)
-    block = _Block(
-        constants.matrices.to(encoder.device),
-        constants.seen.to(encoder.device),
-        tuple(sorted(heads)),
-        EntryCounts(),
-    )
+    block = _Block(constants.to(encoder.device), tuple(sorted(heads)), EntryCounts())
     outer: tuple[_Block, ...] = next(
         (getattr(rule, "blocks", ()) for rule in encoder.dispatch.rules.values()), ()
     )
@@ -162,20 +181,11 @@ def replaced(
 def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing]:
     rules: dict[int, _Replacing] = {}
     for layer in sorted({layer for block in blocks for layer, _ in block.heads}):
-        parts, dependent = list[_Part](), set(range(encoder.heads))
+        parts, dependent = list[_Part | _OutputPart](), set(range(encoder.heads))
         for block in blocks:
             own = [head for at, head in block.heads if at == layer]
             if own:
-                # Every layer reads the same entries, so one layer counts them.
-                counts = block.counts if layer == block.heads[0][0] else None
-                parts.append(
-                    _Part(
-                        block.matrices[layer],
-                        torch.tensor(own, device=encoder.device),
-                        block.seen,
-                        counts,
-                    )
-                )
+                parts.append(block.part(layer, torch.tensor(own, device=encoder.device)))
                 dependent -= set(own)
         left = torch.tensor(sorted(dependent), dtype=torch.long, device=encoder.device)
         rules[layer] = _Replacing(tuple(parts), left, blocks)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
@@ -33,7 +34,7 @@ class CellScores:
         scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
         unseen_share: of the entries of C that validation rows read, the share that the average
-            never saw; None without replacement, and where C was trained.
+            never saw; None without replacement, of constant outputs, and where C was trained.
         constant_heads: as (layer, head), sorted.
         heads: the encoder's number of heads.
     """
@@ -47,7 +48,7 @@ class CellScores:
 
 def score_cell(
     encoder: Encoder,
-    constants: ConstantMatrices | None,
+    constants: ConstantMatrices | ConstantOutputs | None,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -64,7 +65,7 @@ def score_cell(
 
     Args:
         encoder: frozen; as before after the call.
-        constants: C; None where no head is constant.
+        constants: C, or constant outputs; None where no head is constant.
         heads: (layer, head) of the constant heads.
         corpus: both splits of the task.
         task: its metric and probe.
@@ -105,7 +106,8 @@ def score_cell(
     else:
         with replaced(encoder, constants, heads):
             scores = evaluated()
-        unseen_share = unseen_by(constants, corpus.split("validation"))
+        if isinstance(constants, ConstantMatrices):
+            unseen_share = unseen_by(constants, corpus.split("validation"))
     return CellScores(
         scores=tuple(scores),
         positive=positive_name(task, corpus.label_names),

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
@@ -33,6 +34,7 @@ from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
+from papa.spec.outputs import OPTIMAL_RATE
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others
@@ -165,7 +167,7 @@ def build_probe(
 
 def evaluate_trained_cell(
     encoder: Encoder,
-    start: ConstantMatrices,
+    start: ConstantMatrices | ConstantOutputs,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -175,7 +177,7 @@ def evaluate_trained_cell(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train constant matrices and probe together, once for each seed, and score them.
+    """Train constants and probe together, once for each seed, and score them.
 
     Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
     encoder. In use, rows are masked and divided by their absolute sum, since training may make
@@ -183,7 +185,8 @@ def evaluate_trained_cell(
 
     Args:
         encoder: frozen; as before after the call.
-        start: the matrices that training starts from.
+        start: the matrices, or outputs, that training starts from; outputs have a learning rate of
+            their own.
         heads: (layer, head) of the constant heads.
         corpus: both splits of the task.
         task: its metric and probe.
@@ -200,11 +203,11 @@ def evaluate_trained_cell(
     rows = len(corpus.split("train")) * task.probe.epochs
     for index, seed in enumerate(seeds):
         started = time.perf_counter()
-        matrices = nn.Parameter(start.matrices.to(encoder.device, copy=True))
+        trained = nn.Parameter(start.values.to(encoder.device, copy=True))
         probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-        with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), heads):
+        with replaced(encoder, start.of(trained), heads):
             gradients = JointGradients(
-                encoder, matrices, probe, corpus, dropout=task.probe.encoder_dropout
+                encoder, trained, probe, corpus, dropout=task.probe.encoder_dropout
             )
             train_jointly(
                 gradients.of_parts,
@@ -214,6 +217,7 @@ def evaluate_trained_cell(
                 rows=corpus.split("train").rows,
                 epochs=task.probe.epochs,
                 rate=task.probe.learning_rate,
+                parameter_rate=OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
                 seed=seed,
                 token_values=(encoder.layers + 1) * encoder.width,
                 on_gpu=encoder.device.type != "cpu",

@@ -128,6 +128,7 @@ def train_jointly(
     rows: Int[np.ndarray, " n"],
     epochs: int,
     rate: float,
+    parameter_rate: float | None = None,
     seed: int,
     token_values: int,
     on_gpu: bool,
@@ -147,6 +148,7 @@ def train_jointly(
         rows: their numbers.
         epochs: passes over the rows, at most.
         rate: learning rate.
+        parameter_rate: that of the encoder's parameter, where it is another.
         seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
         on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts
@@ -161,7 +163,10 @@ def train_jointly(
     """
     split = corpus.split("train")
     window = window_rows(len(split), count_tokens(split), token_values, spec.batch_size)
-    optimizer = adamw(trained, spec, rate)
+    parameter, *probe = trained
+    own = {"params": [parameter], "lr": parameter_rate or rate}
+    groups: list[dict[str, Any]] = [own, {"params": probe}]
+    optimizer = adamw(groups, spec, rate)
     tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
     for epoch in range(epochs):
         losses = list[float]()

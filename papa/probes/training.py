@@ -264,16 +264,18 @@ _NORM_EPSILON = 1e-6
 """Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 
-def adamw(parameters: Iterable[nn.Parameter], spec: ProbeSpec, rate: float) -> torch.optim.AdamW:
+def adamw(
+    parameters: Iterable[nn.Parameter] | list[dict[str, Any]], spec: ProbeSpec, rate: float
+) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
     an ε that shrinks from step to step.
 
     Args:
-        parameters: what is trained.
+        parameters: what is trained, or groups of it.
         spec: weight decay and ε.
-        rate: learning rate.
+        rate: learning rate, where a group has none of its own.
     """
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True

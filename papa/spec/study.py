@@ -28,6 +28,7 @@ from papa.spec.derived import DERIVED, parameters_of
 from papa.spec.frozen import Frozen
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, drawn_from, scored_by, scores_in
+from papa.spec.outputs import OPTIMAL, OUTPUTS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -92,7 +93,7 @@ def _refuse_unknown(value: object, names: Iterable[str]) -> None:
 
 def constants_kinds() -> tuple[str, ...]:
     """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, "trained")
+    return ("average", *CONTROLS, *DERIVED, *OUTPUTS, "trained")
 
 
 def _known_constants(value: object) -> object:
@@ -292,7 +293,8 @@ class ConstantsSpec(Frozen):
 
     kind: ConstantsKind
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
-    fibonacci; what is made of the average: low_rank, relative; or trained: docs/method.md.
+    fibonacci; what is made of the average: low_rank, relative; trained; or a constant output:
+    mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md).
     """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
@@ -333,6 +335,11 @@ class ConstantsSpec(Frozen):
             if getattr(self, name) is not None and self.kind != "average":
                 raise ValueError(f"{name} belongs to kind 'average', not '{self.kind}'")
         return self
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is trained with the probe of each seed."""
+        return self.kind in ("trained", OPTIMAL)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -542,6 +549,12 @@ class StudySpec(Frozen):
                 f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
                 "previous"
             )
+        outputs = [one.kind for one in self.constants if one.kind in OUTPUTS]
+        if decoded and outputs:
+            raise ValueError(
+                f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
+                "hold its outputs constant with papa.ablated, by mean or resample"
+            )
         scored = next((one for one in map(scored_by, self.orders) if one in HEAD_SCORES), None)
         if decoded and scored:
             raise ValueError(
@@ -565,9 +578,11 @@ class StudySpec(Frozen):
     @model_validator(mode="after")
     def _own_heads_are_not_trained(self) -> StudySpec:
         own = [task.name for task in self.tasks if task.head == "own"]
-        if own and any(one.kind == "trained" for one in self.constants):
+        trained = [one.kind for one in self.constants if one.is_trained]
+        if own and trained:
             raise ValueError(
-                f"constants: trained ones are trained with a probe, and task {own[0]} has head: own"
+                f"constants: {trained[0]} ones are trained with a probe, and task {own[0]} has "
+                "head: own"
             )
         methods = [HEAD_SCORES.get(scored_by(order) or "") for order in self.orders]
         labelled = next((one.label for one in methods if one and not one.label_free), None)

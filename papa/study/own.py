@@ -17,6 +17,7 @@ from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
 from papa.study.distances import Distances, read_distances
+from papa.study.outputs import Outputs
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
 from papa.study.step import Context, Session, Step, WorkerStep
@@ -53,7 +54,7 @@ class Answers(WithConstantHeads):
     def compute(self, encoder: Encoder | None, context: Context) -> None:
         from safetensors.numpy import save_file
 
-        from papa.ablation.substitutes import ByPosition
+        from papa.ablation.substitutes import ByPosition, OutputsBySlot
         from papa.corpora.tokens import special_tokens_for
         from papa.probes.cell import unseen_by
         from papa.probes.own import class_names, load_own, own_answers, own_class
@@ -65,6 +66,9 @@ class Answers(WithConstantHeads):
         substitute: Substitute | None = None
         if isinstance(self.constants, Distances):
             substitute = read_distances(context.found[self.constants], self.encoder)
+        elif isinstance(self.constants, Outputs):
+            outputs = self.constants.read(context.found[self.constants])
+            substitute = OutputsBySlot(outputs.to(device))
         elif self.constants:
             matrices = self.matrices(context.found[self.constants])
             substitute = ByPosition(matrices.matrices)

@@ -16,12 +16,14 @@ from papa.progress import Progress
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
+from papa.study.outputs import Outputs
 from papa.study.score_heads import Ranking, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
+    from papa.attention.outputs import ConstantOutputs
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
     from papa.probes.features import FeatureModel
@@ -87,7 +89,7 @@ class WithConstantHeads(WorkerStep):
     Attributes:
         encoder: whose heads.
         corpus: the task's tokenised text.
-        constants: the constant matrices; None where no head is constant.
+        constants: what makes constant matrices, or outputs; None where no head is constant.
         task: what is asked.
         order: which heads become constant first; None where it changes nothing.
         count: how many heads are constant.
@@ -145,6 +147,11 @@ class WithConstantHeads(WorkerStep):
 
         return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
 
+    def read(self, step: Step, context: Context) -> ConstantMatrices | ConstantOutputs:
+        """The constants of a finished step, verified."""
+        found = context.found[step]
+        return step.read(found) if isinstance(step, Outputs) else self.matrices(found)
+
 
 @dataclass(frozen=True, eq=False)
 class Probe(WithConstantHeads, ScoringStep):
@@ -154,7 +161,7 @@ class Probe(WithConstantHeads, ScoringStep):
     neither constants nor an order, with every head constant no order.
 
     Attributes:
-        trained: whether the constant matrices are trained with the probe, from ``constants`` on.
+        trained: whether the constants are trained with the probe, from ``constants`` on.
         seeds: one probe each.
         features: in what precision features are kept.
     """
@@ -178,7 +185,7 @@ class Probe(WithConstantHeads, ScoringStep):
         with context.scratch() as scratch:
             cell = score_cell(
                 encoder,
-                self.matrices(context.found[self.constants]) if self.constants else None,
+                self.read(self.constants, context) if self.constants else None,
                 self.heads(context.found),
                 open_corpus(context.found[self.corpus]),
                 self.task,

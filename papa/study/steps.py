@@ -13,6 +13,7 @@ from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count
 from papa.spec.derived import DERIVED
 from papa.spec.orders import is_label_free, scored_by, without_name
+from papa.spec.outputs import OPTIMAL, OUTPUTS, RESAMPLED
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
@@ -20,6 +21,7 @@ from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Matrices
 from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, averaged_text
+from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rankings import lambda_steps, score_steps
@@ -158,9 +160,13 @@ class _Builder:
         )
 
     def _constants(
-        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec
-    ) -> Matrices:
-        """The constant matrices of a cell, before any training of their own."""
+        self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, seed: int
+    ) -> Matrices | Outputs | Distances:
+        """The constants of a cell, before any training of their own."""
+        if spec.kind in OUTPUTS:
+            return self._outputs(encoder, task, spec.kind, seed)
+        if encoder.causal and spec.kind == "relative":
+            return self._distances(encoder, task)
         kind = spec.start if spec.kind == "trained" else spec.kind
         if kind in DERIVED:
             average = self._average(encoder, task)
@@ -179,6 +185,16 @@ class _Builder:
         return self._once(
             Average(name, flops, encoder, self._corpus(encoder, text), text.slots, parts=shards)
         )
+
+    def _outputs(self, encoder: EncoderReference, task: TaskSpec, kind: str, seed: int) -> Outputs:
+        start = "mean_output" if kind == OPTIMAL else kind
+        drawn = seed if kind == RESAMPLED else None
+        name = f"outputs · {self._name(encoder, task)} · {start}" + (
+            "" if drawn is None else f" · seed {drawn}"
+        )
+        flops = costs.averaging_flops(encoder, self.inputs.size(task)) if drawn is None else 0.0
+        corpus = self._corpus(encoder, task)
+        return self._once(Outputs(name, flops, encoder, corpus, task.slots, start, drawn))
 
     def _distances(self, encoder: EncoderReference, task: TaskSpec) -> Distances:
         name = f"relative · {self._name(encoder, task)}"
@@ -224,28 +240,26 @@ class _Builder:
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)
-        by_distance = encoder.causal and spec.kind == "relative" and result.constants
-        distances = self._distances(encoder, task) if by_distance else None
-        constants = (
-            self._constants(encoder, task, spec) if result.constants and not by_distance else None
-        )
         rankings = self._rankings(encoder, task, result.order)
         found: list[Probe | Own] = []
         # Where the order changes nothing it is drawn from nothing.
-        for seeds, draw in study.draws(result.order or "first_to_last").items():
+        draws = list(study.draws(result.order or "first_to_last").items())
+        if result.constants and spec.kind == RESAMPLED:
+            draws = [((seed,), draw) for seeds, draw in draws for seed in seeds]
+        for seeds, draw in draws:
+            constants = self._constants(encoder, task, spec, seeds[0]) if result.constants else None
             alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
             what = f"{self._name(encoder, task)} · {_condition(result, heads)}{alone}"
             if task.head == "own":
                 order = without_name(result.order) if result.order else None
                 constant = (order, constant_count(result.fraction, heads), rankings, draw)
-                answers = self._answers(
-                    f"answers · {what}", encoder, task, constants or distances, *constant
-                )
+                answers = self._answers(f"answers · {what}", encoder, task, constants, *constant)
                 original = self._answers(
                     f"answers · {self._name(encoder, task)} · no constant head", encoder, task
                 )
                 found.append(self._once(Own(f"own · {what}", 0.0, answers, original, task, seeds)))
                 continue
+            assert not isinstance(constants, Distances), "a decoder has no probe"
             probe = Probe(
                 f"probe · {what}",
                 costs.probing_flops(encoder, self.inputs.size(task), task, study, len(seeds)),
@@ -257,7 +271,7 @@ class _Builder:
                 constant_count(result.fraction, heads),
                 rankings,
                 draw,
-                constants is not None and spec.kind == "trained",
+                constants is not None and spec.is_trained,
                 seeds,
                 study.features,
             )
@@ -269,7 +283,7 @@ class _Builder:
         name: str,
         encoder: EncoderReference,
         task: TaskSpec,
-        constants: Matrices | Distances | None = None,
+        constants: Matrices | Outputs | Distances | None = None,
         order: Order | None = None,
         count: int = 0,
         rankings: Mapping[int, Ranking] = MappingProxyType({}),

@@ -37,6 +37,7 @@ from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived
 from papa.study.distances import Distances
+from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
@@ -141,6 +142,7 @@ EXAMPLES: tuple[Step, ...] = (
     Controls("c", 1.0, ENCODER, "local", 32, {"window": 3}),
     CONSTANTS,
     Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
+    Outputs("u", 1.0, ENCODER, CORPUS, 32, "resampled_output", 0),
     Distances("d", 1.0, ENCODER, CORPUS),
     RANKING,
     Rank(
@@ -205,6 +207,11 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "derived": {
         "encoder.*": "that of the average, whose key is in the key",
+    },
+    "outputs": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
     },
     "average": {
         "encoder.name": NAMES,

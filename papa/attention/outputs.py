@@ -1,0 +1,222 @@
+"""Constant outputs: what a head puts out in place of A·V, whatever the input is.
+
+A constant output is no constant mixing: nothing of the other tokens is left in it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from papa.corpora.batches import MicroBatch, micro_batches
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.encoder import Encoder
+from papa.progress import Progress, ignore_progress
+from papa.spec import ConstantsKind
+from papa.spec.outputs import OPTIMAL
+from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
+
+FILE = "outputs.safetensors"
+
+
+@dataclass(frozen=True)
+class ConstantOutputs:
+    """What every head puts out at a slot of an input of some length.
+
+    Attributes:
+        outputs: by place.
+        place: of slot s in an input of n tokens.
+        kind: as the specification names it.
+    """
+
+    outputs: Float[Tensor, "layers heads places width"]
+    place: Int[Tensor, "lengths slots"]
+    kind: ConstantsKind
+
+    @property
+    def values(self) -> Tensor:
+        """What training changes."""
+        return self.outputs
+
+    def of(self, values: Tensor) -> ConstantOutputs:
+        """Trained outputs in place of these."""
+        return replace(self, outputs=values, kind=OPTIMAL)
+
+    def to(self, device: torch.device | str) -> ConstantOutputs:
+        """Themselves on a device."""
+        return replace(self, outputs=self.outputs.to(device), place=self.place.to(device))
+
+    def at(
+        self,
+        layer: int,
+        heads: Int[Tensor, " chosen"],
+        lengths: Int[Tensor, " batch"],
+        slots: Int[Tensor, "#batch m"],
+    ) -> Float[Tensor, "batch chosen m width"]:
+        """What some heads of a layer put out for inputs of these lengths at these slots."""
+        places = self.place[lengths[:, None], slots]
+        return self.outputs[layer][heads][:, places].transpose(0, 1)
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors."""
+        save_file({"outputs": self.outputs.contiguous(), "place": self.place}, path)
+
+
+def read_outputs(
+    found: ArtifactReference, kind: ConstantsKind, layers: int, heads: int, slots: int
+) -> ConstantOutputs:
+    """What a finished step of stage ``outputs`` holds.
+
+    Raises:
+        ArtifactError: the artifact is damaged, or of another encoder or S.
+    """
+    verify(found.folder, FILE)
+    with reading(found.path):
+        held = load_file(found.folder / FILE)
+        check_form(
+            outputs=(tuple(held["outputs"].shape[:2]), (layers, heads)),
+            place=(tuple(held["place"].shape), (slots + 1, slots)),
+        )
+        return ConstantOutputs(held["outputs"], held["place"], kind)
+
+
+See = Callable[[int, Float[Tensor, "batch heads m width"], MicroBatch], None]
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """The rule of one layer whose outputs are seen."""
+
+    see: See
+    layer: int
+    last: bool
+    dependent_heads: None = None
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        output = own.product(value)
+        self.see(self.layer, output, batch)
+        if self.last:
+            raise StopForward
+        return output
+
+
+def _watch(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    rows: Int[np.ndarray, " rows"],
+    batch_tokens: int,
+    see: See,
+    progress: Progress,
+) -> None:
+    last, done = encoder.layers - 1, 0
+    rules = {layer: _Watching(see, layer, layer == last) for layer in range(encoder.layers)}
+    with encoder.ruled(rules):
+        for batch in micro_batches(split, rows, batch_tokens):
+            encoder.observe(batch)
+            done += len(batch.rows)
+            progress(done, len(rows))
+
+
+@torch.inference_mode()
+def mean_outputs(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    *,
+    by_slot: bool,
+    batch_tokens: int,
+    progress: Progress = ignore_progress,
+) -> ConstantOutputs:
+    """The mean of A·V over a split: over all tokens, or over those of each slot.
+
+    A slot that no input had takes the mean over all.
+
+    Args:
+        encoder: whose heads.
+        split: its tokens.
+        by_slot: whether each slot has a mean of its own.
+        batch_tokens: tokens in a micro-batch.
+        progress: called with rows done and in all.
+    """
+    shape = (encoder.layers, encoder.heads, split.slots, encoder.head_width)
+    sums = torch.zeros(shape, dtype=torch.float64, device=encoder.device)
+    counts = torch.zeros(split.slots, dtype=torch.float64, device=encoder.device)
+
+    def see(layer: int, output: Tensor, batch: MicroBatch) -> None:
+        real = batch.attention_mask
+        total = (output.double() * real[:, None, :, None]).sum(dim=0)
+        sums[layer].index_add_(1, batch.columns, total)
+        if layer == 0:
+            counts.index_add_(0, batch.columns, real.double().sum(dim=0))
+
+    _watch(encoder, split, split.rows, batch_tokens, see, progress)
+    overall = sums.sum(dim=2, keepdim=True) / counts.sum()
+    place = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
+    if not by_slot:
+        return ConstantOutputs(overall.float().cpu(), place, "mean_output")
+    seen = counts[:, None] > 0
+    means = torch.where(seen, sums / counts[:, None].clamp(min=1), overall)
+    return ConstantOutputs(
+        means.float().cpu(), place + torch.arange(split.slots), "mean_output_by_slot"
+    )
+
+
+@torch.inference_mode()
+def resampled_outputs(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    *,
+    seed: int,
+    batch_tokens: int,
+    progress: Progress = ignore_progress,
+) -> ConstantOutputs:
+    """A·V of another input of the same number of tokens, drawn once (causal scrubbing).
+
+    A length that no input of the split has takes the next longer one that an input has, else the
+    longest. At a slot that the drawn input lacks, as in pairs, its token before that slot stands.
+
+    Args:
+        encoder: whose heads.
+        split: what inputs are drawn from.
+        seed: of the draw.
+        batch_tokens: tokens in a micro-batch.
+        progress: called with drawn inputs done and in all.
+    """
+    drawn = drawn_rows(split, seed)
+    found: list[list[Tensor]] = [[] for _ in range(encoder.layers)]
+    place = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
+    places = 0
+
+    def see(layer: int, output: Tensor, batch: MicroBatch) -> None:
+        nonlocal places
+        found[layer].append(batch.pack_heads(output)[0].float().cpu())
+        if layer == 0:
+            of_tokens, slots = batch.inputs_of_tokens.cpu(), batch.slot_ids.cpu()
+            for number in range(len(batch.rows)):
+                own = slots[of_tokens == number]
+                every = torch.searchsorted(own, torch.arange(split.slots), right=True) - 1
+                place[len(own)] = places + every
+                places += len(own)
+
+    _watch(encoder, split, np.array(sorted(drawn.values())), batch_tokens, see, progress)
+    for length in range(split.slots + 1):
+        place[length] = place[min((one for one in drawn if one >= length), default=max(drawn))]
+    outputs = torch.stack([torch.cat(own, dim=1) for own in found])
+    return ConstantOutputs(outputs, place, "resampled_output")
+
+
+def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:
+    """A row of the split for each number of tokens that its rows have."""
+    rows = split.rows
+    return {
+        length: int(random.Random(f"{seed} {length}").choice(rows[split.lengths == length]))
+        for length in np.unique(split.lengths).tolist()
+    }

@@ -1,0 +1,82 @@
+"""Stage ``outputs``: what heads put out on average over text, or on inputs drawn from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.spec import ConstantsKind
+from papa.storage.artifacts import ArtifactReference
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import Tokenise, open_corpus
+
+if TYPE_CHECKING:
+    from papa.attention.outputs import ConstantOutputs
+    from papa.encoders.encoder import Encoder
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs(WorkerStep):
+    """Constant outputs of an encoder's heads, from the training text of a corpus.
+
+    Attributes:
+        encoder: whose heads.
+        corpus: the tokenised corpus.
+        slots: S.
+        kind: one of ``papa.spec.outputs``, but for what is trained.
+        seed: of the draw; None where nothing is drawn.
+    """
+
+    stage: ClassVar[str] = "outputs"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    corpus: Tokenise
+    slots: int
+    kind: ConstantsKind
+    seed: int | None = None
+
+    def spec(self) -> dict[str, Any]:
+        shape = {"encoder": identity(self.encoder), "slots": self.slots}
+        return {**shape, "kind": self.kind, "seed": self.seed}
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from papa.attention.outputs import FILE, mean_outputs, resampled_outputs
+
+        split = open_corpus(context.found[self.corpus]).split("train")
+        tokens = encoder.tokens_per_batch(context.execution.batch_tokens)
+        if self.seed is None:
+            found = mean_outputs(
+                encoder,
+                split,
+                by_slot=self.kind == "mean_output_by_slot",
+                batch_tokens=tokens,
+                progress=context.progress,
+            )
+        else:
+            found = resampled_outputs(
+                encoder, split, seed=self.seed, batch_tokens=tokens, progress=context.progress
+            )
+        with context.published() as folder:
+            found.save(folder / FILE)
+
+    def read(self, found: ArtifactReference) -> ConstantOutputs:
+        """What it made, verified.
+
+        Raises:
+            ArtifactError: the artifact is damaged.
+        """
+        from papa.attention.outputs import read_outputs
+
+        return read_outputs(found, self.kind, self.encoder.layers, self.encoder.heads, self.slots)

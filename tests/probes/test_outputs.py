@@ -1,0 +1,208 @@
+"""Constant outputs on the packed path, against the stock model's own and ``papa.ablated``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel
+
+import papa
+from papa.ablation.substitutes import OutputsBySlot
+from papa.attention.constants import control
+from papa.attention.outputs import (
+    ConstantOutputs,
+    drawn_rows,
+    mean_outputs,
+    resampled_outputs,
+)
+from papa.attention.replacement import replaced
+from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.encoder import Encoder
+from papa.encoders.reference import EncoderReference
+from papa.probes import joint
+from papa.probes.evaluate import evaluate_trained_cell
+from papa.spec import ExecutionSpec, TaskSpec
+from tests.probes.conftest import LAYERS
+
+HEADS = [(layer, head) for layer in range(LAYERS) for head in range(0, 12, 2)]
+
+
+@pytest.fixture(scope="module")
+def stock(reference: EncoderReference) -> PreTrainedModel:
+    return AutoModel.from_pretrained(reference.folder, attn_implementation="eager").eval()
+
+
+@pytest.fixture(scope="module")
+def train(corpora: dict[str, TokenisedCorpus]) -> TokenisedSplit:
+    return corpora["cola"].split("train")
+
+
+def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:
+    """Rows as the stock model takes them, each token at the position of its slot."""
+    batch = micro_batch(split, rows)
+    found = torch.zeros(3, len(rows), split.slots, dtype=torch.int64)
+    values = torch.stack([batch.input_ids, torch.ones_like(batch.input_ids), batch.token_type_ids])
+    found[:, batch.inputs_of_tokens, batch.slot_ids] = values
+    return dict(zip(("input_ids", "attention_mask", "token_type_ids"), found, strict=True))
+
+
+@torch.inference_mode()
+def difference(encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, rows: Any) -> float:
+    """The largest one of last hidden states, on real tokens."""
+    inputs, batch = padded(split, rows), micro_batch(split, rows)
+    theirs = stock(**inputs).last_hidden_state[batch.inputs_of_tokens, batch.slot_ids]
+    return float((encoder.token_states(batch)[-1] - theirs).abs().max())
+
+
+def of_split(encoder: Encoder, split: TokenisedSplit, **options: Any) -> ConstantOutputs:
+    return mean_outputs(encoder, split, batch_tokens=256, **options)
+
+
+def test_the_mean_is_that_of_papa_ablated(
+    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
+) -> None:
+    found = of_split(encoder, train, by_slot=False)
+    rows, text = np.arange(8), [padded(train, train.rows)]
+    with papa.ablated(stock, HEADS, by="mean", data=text):
+        with replaced(encoder, found, HEADS):
+            assert difference(encoder, stock, train, rows) < 1e-5
+        with replaced(encoder, of_split(encoder, train, by_slot=True), HEADS):
+            assert difference(encoder, stock, train, rows) > 0.01, "negative control"
+        assert difference(encoder, stock, train, rows) > 0.01, "negative control"
+    assert difference(encoder, stock, train, rows) < 1e-5, "both are as before"
+
+
+@torch.inference_mode()
+def test_means_by_slot_are_those_of_the_stock_model(
+    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
+) -> None:
+    seen: list[Tensor] = []
+    module = stock.encoder.layer[1].attention.self
+    hook = module.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
+    inputs = padded(train, train.rows)
+    stock(**inputs)
+    hook.remove()
+    real = inputs["attention_mask"].double()
+    sums = torch.einsum("bs,bsd->sd", real, seen[0].double())
+    expected = (sums / real.sum(0).clamp(min=1)[:, None]).unflatten(1, (12, -1)).transpose(0, 1)
+    found, had = of_split(encoder, train, by_slot=True), real.sum(0) > 0
+    assert not had.all()
+    torch.testing.assert_close(
+        found.outputs[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0
+    )
+    overall = (sums.sum(0) / real.sum()).unflatten(0, (12, -1)).float()
+    for slot in (~had).nonzero()[:3, 0]:
+        torch.testing.assert_close(found.outputs[1][:, slot], overall, atol=1e-5, rtol=0)
+    one = of_split(encoder, train, by_slot=False)
+    torch.testing.assert_close(one.outputs[1][:, 0], overall, atol=1e-5, rtol=0)
+
+
+def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
+    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
+) -> None:
+    found = resampled_outputs(encoder, train, seed=3, batch_tokens=256)
+    drawn, lengths = drawn_rows(train, 3), train.lengths
+    common = max(drawn, key=lambda length: int((lengths == length).sum()))
+    for length in (min(drawn), common, max(drawn)):
+        assert lengths[drawn[length]] == length
+        rows = train.rows[lengths == length]
+        data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
+        with (
+            papa.ablated(stock, HEADS, by="resample", data=data),
+            replaced(encoder, found, HEADS),
+        ):
+            assert difference(encoder, stock, train, rows) < 1e-5
+    other = resampled_outputs(encoder, train, seed=4, batch_tokens=256)
+    rows = train.rows[lengths == common]
+    with replaced(encoder, found, HEADS), torch.inference_mode():
+        one = encoder.token_states(micro_batch(train, rows))[-1]
+        with replaced(encoder, other, HEADS):
+            assert (encoder.token_states(micro_batch(train, rows))[-1] - one).abs().max() > 0.01
+
+
+def test_a_length_without_a_donor_takes_the_next_longer_and_a_slot_the_token_before(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
+    split = corpora["rte"].split("train")
+    found = resampled_outputs(encoder, split, seed=0, batch_tokens=512)
+    drawn = drawn_rows(split, 0)
+    absent = next(length for length in range(max(drawn), 0, -1) if length not in drawn)
+    longer = min(length for length in drawn if length > absent)
+    assert found.place[absent].equal(found.place[longer])
+    assert found.place[-1].equal(found.place[max(drawn)])
+    assert not found.place[longer].equal(found.place[max(drawn)]) or longer == max(drawn)
+    donor = micro_batch(split, [drawn[longer]])
+    places = found.place[longer] - found.place[longer][0]
+    for slot in range(split.slots):
+        assert places[slot] == (donor.slot_ids <= slot).sum() - 1
+
+
+@pytest.mark.parametrize("by_slot", [False, True])
+def test_a_models_own_head_is_given_the_same(
+    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit, by_slot: bool
+) -> None:
+    found = of_split(encoder, train, by_slot=by_slot)
+    drawn = resampled_outputs(encoder, train, seed=0, batch_tokens=256)
+    for one, other in ((found, drawn), (drawn, found)):
+        with papa.ablated(stock, HEADS, by=OutputsBySlot(one)):
+            with replaced(encoder, one, HEADS):
+                assert difference(encoder, stock, train, np.arange(8)) < 1e-5
+            with replaced(encoder, other, HEADS):
+                assert difference(encoder, stock, train, np.arange(8)) > 0.01
+
+
+def test_blocks_of_outputs_and_matrices_nest(
+    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
+) -> None:
+    found, matrices = of_split(encoder, train, by_slot=False), control("identity", LAYERS, 12, 64)
+    with (
+        papa.ablated(stock, HEADS, by=matrices),
+        papa.ablated(stock, HEADS[:3], by=OutputsBySlot(found)),
+        replaced(encoder, matrices, HEADS) as entries,
+        replaced(encoder, found, HEADS[:3]) as none,
+    ):
+        assert difference(encoder, stock, train, np.arange(8)) < 1e-5
+    assert entries.read > 0 == none.read
+
+
+def test_an_optimal_output_starts_at_the_mean_and_takes_steps_of_its_own_rate(
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first step of Adam is the rate for each value that has a gradient."""
+    moved: list[Tensor] = []
+    step = joint.joint_step
+
+    def watched(each: Any, trained: Any, *given: Any, **options: Any) -> Any:
+        before = [one.detach().clone() for one in trained]
+        found = step(each, trained, *given, **options)
+        moved.extend((one.detach() - was).abs() for one, was in zip(trained, before, strict=True))
+        return found
+
+    monkeypatch.setattr(joint, "joint_step", watched)
+    cola = corpora["cola"]
+    start = of_split(encoder, cola.split("train"), by_slot=False)
+    kept = start.outputs.clone()
+    probe = tasks["cola"].probe.model_copy(update={"batch_size": 64, "epochs": 1})
+    task = tasks["cola"].model_copy(update={"probe": probe})
+    chosen = [(0, 1), (1, 3)]
+    evaluate_trained_cell(encoder, start, chosen, cola, task, [0], execution=ExecutionSpec())
+    outputs, weights = moved[0], torch.cat([one.flatten() for one in moved[1:]])
+    for layer in range(LAYERS):
+        for head in range(12):
+            own = outputs[layer, head]
+            if (layer, head) in chosen:
+                assert float(own.median()) == pytest.approx(2e-3, rel=1e-2)
+            else:
+                assert not own.any()
+    assert float(weights.max()) == pytest.approx(5e-4, rel=1e-2)
+    assert start.outputs.equal(kept)

@@ -1,0 +1,101 @@
+"""Constant outputs in a study: their steps, their scores, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from flows.export import ExportRequest, export_cell
+from papa.encoders.reference import EMBEDDED
+from papa.errors import SpecError
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.outputs import Outputs
+from papa.study.results import results_table
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.flows.conftest import SMALL
+from tests.study.told import Told
+
+KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_output"]
+PROBED = {**SMALL["tasks"][0], "train_rows": 32, "validation_rows": 16}
+OWN = {
+    "name": "own",
+    "base": "reviews",
+    "slots": 32,
+    "head": "own",
+    "metric": "cosine",
+    "train_rows": 32,
+    "validation_rows": 16,
+}
+
+
+def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
+    return {
+        **SMALL,
+        "tasks": [task],
+        "constants": kinds,
+        "orders": ["first_to_last"],
+        "fractions": [1, 0.5],
+        "seeds": [0, 1],
+    }
+
+
+@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, KINDS[:3])])
+def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
+    task: dict[str, Any], kinds: list[str], tmp_path: Path
+) -> None:
+    study = resolve_study(document(task, kinds), folder=Path(), origin="test")
+    steps = study_steps(check_inputs(study))
+    outputs = [step for step in steps.steps if isinstance(step, Outputs)]
+    assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
+        ("mean_output", None),
+        ("mean_output_by_slot", None),
+    ]
+    assert [(step.kind, step.seed) for step in outputs if step.seed is not None] == [
+        ("resampled_output", 0),
+        ("resampled_output", 1),
+    ]
+    for cell, probes in steps.cells.items():
+        drawn = cell.constants == "resampled_output" and cell.fraction < 1
+        assert [one.seeds for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
+    store = Store(tmp_path / "store")
+    store.make()
+    *scoring, _ = steps.steps
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    baselines = {part.place: found[part.baseline] for part in steps.parts if part.baseline}
+    cells = [one.scored(found) for part in steps.parts for one in part.cells]
+    table = results_table(cells, baselines)
+    half = table[table["fraction"] == 0.5]
+    assert half["score"].notna().all()
+    assert half["constant_heads"].unique().tolist() == [36]
+    assert half["unseen_share"].isna().all()
+    if task is OWN:
+        scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
+        assert len(scores["resampled_output"]) == 2, "a draw for each seed"
+        assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
+    request = ExportRequest(None, None, "mean_output", "first_to_last", 0.5)
+    with pytest.raises(SpecError, match="'mean_output' is a constant output: export"):
+        export_cell(study, store, request, tmp_path / "export", Console())
+
+
+def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:
+    with pytest.raises(SpecError, match="optimal_output ones are trained with a probe"):
+        resolve_study(document(OWN, KINDS), folder=Path(), origin="test")
+    causal = {
+        "name": "c",
+        "kind": "causal",
+        "head": "own",
+        "metric": "agreement",
+        "slots": 32,
+        "source": {"kind": "embedded", "name": "movie-reviews"},
+        "columns": {"text": "text"},
+    }
+    parts = {**document(causal, KINDS[:1]), "encoders": [EMBEDDED]}
+    with pytest.raises(SpecError, match="mean_output is an encoder's, and task c is a decoder's"):
+        resolve_study(parts, folder=Path(), origin="test")
