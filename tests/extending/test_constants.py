@@ -18,7 +18,7 @@ from tests.study.test_steps import steps_of
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform attention: every token takes the mean of all real tokens."""
-    known = "use 'average', 'identity', 'toeplitz', .*, 'low_rank', 'relative' or 'trained'"
+    known = "use 'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained'"
     with pytest.raises(SpecError, match=f"'constants.0.kind' is 'uniform': {known}"):
         steps_of(constants=["uniform"])
 

@@ -68,7 +68,8 @@ def test_a_small_form_has_the_matrices_orders_and_fractions_of_its_name(path: Pa
     def design(study: StudySpec) -> tuple:
         # Whose text another average is of differs; that it is another's does not.
         constants = [
-            (one.kind, one.start, one.corpus is not None, one.rows) for one in study.constants
+            (one.kind, one.start, one.parameters, one.corpus is not None, one.rows)
+            for one in study.constants
         ]
         return constants, study.orders, study.fractions, study.seeds
 
