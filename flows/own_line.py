@@ -14,7 +14,7 @@ from papa.encoders.reference import EncoderReference, describe_encoder, load_tok
 from papa.errors import DataError, SpecError, joined
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
-from papa.spec.study import EMBEDDING_METRICS
+from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.atomic import write_atomically
 from papa.study.store import Store
 

@@ -42,7 +42,7 @@ from papa.spec import (
 )
 from papa.spec.messages import AS_THE_AUTHORS_RAN
 from papa.spec.orders import HEAD_ORDERS
-from papa.spec.study import METRICS_OF_KINDS, OWN_METRICS_OF_KINDS
+from papa.spec.task import METRICS_OF_KINDS, OWN_METRICS_OF_KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -23,7 +23,7 @@ from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.spec import Metric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
-from papa.spec.study import UNLABELLED_METRICS
+from papa.spec.task import UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
 
 LabelledData: TypeAlias = str | Mapping[str, Table]

@@ -19,7 +19,7 @@ from papa.reporting.wording import (
     varying,
 )
 from papa.scores.intervals import Measured, difference
-from papa.spec.study import UNLABELLED_METRICS
+from papa.spec.task import UNLABELLED_METRICS
 
 MARK = "†"
 """Marks every drop of an encoder and task whose original score does not beat its baselines."""

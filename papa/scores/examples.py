@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from papa.spec import Metric
-from papa.spec.study import EMBEDDING_METRICS
+from papa.spec.task import EMBEDDING_METRICS
 
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""

@@ -1,27 +1,26 @@
 """What a study is: its specification, the files it is written in, and its cells."""
 
+from papa.spec.constants import ConstantsSpec
 from papa.spec.data import Columns, EmbeddedSource, FilesSource, HubSource, Source
 from papa.spec.frozen import Frozen
 from papa.spec.study import (
-    ConstantsKind,
-    ConstantsSpec,
     EncoderSpec,
     ExecutionSpec,
     FeaturesSpec,
-    Fraction,
     HeadScores,
     LayoutSpec,
-    Metric,
+    RankingSpec,
+    StudySpec,
+)
+from papa.spec.task import Metric, ProbeSpec, TaskKind, TaskSpec
+from papa.spec.values import (
+    ConstantsKind,
+    Fraction,
     Name,
     Order,
     Positive,
     Precision,
     PrecisionChoice,
-    ProbeSpec,
-    RankingSpec,
-    StudySpec,
-    TaskKind,
-    TaskSpec,
     constants_kinds,
     listed,
 )

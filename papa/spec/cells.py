@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from papa.spec.orders import Head
-from papa.spec.study import Order
+from papa.spec.values import Order
 
 
 @dataclass(frozen=True)

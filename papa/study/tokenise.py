@@ -11,7 +11,7 @@ from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
-from papa.spec.study import UNLABELLED_METRICS
+from papa.spec.task import UNLABELLED_METRICS
 from papa.storage.artifacts import ArtifactReference
 from papa.study.step import Context, Session, WorkerStep
 

@@ -11,7 +11,7 @@ from flows.own_line import own_study
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
 from papa.spec import StudySpec
-from papa.spec.study import EMBEDDING_METRICS
+from papa.spec.task import EMBEDDING_METRICS
 from papa.study.store import Store
 from tests.flows.conftest import papa, words
 

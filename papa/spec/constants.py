@@ -1,0 +1,82 @@
+"""The constants of a study: a kind, its text and its parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from papa.spec.derived import parameters_of
+from papa.spec.frozen import Frozen
+from papa.spec.outputs import OPTIMAL
+from papa.spec.task import TaskSpec
+from papa.spec.values import ConstantsKind, Positive, constants_kinds, listed
+
+
+class ConstantsSpec(Frozen):
+    """A kind of constant matrices and, for ``average``, the text it is taken over."""
+
+    kind: ConstantsKind
+    """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
+    fibonacci; what is made of the average: low_rank, relative; trained; or a constant output:
+    mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md).
+    """
+    corpus: TaskSpec | None = None
+    """average: take it over this task's training text instead of the study's own (paper, Section
+    5.3, Table 2).
+    """
+    rows: Positive | None = None
+    """average: take it over a sample of this many training rows, whatever the task's probe is
+    trained on; null takes all of the task's. A smaller sample is part of a larger one.
+    """
+    start: Literal["toeplitz", "average"] = "toeplitz"
+    """trained: the matrices that training starts from."""
+    window: Positive | None = None
+    """local: how many slots to either side a token attends to; null takes 2."""
+    rank: Positive | None = None
+    """low_rank: the rank to which the average is approximated; null takes 4."""
+    largest: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """low_rank: how many of the average's largest entries are kept as they are; null takes 0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_of_the_kind(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        own = parameters_of(values.get("kind"))
+        return {**values, **{name: one for name, one in own.items() if values.get(name) is None}}
+
+    @model_validator(mode="after")
+    def _no_other_parameters(self) -> ConstantsSpec:
+        for name in ("window", "rank", "largest"):
+            if getattr(self, name) is not None and name not in self.parameters:
+                kinds = [kind for kind in constants_kinds() if name in parameters_of(kind)]
+                raise ValueError(f"{name} belongs to kind '{listed(kinds)}', not '{self.kind}'")
+        return self
+
+    @model_validator(mode="after")
+    def _text_only_for_average(self) -> ConstantsSpec:
+        for name in ("corpus", "rows"):
+            if getattr(self, name) is not None and self.kind != "average":
+                raise ValueError(f"{name} belongs to kind 'average', not '{self.kind}'")
+        return self
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is trained with the probe of each seed."""
+        return self.kind in ("trained", OPTIMAL)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The values of the kind's own keys."""
+        return {name: getattr(self, name) for name in parameters_of(self.kind)}
+
+    @property
+    def label(self) -> str:
+        """The name in tables and plots."""
+        if self.kind == "average":
+            corpus = [self.corpus.name] if self.corpus else []
+            return ":".join([self.kind, *corpus, *([f"{self.rows} rows"] if self.rows else [])])
+        if self.kind == "trained" and self.start != "toeplitz":
+            return f"{self.kind}:{self.start}"
+        return ":".join([self.kind, *map(str, self.parameters.values())])

@@ -1,0 +1,212 @@
+"""A task and its probe, as studies name them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from papa.errors import joined, shown
+from papa.spec.data import Columns, Source
+from papa.spec.frozen import Frozen
+from papa.spec.values import Name, Positive, Rate, Seed, listed
+
+TaskKind = Literal["text", "pair", "words", "mlm", "causal"]
+Metric = Literal[
+    "accuracy",
+    "matthews",
+    "f1",
+    "entity_f1",
+    "token_f1",
+    "bare_entity_f1",
+    "spearman",
+    "negative_log_perplexity",
+    "agreement",
+    "cosine",
+    "similarities",
+    "nearest_1",
+    "nearest_10",
+]
+METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
+    "text": ("accuracy", "matthews", "f1", "spearman"),
+    "pair": ("accuracy", "matthews", "f1", "spearman"),
+    "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
+    "mlm": ("negative_log_perplexity",),
+    "causal": ("negative_log_perplexity",),
+}
+"""What a probe on a task of each kind may be scored by."""
+EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
+"""What a sentence encoder keeps of its own embeddings."""
+UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
+"""Scores of a model against its own original answers, for ``head: own``."""
+OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
+    "text": UNLABELLED_METRICS,
+    "pair": ("agreement",),
+    "words": ("agreement",),
+    "mlm": ("agreement",),
+    "causal": ("agreement",),
+}
+"""What else a model's own head on a task of each kind may be scored by."""
+
+
+class ProbeSpec(Frozen):
+    """How the probe is trained: AdamW at a constant rate (paper, Section 3.3 and App. B)."""
+
+    learning_rate: Rate
+    """Of AdamW, the same at every step."""
+    batch_size: Positive
+    """Rows in a minibatch."""
+    epochs: Positive
+    """Passes over the training rows; the score is that after the last."""
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """AdamW's decoupled decay."""
+    adam_epsilon: Rate = 1e-8
+    """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
+    max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null
+    does not clip.
+    """
+    encoder_dropout: bool = False
+    """While training, keep the encoder's dropout on, and that of the authors' sequence probes
+    (docs/fidelity.md).
+    """
+
+    @field_validator("max_grad_norm", mode="before")
+    @classmethod
+    def _null_is_no_limit(cls, value: Any) -> Any:
+        return 0.0 if value is None else value
+
+
+class TaskSpec(Frozen):
+    """A task: its text, its labels, its layout length S and its probe."""
+
+    name: Name
+    """A known task's name, which gives all other keys, or that of your own."""
+    kind: TaskKind
+    """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked
+    words; causal: the next word of a decoder.
+    """
+    source: Source
+    """Where its rows come from."""
+    columns: Columns
+    """Which columns of the source are read."""
+    labels: tuple[str, ...] | None = None
+    """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct
+    training labels.
+    """
+    metric: Metric
+    """What a score is; the kind of the task says which it may be."""
+    positive: str | None = None
+    """f1: the name of its positive class; None takes class 1."""
+    slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
+    """S, the length of the layout that every input gets (paper, App. A)."""
+    probe: ProbeSpec
+    """How the probe is trained."""
+    head: Literal["probe", "own"] = "probe"
+    """What gives answers: a probe that is trained on the frozen encoder, or the model's own head,
+    as it is.
+    """
+    train_rows: Positive | None = None
+    """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their
+    order.
+    """
+    validation_rows: Positive | None = None
+    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their
+    order.
+    """
+    sample_seed: Seed = 0
+    """What both samples are drawn from."""
+    mask_seed: Seed = 0
+    """Which tokens a masked language model must restore."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_head_needs_no_probe(cls, values: Any) -> Any:
+        """λ alone is trained then, by the same settings."""
+        if not isinstance(values, dict) or "probe" in values:
+            return values
+        if values.get("head") == "own" or values.get("kind") == "causal":
+            return {**values, "probe": {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}}
+        return values
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> TaskSpec:
+        needed = {
+            "text": ("text", "label"),
+            "pair": ("text", "text_pair", "label"),
+            "words": ("words", "label"),
+            "mlm": ("text",),
+            "causal": ("text",),
+        }[self.kind]
+        if self.kind == "causal":
+            self._is_for_a_decoder()
+        unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
+        missing = [
+            name
+            for name in needed
+            if getattr(self.columns, name) is None and not (unlabelled and name == "label")
+        ]
+        if missing:
+            raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
+        metrics = METRICS_OF_KINDS[self.kind]
+        if self.head == "own":
+            metrics += OWN_METRICS_OF_KINDS[self.kind]
+        elif self.metric in UNLABELLED_METRICS:
+            raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
+        if self.metric not in metrics:
+            raise ValueError(
+                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not "
+                f"'{self.metric}'"
+            )
+        if self.positive is not None and self.metric != "f1":
+            raise ValueError(
+                f"positive: only metric f1 has a positive class, and the metric is {self.metric}"
+            )
+        if (
+            self.positive is not None
+            and self.labels is not None
+            and self.positive not in self.labels
+        ):
+            known = joined(self.labels)
+            raise ValueError(
+                f"positive is {shown(self.positive)}, and no class has that name: use one of "
+                f"{known}"
+            )
+        return self
+
+    def _is_for_a_decoder(self) -> None:
+        others = [name for name, column in self.columns if column is not None and name != "text"]
+        if others:
+            raise ValueError(
+                f"a task of kind 'causal' reads plain text alone: remove columns.{others[0]}"
+            )
+        if self.head != "own":
+            raise ValueError(
+                "a task of kind 'causal' is answered by a decoder's own head: set head: own"
+            )
+
+    @property
+    def regression(self) -> bool:
+        """Whether the label is a number to predict (scored by rank correlation), not a class."""
+        return self.metric == "spearman"
+
+    @property
+    def of_embeddings(self) -> bool:
+        """Whether a sentence encoder's embeddings are what it is measured by."""
+        return self.metric in EMBEDDING_METRICS
+
+    @property
+    def lambda_objective(self) -> str:
+        """What λ is trained to keep low, in words."""
+        if self.head == "probe":
+            return "the loss of a probe"
+        if self.of_embeddings:
+            return "one less the cosine of embeddings to the original's"
+        if self.metric == "agreement" and self.kind not in ("mlm", "causal"):
+            return "the divergence of answers from the original's"
+        return "the loss of the model's own head"
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether its text has no labels of any kind."""
+        return self.kind not in ("mlm", "causal") and self.columns.label is None

@@ -1,0 +1,71 @@
+"""The values that keys of a specification may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticKnownError
+
+from papa.errors import shown
+from papa.spec.controls import CONTROLS
+from papa.spec.derived import DERIVED
+from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
+from papa.spec.outputs import OUTPUTS
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Precision = Literal["float32", "bfloat16"]
+PrecisionChoice = Literal["float32", "bfloat16", "auto"]
+
+
+def listed(values: Any) -> str:
+    """Names as a message lists them."""
+    return ", ".join(map(str, values))
+
+
+def _refuse_unknown(value: object, names: Iterable[str]) -> None:
+    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does
+    not name.
+    """
+    *most, last = known = list(names)
+    if value not in known:
+        raise PydanticKnownError(
+            "literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"}
+        )
+
+
+def constants_kinds() -> tuple[str, ...]:
+    """The kinds of constants that a study may name."""
+    return ("average", *CONTROLS, *DERIVED, *OUTPUTS, "trained")
+
+
+def _known_constants(value: object) -> object:
+    _refuse_unknown(value, constants_kinds())
+    return value
+
+
+def _known_order(value: object) -> object:
+    if not isinstance(value, str) or scores_in(value) is None:
+        _refuse_unknown(
+            value.removeprefix(REVERSED) if isinstance(value, str) else value,
+            (*HEAD_ORDERS, *HEAD_SCORES),
+        )
+    return "lambda_reversed" if value == f"{REVERSED}lambda" else value
+
+
+ConstantsKind = Annotated[str, BeforeValidator(_known_constants)]
+Order = Annotated[str, BeforeValidator(_known_order)]
+
+
+def no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
+    repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
+    if repeated:
+        raise ValueError(f"{shown(repeated[0])} is listed twice")
+    return values
