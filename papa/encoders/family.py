@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -34,6 +35,9 @@ class Family:
         note: what a user should know of it, in one line, for ``papa models``.
         attention_implementation: what the model is loaded with.
         prepare: what else of the model counts columns and must count slots.
+        scores_of_means: of a model, a layer, a query and a key of each head [heads, width] before
+            their rotation, and S: their scores at all slots [heads, S, S], -inf where the layer
+            does not look; None where positions are not rotary.
         refuse: from the configuration, why a variant is not supported; None where it is.
     """
 
@@ -47,6 +51,7 @@ class Family:
     note: str
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
+    scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
@@ -68,6 +70,25 @@ def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
     return near if dispatch.mask is None else (near & dispatch.mask) | itself
 
 
+def _scores_of_means(
+    model: Any,
+    layer: int,
+    query: Float[Tensor, "heads width"],
+    key: Float[Tensor, "heads width"],
+    slots: int,
+) -> Float[Tensor, "heads slots slots"]:
+    from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
+
+    kind, positions = model.config.layer_types[layer], torch.arange(slots, device=query.device)
+    everywhere = (one[None, :, None].expand(1, -1, slots, -1) for one in (query, key))
+    turned = apply_rotary_pos_emb(*everywhere, *model.rotary_emb(query, positions[None], kind))
+    scores: Tensor = torch.matmul(turned[0], turned[1].mT)[0] * query.shape[-1] ** -0.5
+    if kind != LOCAL:
+        return scores
+    far = (positions[:, None] - positions).abs() > model.config.local_attention // 2
+    return scores.masked_fill(far, -math.inf)
+
+
 def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
     return {
         "input_ids": batch.input_ids[None],
@@ -88,6 +109,7 @@ MODERNBERT = Family(
     model_inputs=_model_inputs,
     route=_route,
     positions=lambda config: config.max_position_embeddings,
+    scores_of_means=_scores_of_means,
     note=(
         "rotary positions and local windows go by slots; in local layers the average is 0 outside "
         "the window"

@@ -24,6 +24,7 @@ Constants: TypeAlias = ConstantMatrices | str | Matrices
 _OF_TEXT = {
     "average": "is taken over texts: give papa.average(encoder, texts)",
     "trained": "is trained next to a probe: measure it with constants=['trained'] of papa.measure",
+    "mean_qk": "is taken over texts: measure it with constants=['mean_qk'] of papa.measure",
     **{
         kind: f"is made of an average: measure it with constants=['{kind}'] of papa.measure"
         for kind in DERIVED

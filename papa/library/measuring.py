@@ -199,7 +199,7 @@ def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Me
         if isinstance(step, Matrices):
             matrices = ConstantMatrices.load(artifact.folder, encoder=part.encoder)
             digest = None if isinstance(step, Controls) else part.encoder.digest
-            parameters = {} if isinstance(step, Average) else step.parameters
+            parameters = getattr(step, "parameters", {})
             name = ":".join([matrices.kind, *map(str, parameters.values())])
             if isinstance(step, Average):
                 name = next((label for label, own in part.constants.items() if own == step), name)

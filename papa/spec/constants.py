@@ -18,8 +18,8 @@ class ConstantsSpec(Frozen):
 
     kind: ConstantsKind
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
-    fibonacci; what is made of the average: low_rank, relative; trained; or a constant output:
-    mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md).
+    fibonacci; what is made of the average: low_rank, relative; mean_qk; trained; or a constant
+    output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md).
     """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section

@@ -233,11 +233,11 @@ class StudySpec(Frozen):
                 f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
                 "previous"
             )
-        outputs = [one.kind for one in self.constants if one.kind in OUTPUTS]
+        outputs = [one.kind for one in self.constants if one.kind in (*OUTPUTS, "mean_qk")]
         if decoded and outputs:
             raise ValueError(
                 f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
-                "hold its outputs constant with papa.ablated, by mean or resample"
+                "take relative, or hold outputs constant with papa.ablated"
             )
         scored = next((one for one in map(scored_by, self.orders) if one in HEAD_SCORES), None)
         if decoded and scored:

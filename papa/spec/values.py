@@ -42,7 +42,7 @@ def _refuse_unknown(value: object, names: Iterable[str]) -> None:
 
 def constants_kinds() -> tuple[str, ...]:
     """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, *OUTPUTS, "trained")
+    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, "trained")
 
 
 def _known_constants(value: object) -> object:

@@ -12,6 +12,7 @@ from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.study.average import Average
+from papa.study.mean_qk import MeanQK
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 
 
@@ -97,5 +98,5 @@ class Derived(WorkerStep):
         context.progress(1, 1)
 
 
-Matrices = Average | Controls | Derived
+Matrices = Average | Controls | Derived | MeanQK
 """The steps that make constant matrices."""

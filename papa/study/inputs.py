@@ -212,7 +212,7 @@ def resolve_inputs(
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved) + _kinds(resolved)
+    resolved.problems += _positions(resolved) + _kinds(resolved) + _rotations(resolved)
     resolved.problems += _scores(resolved) + _budgets(resolved)
     resolved.problems += problems_of(
         "encoders", partial(labels_of, tuple(resolved.encoders.values()))
@@ -355,6 +355,23 @@ def _budgets(resolved: ResolvedInputs) -> list[Problem]:
                 encoder.layers * encoder.heads,
             ),
         )
+    ]
+
+
+def _rotations(resolved: ResolvedInputs) -> list[Problem]:
+    """Encoders without rotary positions, where constants ask for them."""
+    asked = [n for n, one in enumerate(resolved.study.constants) if one.kind == "mean_qk"]
+    if not asked:
+        return []
+    # They import PyTorch, which takes long.
+    from papa.attention.mean_qk import no_rotation
+    from papa.encoders.supported import family_of
+
+    families = [family_of(encoder.model_type) for encoder in resolved.encoders.values()]
+    return [
+        Problem(f"constants.{asked[0]}", EncoderError(no_rotation(family.name)))
+        for family in families
+        if family is not None and family.scores_of_means is None
     ]
 
 

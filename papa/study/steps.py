@@ -21,6 +21,7 @@ from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Matrices
 from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, averaged_text
+from papa.study.mean_qk import MeanQK
 from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
@@ -165,6 +166,10 @@ class _Builder:
         """The constants of a cell, before any training of their own."""
         if spec.kind in OUTPUTS:
             return self._outputs(encoder, task, spec.kind, seed)
+        if spec.kind == "mean_qk":
+            name, size = f"mean_qk · {self._name(encoder, task)}", self.inputs.size(task)
+            flops, corpus = costs.averaging_flops(encoder, size), self._corpus(encoder, task)
+            return self._once(MeanQK(name, flops, encoder, corpus, task.slots))
         if encoder.causal and spec.kind == "relative":
             return self._distances(encoder, task)
         kind = spec.start if spec.kind == "trained" else spec.kind

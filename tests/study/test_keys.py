@@ -37,6 +37,7 @@ from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived
 from papa.study.distances import Distances
+from papa.study.mean_qk import MeanQK
 from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
@@ -142,6 +143,7 @@ EXAMPLES: tuple[Step, ...] = (
     Controls("c", 1.0, ENCODER, "local", 32, {"window": 3}),
     CONSTANTS,
     Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
+    MeanQK("q", 1.0, ENCODER, CORPUS, 32),
     Outputs("u", 1.0, ENCODER, CORPUS, 32, "resampled_output", 0),
     Distances("d", 1.0, ENCODER, CORPUS),
     RANKING,
@@ -207,6 +209,11 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "derived": {
         "encoder.*": "that of the average, whose key is in the key",
+    },
+    "mean_qk": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
     },
     "outputs": {
         "encoder.name": NAMES,
