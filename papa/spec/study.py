@@ -171,7 +171,7 @@ class StudySpec(Frozen):
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
     or random; by a method that scores heads, the smallest score first: gradient, shapley, greedy,
     gates, and label-free confidence, variance or distance (to constant); or by somebody's scores,
-    likewise: scores:FILE (``papa.load_scores`` says what it may hold). Each also from its end:
+    likewise: 'scores:FILE' (``papa.load_scores`` says what it may hold). Each also from its end:
     reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of scores:FILE are added by themselves."""

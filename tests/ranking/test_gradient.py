@@ -42,7 +42,7 @@ def test_it_is_the_mean_size_of_finite_differences(
     def losses(encoder: Encoder) -> np.ndarray:
         values = []
         for row in asked.rows:
-            batch = micro_batch(split, [row])
+            batch = micro_batch(split, [int(row)])
             features = live_features(encoder.token_states(batch), split, batch)
             values.append(float(probe.losses(features, torch.zeros(1, 1, dtype=torch.int64))))
         return np.array(values)

@@ -61,7 +61,7 @@ def test_an_interval_ends_at_the_best_score_and_its_label_keeps_the_half_width()
     frame["influence"] = [numpy.zeros(100, numpy.float32)] * len(frame)
     point = summarise(frame).iloc[0]
     assert (point["mean"], point["high"]) == (1, 1)
-    assert point["low"] == pytest.approx(1 - 0.0384)
+    assert point["low"] == pytest.approx(1 - 0.038415, abs=1e-6)
     assert score_label(*point[["mean", "low", "high"]]) == "1.000 ± 0.038"
 
 

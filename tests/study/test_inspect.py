@@ -12,7 +12,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
 from papa.storage.artifacts import reference
 from papa.study.aggregate import Averaged, inspected
-from tests.study.test_keys import CONSTANTS, TEXT
+from tests.study.test_keys import CONSTANTS, STUDY, TEXT
 
 SLOTS, ENCODER = (
     32,
@@ -39,9 +39,9 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
-    found = inspected(artifacts, [Averaged("label", ENCODER, TEXT, CONSTANTS)], {}, {})[
-        "patterns"
-    ].iloc[0]
+    study = STUDY.model_copy(update={"scores": ()})
+    averaged = Averaged("label", ENCODER, TEXT, CONSTANTS)
+    found = inspected(artifacts, [averaged], {}, {}, study)["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, (

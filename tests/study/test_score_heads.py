@@ -57,6 +57,7 @@ def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
 
 
+@pytest.mark.server
 def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
     file, store = tmp_path / "study.yaml", tmp_path / "store"
     file.write_text(
