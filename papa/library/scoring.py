@@ -56,7 +56,8 @@ def score_heads(
             ``gradient`` (Michel et al., 2019), ``confidence``, ``variance`` or ``distance``.
         rows: a sample of that many training rows; None takes 256, for ``gates`` all.
         evaluations: how often ``shapley`` and ``greedy`` may value a set of heads.
-        epochs, learning_rate: of ``gates``; None takes the task's.
+        epochs: of ``gates``; None takes the task's.
+        learning_rate: likewise.
         seed: of all that is drawn.
         progress: whether to show a bar.
 
