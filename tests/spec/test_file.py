@@ -218,7 +218,7 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ({"tasks": [OWN | {"slots": 15}]}, "'tasks.0.slots' is 15, expected an even number"),
         ({"fractions": [1.5]}, "'fractions.0' is 1.5, expected 1.0 or less"),
         ({"orders": ["sideways"]}, "'orders.0' is 'sideways': use 'lambda', 'lambda_reversed'"),
-        ({"constants": ["mean"]}, "'constants.0.kind' is 'mean': use 'average', 'identity'"),
+        ({"constants": ["uniform"]}, "'constants.0.kind' is 'uniform': use 'average', 'identity'"),
         (
             {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
             "corpus belongs to kind 'average'",
