@@ -104,8 +104,8 @@ class RankingSpec(Frozen):
     """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
     how certain it is. Random head orders are drawn from the first."""
     evaluations: Positive = 2_000
-    """How often Shapley values and greedy orders (``papa.score_heads``) may compute the loss of a
-    set of heads."""
+    """How often the orders shapley and greedy may compute the loss of a set of heads, for each
+    seed."""
 
     @model_validator(mode="before")
     @classmethod
