@@ -181,9 +181,7 @@ def weight_bytes(encoder: EncoderReference) -> int:
 
 
 def mapped_bytes(encoder: EncoderReference) -> int:
-    """The bytes of weights that workers map instead of converting: files whose first tensor is
-    float32.
-    """
+    """The bytes of weights that workers map: files whose first tensor is float32."""
     mapped = 0
     for path in _weights(encoder):
         with safe_open(path, "np") as file:

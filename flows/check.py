@@ -327,9 +327,7 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
 
 
 def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> list[Problem]:
-    """Models whose own head cannot serve a task; of those that are not downloaded nobody
-    knows yet.
-    """
+    """Models whose own head cannot serve a task, of those that are downloaded."""
     from papa.probes.own import check_own
 
     return [

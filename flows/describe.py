@@ -1,6 +1,4 @@
-"""What ``papa describe`` does: tell what heads do, an encoder's on a file of texts or a study's on
-its validation rows.
-"""
+"""``papa describe``: what heads do, an encoder's on a file of texts or a study's on its rows."""
 
 from __future__ import annotations
 

@@ -171,9 +171,7 @@ def _answer(
 
 
 def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
-    """What the drop of a number of heads says, given whether every smaller number is within
-    ``max_drop``.
-    """
+    """What the drop of a number of heads says, given whether every smaller number is within it."""
     if drop.high <= max_drop and all_within:
         return "within"
     return "beyond" if drop.low > max_drop else "undecided"

@@ -1,6 +1,4 @@
-"""Settings that engines read at import: their folders in the store, telemetry off,
-loopback only.
-"""
+"""Settings that engines read at import: folders in the store, telemetry off, loopback only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What ``papa heads`` prints: how many and which heads may become constant within a drop of the
-score.
-"""
+"""``papa heads``: how many and which heads may become constant within a drop of the score."""
 
 from __future__ import annotations
 

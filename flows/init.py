@@ -1,6 +1,4 @@
-"""What ``papa init`` writes: a study that explains itself, made from the specification's own
-fields.
-"""
+"""``papa init``: a study that explains itself, made from the specification's own fields."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def write_example(path: Path) -> None:
 
 
 def example_study() -> str:
-    """The study as YAML with comments: every key of the specification, its meaning and
-    its default.
-    """
+    """The study as YAML with comments: every key, its meaning and its default."""
     return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "")]) + "\n"
 
 

@@ -1,6 +1,4 @@
-"""The versions of Python and of the packages that PAPA builds on, against those that its own
-metadata ask for.
-"""
+"""The versions of Python and of packages, against those that PAPA's own metadata ask for."""
 
 from __future__ import annotations
 

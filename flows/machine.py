@@ -21,9 +21,7 @@ _BLOCK = 2**20
 
 
 def machine(store: Store) -> list[Finding]:
-    """What the system says of itself, and whether the folders that a study writes to can be
-    written.
-    """
+    """What the system says of itself, and whether the folders of a study can be written."""
     return [
         _cores(),
         _memory(),
@@ -76,9 +74,7 @@ def _memory() -> Finding:
 
 
 def _disk(what: str, folder: Path, *, broken: bool = False) -> Finding:
-    """Write a file without a name where ``folder`` is, or will be made, and look at the
-    disk below.
-    """
+    """Write a nameless file where ``folder`` is, or will be made, and look at the disk below."""
     try:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         with tempfile.TemporaryFile(dir=existing) as file:

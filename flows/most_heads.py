@@ -1,6 +1,4 @@
-"""The most constant heads within a drop, for ``papa export --max-drop``: what a study lacks to tell
-is run first.
-"""
+"""The most constant heads within a drop, for ``papa export``: what a study lacks is run first."""
 
 from __future__ import annotations
 

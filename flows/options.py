@@ -1,6 +1,4 @@
-"""Options that several commands share, and how a command ends: in one sentence where something is
-wrong.
-"""
+"""Options that several commands share, and how a command ends: in one sentence on an error."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ from papa.study.store import Store
 _CLOSE = 1.1
 """A study that takes so many times its longest chain at most gains nothing by more workers."""
 _SHARED = 0.82
-"""The share of λ's training that several workers divide: two of them were 1.7 times as fast
-(docs/performance.md).
-"""
+"""The share of λ's training that several workers divide (docs/performance.md measures it)."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class PlannedStep:
 def planned_steps(
     steps: Sequence[Step], store: Store, rates: Mapping[str, float]
 ) -> list[PlannedStep]:
-    """What of a study's steps is in a store, and about what the others cost at so many operations a
-    second of each stage."""
+    """What of a study's steps is in a store, and about what the others cost at these rates."""
     plan = []
     for step in steps:
         cached = step.is_complete(store)

@@ -237,9 +237,7 @@ class Remaining:
         self._cached += self._planned.get(name, 0.0) if cached else 0.0
 
     def share(self) -> float:
-        """How much of the study is done, 0 to 1; 1 once every step is, however short the
-        last are.
-        """
+        """How much of the study is done, 0 to 1; 1 once every step is, however short."""
         if not self._unfinished:
             return 1.0 if self._planned else 0.0
         return min(_ALMOST, self._finished / self._total) if self._total else 0.0

@@ -62,9 +62,7 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
 
 
 def _users(store: Store) -> tuple[str, list[Unused]]:
-    """The processes that use the store, in words; and the registrations of those that died, or are
-    taken for dead.
-    """
+    """The processes that use the store, in words; and the registrations of those taken for dead."""
     alive, ended = [], []
     users = running(store)
     for name, idle in words_of(store).items():

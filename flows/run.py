@@ -1,6 +1,4 @@
-"""Run a checked study: Prefect's server, the flow, and at the end its table and where
-things lie.
-"""
+"""Run a checked study: Prefect's server, the flow, and at the end its table and its files."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ def run_study(
 
 
 def _import_for_later(flow: Flow[..., str], parameters: Mapping[str, Any]) -> None:
-    """Import what is needed as the flow begins and at its end: while the server starts, there is
-    time for it.
-    """
+    """Import what the flow needs as it begins and ends, while the server starts."""
     import pandas  # noqa: F401
     import prefect.flow_engine
     import prefect.task_engine  # noqa: F401

@@ -1,6 +1,4 @@
-"""What the smaller commands print: ``papa check``, ``papa compare``, ``papa models`` and
-``papa tasks``.
-"""
+"""What ``papa check``, ``papa compare``, ``papa models`` and ``papa tasks`` print."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def models_tables() -> tuple[Table, Table]:
 
 
 def show_tasks(console: Console) -> None:
-    """Print the tasks known by name: a table in a terminal, elsewhere lines of values parted by
-    tabs.
-    """
+    """Print the tasks known by name: a table in a terminal, elsewhere values parted by tabs."""
     from papa.reporting.wording import METRICS
 
     headings = ("Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source")

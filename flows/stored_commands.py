@@ -1,6 +1,4 @@
-"""The commands that read what a store holds: its studies, their reports, and the encoders to be
-made of them.
-"""
+"""The commands that read what a store holds: studies, reports, and encoders to be exported."""
 
 from __future__ import annotations
 

@@ -49,9 +49,7 @@ class ListedStudy:
 
 
 def saved_study(store: Store, name: str) -> Path:
-    """The file of the study that ran last under a name; beside its results, and there before they
-    are.
-    """
+    """The file of the study that ran last under a name; there before its results are."""
     return store.study(f"{name}.yaml")
 
 
@@ -137,9 +135,7 @@ def _listed(store: Store, name: str) -> ListedStudy:
 
 
 def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> tuple[float, str]:
-    """When a study was finished, or its folder written where its metadata do not say it; and the
-    state of that.
-    """
+    """When a study was finished, or its folder written where that is not known; and its state."""
     written = (results / METADATA).stat().st_mtime
     try:
         metadata = inspect(results)
@@ -153,9 +149,7 @@ def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> 
 
 
 def _results_of(study: StudySpec) -> object:
-    """What of a specification results depend on; branches of the hub are replaced by commits when
-    it runs.
-    """
+    """What of a specification results depend on; the hub's branches become commits in a run."""
     document = study.model_dump(mode="json", exclude={"execution", "encoders"})
     return document, [encoder.name for encoder in study.encoders]
 

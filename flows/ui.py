@@ -1,6 +1,4 @@
-"""Prefect's and MLflow's pages on a store, until Ctrl-C; runs on the store use this Prefect server
-meanwhile.
-"""
+"""Prefect's and MLflow's pages on a store, until Ctrl-C; runs use this server meanwhile."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def show_pages(store: Store, console: Console) -> None:
 
 
 def _serve_mlflow(store: Store) -> str:
-    """The address of MLflow's pages: of the server that keeps the runs, else of a new one on the
-    SQLite file.
-    """
+    """The address of MLflow's pages: of the server with the runs, else of a new one on the file."""
     tracking = tracking_address(store)
     if database_of(tracking) is None:
         return without_password(tracking)
@@ -86,9 +82,7 @@ def _serve_mlflow(store: Store) -> str:
 
 
 def _mlflow(address: str) -> Any:
-    """MLflow's application; its own command would start it in several processes and run jobs beside
-    it.
-    """
+    """MLflow's application; its own command would start several processes and run jobs."""
     from mlflow.server.constants import (
         ARTIFACT_ROOT_ENV_VAR,
         BACKEND_STORE_URI_ENV_VAR,

@@ -1,6 +1,4 @@
-"""A study without a file: ``papa run --encoder NAME --task NAME``, as people know it from
-lm-evaluation-harness.
-"""
+"""A study without a file: ``papa run --encoder NAME --task NAME``."""
 
 from __future__ import annotations
 

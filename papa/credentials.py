@@ -1,6 +1,4 @@
-"""Users, passwords and keys in addresses: refused where addresses are given, and repeated in no
-message.
-"""
+"""Users, passwords and keys in addresses: refused where given, repeated in no message."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ class PapaError(Exception):
 
 
 class TransientError(PapaError):
-    """What may pass by itself, so that trying again is worth it: a lost worker, a service that
-    cannot be reached.
-    """
+    """What may pass by itself, so that trying again is worth it: a lost worker or service."""
 
 
 class HubUnreachableError(TransientError):
@@ -143,9 +141,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that somebody gave, as a message quotes it: not more of it than tells which one it
-    is.
-    """
+    """A given value as a message quotes it: as much as tells which one it is."""
     try:
         return shortened(repr(value))
     except (
@@ -159,9 +155,7 @@ _MOST = 12
 
 
 def nearest_first(wanted: str, existing: Iterable[str]) -> str:
-    """The existing names as a message lists them, sorted by how near they are to ``wanted``; "none"
-    for no name.
-    """
+    """The existing names as a message lists them, nearest to ``wanted`` first; "none" for none."""
     matcher = SequenceMatcher()
     matcher.set_seq2(wanted.lower())
 

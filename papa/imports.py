@@ -1,6 +1,4 @@
-"""Large libraries imported without looks for garbage between: they make a million objects that all
-stay.
-"""
+"""Large libraries imported without garbage collection: their million objects all stay."""
 
 from __future__ import annotations
 

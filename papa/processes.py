@@ -1,6 +1,4 @@
-"""Processes by machine, id and start: an id alone is used again, and means nothing on another
-machine.
-"""
+"""Processes by machine, id and start, as an id alone is used again and on every machine."""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ Progress = Callable[[int, int], None]
 """Called with (done, total), in units of the caller's choosing."""
 
 OnEpoch = Callable[[int, Mapping[int, float]], None]
-"""Called after each epoch of a training with its number, from 1, and the mean training loss of each
-seed in it.
-"""
+"""Called after each epoch with its number, from 1, and each seed's mean training loss."""
 
 
 def ignore_progress(done: int, total: int) -> None:

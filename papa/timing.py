@@ -29,9 +29,7 @@ PATIENCE = 15.0
 
 
 class Part(NamedTuple):
-    """Work that is timed once and counted several times: a few of many equal batches, or one of
-    many equal epochs.
-    """
+    """Work that is timed once and counted several times: some equal batches, or one epoch."""
 
     work: Work
     times: float = 1.0

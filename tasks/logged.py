@@ -166,8 +166,6 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
 
 
 def _logged_at(run: Run) -> int:
-    """When a parent run got its results, in ms; 0 where it has none. Older versions of PAPA did not
-    say.
-    """
+    """When a parent run got its results, in ms; 0 where it has none, by its end in old runs."""
     ended = run.info.end_time if run.info.status == "FINISHED" else 0
     return int(run.data.tags.get(LOGGED, ended))

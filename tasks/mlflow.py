@@ -37,9 +37,7 @@ class TrackingError(PapaError):
 
 
 def tracking_address(store: Store) -> str:
-    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI`` where it is set, else SQLite in the
-    store.
-    """
+    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else SQLite in the store."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
 
 

@@ -62,9 +62,7 @@ def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> Prefect
 
 
 def worth_retrying(error: Any) -> bool:
-    """Whether a failed step may succeed as it is: not where its message says what the user has to
-    mend.
-    """
+    """Whether a failed step may succeed as it is, and no user has to mend anything."""
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
 
 

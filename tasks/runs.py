@@ -40,9 +40,7 @@ def now() -> int:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a run shows: the key that it is found by, its name, its parameters, and tags that people
-    look for.
-    """
+    """What a run shows: the key it is found by, its name, its parameters, and tags."""
 
     key: str
     name: str
@@ -177,9 +175,7 @@ def _experiment(client: MlflowClient, study: str, store: Store, note: str) -> st
 
 
 def twice(write: Callable[[], object]) -> object:
-    """Write; where another process wrote the same meanwhile, MLflow refuses, and the second time
-    finds it there.
-    """
+    """Write; where another process wrote the same meanwhile, the second time finds it there."""
     with _overtaken("BAD_REQUEST"):
         return write()
     return write()
@@ -187,9 +183,7 @@ def twice(write: Callable[[], object]) -> object:
 
 @contextmanager
 def _overtaken(code: str) -> Iterator[None]:
-    """The block goes on behind it where MLflow refuses with this code, as another process was
-    faster.
-    """
+    """The block goes on behind it where MLflow refuses with this code: another was faster."""
     from mlflow.exceptions import MlflowException
 
     try:

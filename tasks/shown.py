@@ -1,6 +1,4 @@
-"""What MLflow shows of one encoder on one task: its runs' names, parameters and tags, and its data
-sets.
-"""
+"""What MLflow shows of an encoder on a task: runs' names, parameters, tags and data sets."""
 
 from __future__ import annotations
 
@@ -150,9 +148,7 @@ class ShownPart:
 def _data_set(
     context: str, text: TaskSpec, fingerprint: str, rows: int | None = None, seed: int | None = None
 ) -> DatasetInput:
-    """A split of a text, sampled as its task says, or the rows that heads are scored on, as MLflow
-    keeps a data set.
-    """
+    """A split of a text as sampled, or the rows that heads are scored on, as MLflow's data set."""
     from mlflow.data.http_dataset_source import HTTPDatasetSource
     from mlflow.data.huggingface_dataset_source import HuggingFaceDatasetSource
     from mlflow.data.meta_dataset import MetaDataset

@@ -41,9 +41,7 @@ RUNS = "runs.json"
 RESULTS = "results"
 """Where a parent run keeps its study's results."""
 RESULTS_SHA256 = "papa.results_sha256"
-"""The tag with the digest of the ``results.parquet`` that a run shows: the parent's file is
-believed if it has it.
-"""
+"""The tag with the digest of the ``results.parquet`` that a run shows."""
 LOGGED = "papa.logged"
 """The tag with the time, in ms, at which a parent run got its study's results."""
 _DROP = "relative_drop"
@@ -142,9 +140,7 @@ class StudyRuns:
             twice(partial(client.log_inputs, run.info.run_id, one.data_sets()))
 
     def child(self, shown: ShownPart, entry: Entry, **tags: str) -> Run:
-        """The run of a cell and seed or of a curve, made with these tags as well where it is not
-        there.
-        """
+        """The run of a cell and seed or of a curve, made with these tags if it is not there."""
         return self.runs.get(entry, **{PARENT: self.runs.get(shown.entry).info.run_id, **tags})
 
     def score(
@@ -157,9 +153,7 @@ class StudyRuns:
         points: Sequence[Point] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Log the score of a cell and seed, which ``document`` of the artifact ``found`` holds,
-        with further points.
-        """
+        """Log the score of a cell and seed, from ``document`` of the artifact ``found``."""
         fraction: float = entry.params["fraction"]
         (one,) = (one for one in document.scores if one.seed == entry.params["seed"])
         values = {
@@ -215,9 +209,7 @@ class StudyRuns:
         }
 
     def _log_files(self, shown: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
-        """Attach to a parent run what it used and the study's results; the results replace older
-        ones.
-        """
+        """Attach to a parent run what it used and the study's results, which replace older ones."""
         run = self.runs.get(shown.entry).info.run_id
         have = {
             file.path
@@ -238,9 +230,7 @@ class StudyRuns:
         rows: DataFrame,
         tags: Mapping[str, str],
     ) -> Iterator[None]:
-        """Log the score of every cell and seed, with its drop where the summary's ``rows`` tell
-        one.
-        """
+        """Log the score of every cell and seed, with its drop where the ``rows`` tell one."""
         steps = list(dict.fromkeys(step for _, step, _ in shown.scored))
         read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
         documents = dict(zip(steps, read, strict=True))
@@ -289,9 +279,7 @@ class StudyRuns:
             self.runs.write(entry, {}, points=points, tags=tags)
 
     def _log_summary(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
-        """On the parent run: the scores at its ends and the baselines, under names that say what
-        they are; a table.
-        """
+        """On the parent run: the scores at its ends, the baselines, and a table."""
         from papa.reporting.tables import markdown_table
 
         run, metric = self.runs.get(shown.entry), shown.part.task.metric
@@ -321,9 +309,7 @@ class StudyRuns:
 
 
 def curves_of(client: MlflowClient, experiment: str) -> list[str]:
-    """The runs of the curves of a study's experiment, newest first; no more than a chart
-    can show.
-    """
+    """The runs of a study's curves, newest first; no more than a chart can show."""
     found = client.search_runs(
         [experiment], f"tags.`{ROLE}` = '{CURVE}'", max_results=_CURVES_SHOWN
     )

@@ -1,6 +1,4 @@
-"""What substitutes learn of text: averages of attention and of outputs, summed over passes of the
-model in float64.
-"""
+"""What substitutes learn of text: averages of attention and outputs, summed in float64."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ class Observer(Protocol):
 
 @dataclass
 class AverageByPosition:
-    """Entry-wise means of A over the inputs in which both tokens are real (Hassid et al., 2022,
-    Section 3.1).
-    """
+    """Entry-wise means of A over the inputs in which both tokens are real (paper, Section 3.1)."""
 
     sums: dict[int, Float[Tensor, "heads slots slots"]] = field(default_factory=dict)
     counts: dict[int, Float[Tensor, "slots slots"]] = field(default_factory=dict)

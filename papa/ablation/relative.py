@@ -1,6 +1,4 @@
-"""A constant for each distance between two tokens: the natural constant of decoders, for texts of
-any length.
-"""
+"""A constant for each distance between two tokens: a decoder's, for texts of any length."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from papa.ablation.observers import weights_of_pairs
 from papa.ablation.substitutes import weighted
 
 _APART = 2
-"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last, its
-separator.
-"""
+"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +45,7 @@ class ByDistance:
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, with the columns of a text's ends apart; no matrix of positions
-    is ever held.
-    """
+    """Means of A along diagonals, with the columns of a text's ends apart."""
 
     sums: dict[int, Float[Tensor, "heads ends_and_distances"]] = field(default_factory=dict)
     counts: dict[int, Float[Tensor, " ends_and_distances"]] = field(default_factory=dict)

@@ -173,9 +173,7 @@ def weighted(
     attention: LayerAttention,
     heads: Int[Tensor, " chosen"],
 ) -> Float[Tensor, "batch chosen queries width"]:
-    """Rows of each part of a call, on what the model's mask allows, divided by their sums,
-    times V.
-    """
+    """Rows of each part of a call, masked as the model masks, divided by their sums, times V."""
     value, found = attention.value[:, heads], []
     for part in attention.parts():
         allowed = part.allowed if part.allowed.shape[1] == 1 else part.allowed[:, heads]

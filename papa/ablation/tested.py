@@ -1,6 +1,4 @@
-"""Families on which ``papa.ablated`` is tested; others behind transformers' attention interface may
-work as well.
-"""
+"""Families on which ``papa.ablated`` is tested; others may work as well."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from typing import NamedTuple
 
 
 class Tested(NamedTuple):
-    """A family: its name, the ``model_type`` of its configurations, and what is special
-    about it.
-    """
+    """A family: its name, the ``model_type`` of its configurations, and what is special of it."""
 
     name: str
     model_types: tuple[str, ...]

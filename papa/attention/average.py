@@ -45,9 +45,7 @@ class AttentionSums:
 
     @torch.inference_mode()
     def merge(self, other: AttentionSums) -> None:
-        """Add the sums over other inputs, in place: a third copy would be too large for a worker's
-        memory.
-        """
+        """Add the sums over other inputs, in place: a third copy would be too large for memory."""
         self.sums.add_(other.sums)
         self.counts.add_(other.counts)
 

@@ -17,9 +17,7 @@ from torch import Tensor
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 
 _FEWEST_COLUMNS = 16
-"""Softmax takes rows that are shorter than a vector of the machine number by number: ten times as
-slow.
-"""
+"""Softmax takes shorter rows than a vector of the machine ten times as slowly."""
 
 
 def mixed_product(

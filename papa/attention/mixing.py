@@ -1,6 +1,4 @@
-"""Mix every head's input-dependent attention with its constant matrix: B = λA + (1-λ)C (paper,
-Section 3.2).
-"""
+"""Mix every head's own attention with its constant matrix: B = λA + (1-λ)C (paper, Section 3.2)."""
 
 from __future__ import annotations
 

@@ -20,19 +20,13 @@ from papa.spec import TaskKind
 MAX_OFFSET = 3
 """Diagonals up to this many slots away from the main one are looked at."""
 DIAGONAL_ROWS = 0.5
-"""A diagonal head: this share of rows or more have their largest entry among text slots on one
-diagonal …
-"""
+"""A diagonal head: this share of rows has its largest entry among text slots on one diagonal …"""
 DIAGONAL_MASS = 0.1
-"""… and rows put this much of their attention there on average: a faint trace beside [SEP] is no
-pattern.
-"""
+"""… and puts this much attention there on average: a faint trace beside [SEP] is no pattern."""
 SPECIAL_MASS = 0.5
 """A special head: rows put this much, or more, on [CLS] and [SEP] on average."""
 CONCENTRATED = 0.5
-"""A concentrated head: the largest entry of a row, wherever it is, holds this much or more on
-average.
-"""
+"""A concentrated head: the largest entry of a row holds this much or more on average."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +67,7 @@ class HeadPatterns:
         return self.largest_entry >= CONCENTRATED
 
     def summary(self) -> dict[str, float]:
-        """Return shares of heads by pattern and mean weights over heads, named as columns of a
-        table.
-        """
+        """Return shares of heads by pattern and mean weights over heads, by columns of a table."""
         return {
             "diagonal heads": _mean(self.diagonal),
             "special heads": _mean(self.special),

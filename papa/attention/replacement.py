@@ -104,9 +104,7 @@ class _Part:
 
 @dataclass
 class _Replacing:
-    """The rule of one layer with constant heads, and the blocks that all layers' rules
-    follow from.
-    """
+    """The rule of one layer with constant heads, and the blocks from which all rules follow."""
 
     parts: tuple[_Part | _OutputPart, ...]
     dependent_heads: Int[Tensor, " dependent"]
@@ -197,9 +195,7 @@ def at_slots(
     chosen: Int[Tensor, " chosen"],
     slots: Int[Tensor, " m"],
 ) -> Float[Tensor, "chosen m m"]:
-    """Return C of the chosen heads at the batch's slots; one flat look-up: three index tensors are
-    ten times slower.
-    """
+    """Return C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
     size, m = matrices.shape[-1], len(slots)
     if m == size:
         return matrices.index_select(0, chosen)

@@ -1,6 +1,4 @@
-"""Micro-batches without padding: the real tokens of inputs of like length, side by side at all
-slots they use.
-"""
+"""Micro-batches without padding: real tokens of inputs of like length, at all slots they use."""
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ class MicroBatch:
 
 
 class _Unpacked(torch.autograd.Function):
-    """Unpacked states, an input's head in one piece; a place without a token has no part in any
-    gradient.
-    """
+    """Unpacked states, a head of an input in one piece; empty places have no part in gradients."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
@@ -174,9 +170,7 @@ class _Unpacked(torch.autograd.Function):
 
 
 class _Packed(torch.autograd.Function):
-    """Packed states, a token's heads side by side; their gradient is 0 at places without
-    a token.
-    """
+    """Packed states, a token's heads side by side; gradients are 0 at places without a token."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:

@@ -147,9 +147,7 @@ Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 
 @cache
 def _splits(source: HubSource, commit: str) -> Splits:
-    """The files of each split of the source's configuration, and the class names that its README
-    gives.
-    """
+    """The files of each split of the source's configuration, and its README's class names."""
     repository, label = open_repository(source), label_of(source)
     folders = _converted(repository)
     if folders:
@@ -220,9 +218,7 @@ def _chosen(config: str | None, existing: Iterable[str], default: str | None, la
 
 
 def _converted(repository: Repository) -> dict[str, dict[str, list[str]]]:
-    """Configuration → split → files, where the repository is what the hub converted; empty where it
-    is not.
-    """
+    """Configuration → split → files of what the hub converted; empty for other repositories."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(repository.files):
         parts = PurePosixPath(file).parts

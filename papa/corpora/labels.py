@@ -1,6 +1,4 @@
-"""Labels: any spelling as class numbers, names and floats; entity tags as IOB2; how classes are
-spread.
-"""
+"""Labels: class numbers, names and floats of any spelling; entity tags as IOB2; their spread."""
 
 from __future__ import annotations
 

@@ -301,9 +301,7 @@ def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ..
 
 
 def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
-    """Column → class names, for each column of a ``datasets.Features`` of classes or lists of
-    classes.
-    """
+    """Column → class names, for columns of a ``datasets.Features`` of classes or lists of them."""
     from datasets import ClassLabel
 
     named = {}

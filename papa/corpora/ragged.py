@@ -1,6 +1,4 @@
-"""Rows of different lengths as flat arrays, their values back to back: offsets and positions
-without a loop.
-"""
+"""Rows of different lengths as flat arrays: offsets and positions without a loop."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ class PackedTokens:
     def spread(
         self, values: Shaped[np.ndarray, " text_tokens"], fill: int
     ) -> Shaped[np.ndarray, " tokens"]:
-        """``values`` of the first text's tokens at their places among all tokens, ``fill`` at the
-        others.
-        """
+        """``values`` of the first text's tokens among all tokens, ``fill`` at the others."""
         spread = np.full(len(self.input_ids), fill, dtype=values.dtype)
         spread[self.is_first_text] = values
         return spread

@@ -183,9 +183,7 @@ def is_plain(path: str) -> bool:
 
 
 def _ask(name: str, revision: str | None) -> None:
-    """Ask the hub for something small, with patience: downloads try again for half a minute, or
-    wait for ever.
-    """
+    """Ask the hub for something small, trying again for half a minute."""
     from huggingface_hub import HfApi
 
     HfApi().dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])

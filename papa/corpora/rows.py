@@ -198,9 +198,7 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
 def _as_iob2(
     tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str
 ) -> tuple[pa.Array, int]:
-    """Entity tags in IOB2, and how many had to change. Integers go through their names and stay
-    integers.
-    """
+    """Entity tags in IOB2, and how many had to change; integers stay integers."""
     numbered = pa.types.is_integer(tags.type)
     if not (numbered or pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
         return tags, 0  # What is wrong with them is said where labels are numbered.

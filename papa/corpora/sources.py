@@ -1,6 +1,4 @@
-"""Where rows come from: local files, the Hugging Face hub, or the embedded reviews; and how much
-text they hold.
-"""
+"""Where rows come from (files, the hub, embedded reviews), and how much text they hold."""
 
 from __future__ import annotations
 

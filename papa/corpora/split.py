@@ -24,9 +24,7 @@ from papa.spec import TaskKind
 from papa.storage.artifacts import check_form
 
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
-"""int64 classes or float32 numbers, one per row; for words and mlm int64, one per token, -100 where
-not scored.
-"""
+"""int64 classes or float32 numbers, one a row; words and mlm: int64 a token, -100 not scored."""
 
 
 def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_token: bool) -> None:

@@ -1,6 +1,4 @@
-"""What every source yields: a table of rows that knows where it came from, memory-mapped where it
-is large.
-"""
+"""What sources yield: rows that know where they came from, memory-mapped where many."""
 
 from __future__ import annotations
 

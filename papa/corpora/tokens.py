@@ -1,6 +1,4 @@
-"""Text and words to token ids, and a tokenizer's special tokens. Special tokens written out in the
-text are text.
-"""
+"""Text and words to token ids; special tokens written out in the text are text."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ _CHANGES_WEIGHTS = (
     "_attn_implementation",
     "use_kernels",
 )
-"""Settings that would have transformers compute with other weights, or attention, than PAPA
-measures.
-"""
+"""Settings with which transformers would compute other attention than PAPA measures."""
 
 
 def supported() -> str:

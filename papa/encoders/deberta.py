@@ -93,9 +93,7 @@ def _position_scores(
     relative: Int[Tensor, "m m"],
     embeddings: Float[Tensor, "1 relative width"],
 ) -> Float[Tensor, "batch dependent m m"] | None:
-    """Return both terms in which positions take part: against every relative position once, then
-    read at each pair.
-    """
+    """Return both terms with positions: against every relative one once, then read at each pair."""
     pairs = (*query.shape[:2], *relative.shape)
     scores = None
     if projections.position_key is not None:
@@ -137,9 +135,7 @@ class SlotPositions:
         self._occurring: tuple[Tensor, Tensor]
 
     def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-        """Return the rows that occur, ascending, and for each pair of columns which of them is
-        meant; once a batch.
-        """
+        """Return the rows that occur, ascending, and which of them each pair of columns means."""
         batch = self._dispatch.current_batch
         if torch.compiler.is_exporting():
             # How many occur depends on the inputs, which no graph can: there all do.
@@ -181,9 +177,7 @@ def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor
 
 
 def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Absolute positions, where a model has them, are slots; the mask clears embeddings of columns
-    without a token.
-    """
+    """Absolute positions, where there are any, are slots; columns without a token are masked."""
     return {
         "input_ids": batch.input_ids[None],
         "attention_mask": every_token(batch).long(),
@@ -193,9 +187,7 @@ def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tenso
 
 
 def _route_v1(module: Any, dispatch: Dispatch) -> None:
-    """Split the fused projection; each head's rows of it are its query, key and value, in this
-    order.
-    """
+    """Split the fused projection; each head's rows are its query, key and value, in this order."""
     heads, head_width = module.num_attention_heads, module.attention_head_size
     fused = module.in_proj.weight.view(heads, 3, head_width, -1)
     query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))

@@ -250,8 +250,7 @@ def dependent_heads_projected(
     head_width: int,
     prepared: Prepared,
 ) -> Iterator[None]:
-    """Inside the block, queries and keys are computed only for the heads that rules ask for; so
-    they are in blocks inside it."""
+    """Inside the block, and blocks in it, queries and keys are computed only where rules ask."""
     # Layers that share a module share its projections.
     unique = dict.fromkeys(modules)
     found = [
@@ -349,9 +348,7 @@ def split_heads(
 def linear_of(
     weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None
 ) -> nn.Linear:
-    """Make a frozen linear map with these weights: one part of a fused map, so that its rows can be
-    chosen alone.
-    """
+    """Make a frozen linear map with these weights: one part of a fused map."""
     # On meta, as weights that are replaced at once need no memory.
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)

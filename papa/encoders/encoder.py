@@ -107,9 +107,7 @@ class Encoder:
         self._frozen_linears = None if self._kind is None else FrozenLinears(model, self._kind)
 
     def tokens_per_batch(self, asked: int | None) -> int:
-        """Return the tokens of a micro-batch: what was asked for, else what keeps a core's caches
-        or a GPU busy.
-        """
+        """Return the tokens of a micro-batch: what was asked for, else what suits the device."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
 
     def check_unchanged(self) -> None:
@@ -178,9 +176,7 @@ class Encoder:
 
     @contextmanager
     def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
-        """Inside the block the layers follow ``rules``; queries and keys are computed only where
-        rules ask for them.
-        """
+        """Inside the block the layers follow ``rules``: queries and keys only where they ask."""
         # A rule for all heads, as of averaging or mixing, needs whole projections.
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
         names, prepared = self.family.projections, self._kind or _as_it_is

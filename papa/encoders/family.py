@@ -1,6 +1,4 @@
-"""What PAPA must know about an encoder family: where its attention lives and what its positions
-mean.
-"""
+"""What PAPA must know of an encoder family: where its attention lives, what positions mean."""
 
 from __future__ import annotations
 

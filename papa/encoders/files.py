@@ -1,6 +1,4 @@
-"""The files that make an encoder, by the names that ``save_pretrained`` gives them, and from the
-Hugging Face hub.
-"""
+"""The files that make an encoder, by the names of ``save_pretrained``, here and on the hub."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""NaN and infinity in what an encoder computes: seen in one sum, and traced to layer, row and
-weights only then.
-"""
+"""NaN and infinity in what an encoder computes: seen in one sum, then traced to their cause."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from papa.errors import NumbersError
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
-    """Tell whether the sum of the numbers is finite; it is not where any of them is NaN or
-    infinite.
-    """
+    """Tell whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
     # Half precision could not hold the sum of what it holds.
     return bool(
         numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()
@@ -66,9 +62,7 @@ def _reason(model: nn.Module) -> str:
 
 @contextmanager
 def numbers_of(where: str) -> Iterator[None]:
-    """NaN or infinity found inside the block is said to be in ``where``, such as
-    ``batch 3 of the train split``.
-    """
+    """NaN or infinity found inside the block is said to be in ``where``, such as a batch."""
     try:
         yield
     except NumbersError as error:

@@ -19,9 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 _TOKENS = 512
-"""For how many tokens weights are arranged: those of a micro-batch. Other numbers are computed as
-exactly.
-"""
+"""For how many tokens weights are arranged: those of a micro-batch."""
 
 
 class FrozenLinear:
@@ -107,9 +105,7 @@ class FrozenLinears:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Inside the block the model's own maps are passed over; gradients may be taken
-        after it.
-        """
+        """Inside the block the model's own maps are passed over; gradients may be taken after."""
         before = {linear: linear.__dict__.get("forward") for linear in self._frozen}
         for linear, frozen in self._frozen.items():
             linear.__dict__["forward"] = frozen

@@ -1,6 +1,4 @@
-"""MPNet: absolute positions count real tokens, and a bias by relative position is added to the
-scores.
-"""
+"""MPNet: absolute positions count real tokens; a bias by relative position joins the scores."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def _attend(
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
-    """With padding, relative positions are distances in the padded sequence: of slots. One bias
-    serves all inputs.
-    """
+    """Relative positions are distances in the padded sequence, of slots: one bias serves all."""
     encoder = model.encoder
 
     def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:

@@ -13,18 +13,14 @@ if TYPE_CHECKING:
     import torch
 
 HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
-"""Encoders whose scores hold in bfloat16 on a CPU, as ``python -m benchmarks.precision`` measured
-them.
-"""
+"""Encoders whose scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``."""
 
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 """What PyTorch calls the instructions that multiply in bfloat16: two of x86's, two of Arm's."""
 
 
 def has_bfloat16() -> bool:
-    """Tell whether this machine's CPU multiplies in bfloat16 and PyTorch's library of matrix
-    products uses that.
-    """
+    """Tell whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
     import torch
 
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.cpu, "get_capabilities"):
@@ -79,9 +75,7 @@ def check_precision(precision: Precision, device: str) -> None:
 
 
 def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
-    """Return what ``auto`` means for the encoders of these names on the device; any other precision
-    is itself.
-    """
+    """Return what ``auto`` means for these encoders on the device; other precisions stay."""
     if asked != "auto":
         return asked
     holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()

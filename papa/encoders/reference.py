@@ -1,6 +1,4 @@
-"""Which encoder is meant: its folder, its digests and its shape, and published shapes where files
-cannot be had.
-"""
+"""Which encoder is meant: its folder, digests and shape, and published shapes without files."""
 
 from __future__ import annotations
 
@@ -157,9 +155,7 @@ def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
 
 
 def watched(reference: EncoderReference) -> Watched:
-    """Return the files of an encoder's weights and configuration, before they are read; see
-    ``check_read``.
-    """
+    """Return the traces of an encoder's weights and configuration; see ``check_read``."""
     return _watched(Path(reference.folder), f"encoder '{reference.name}'")
 
 
@@ -337,9 +333,7 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """Return a reference that has the encoder's shape and stands for no files; None where the shape
-    is not known.
-    """
+    """Return a reference of a known shape that stands for no files; None for an unknown one."""
     shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
     if spec.name not in shapes:
         return None

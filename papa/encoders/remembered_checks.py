@@ -22,9 +22,7 @@ _CODE = ("encoders/*.py", "corpora/*.py")
 """PAPA's files that decide what passes and how text is laid out."""
 Finding = TypeVar("Finding")
 _one_at_a_time = threading.Lock()
-"""Checks import large libraries: imports in two threads at once find each other's modules half
-made.
-"""
+"""Checks import large libraries: two threads at once find modules half made."""
 
 
 def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:

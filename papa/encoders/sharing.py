@@ -1,6 +1,4 @@
-"""A model's modules copied, its weights shared: what PAPA does to the copy never reaches
-the model.
-"""
+"""A model's modules copied, its weights shared: what is done to the copy stays there."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _HOOKS = (
     "_backward_pre_hooks",
 )
 _CAPTURING = "_output_capturing_hooks_installed"
-"""Where transformers notes that hooks of its own are in place; without them it must put in new
-ones.
-"""
+"""Where transformers notes that its hooks are in place; without them it puts in new ones."""
 
 
 def sharing_weights(model: nn.Module) -> nn.Module:

@@ -1,6 +1,4 @@
-"""An encoder's weights: PyTorch's pickles made safetensors once, and models loaded from
-safetensors.
-"""
+"""An encoder's weights: pickles made safetensors once, models loaded from safetensors."""
 
 from __future__ import annotations
 
@@ -179,9 +177,7 @@ def check_size(folder: Path, what: str) -> None:
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
-    """Return the tensors of pickles by name, contiguous, none in memory that another shares;
-    safetensors needs that.
-    """
+    """Return the tensors of pickles by name, contiguous and unshared, as safetensors needs."""
     tensors: dict[str, Tensor] = {}
     memory: set[int] = set()
     for path in pickles:
@@ -227,9 +223,7 @@ def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no report of heads that the encoder has no use for; what does not fit is raised
-    as an error.
-    """
+    """No bars and no report of unused heads; what does not fit is raised as an error."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -11,9 +11,7 @@ from papa.progress import Progress
 
 @contextmanager
 def bar(description: str, shown: bool) -> Iterator[Progress]:
-    """A bar that what is called inside the block reports to; the variable ``TQDM_DISABLE=1`` hides
-    all of them.
-    """
+    """A bar that calls inside the block report to; ``TQDM_DISABLE=1`` hides all of them."""
     from tqdm.auto import tqdm
 
     # An argument would win over the variable, so it is only given to hide.

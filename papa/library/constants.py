@@ -1,6 +1,4 @@
-"""What the library takes as constant matrices: an average, a control by its name, arrays and
-tensors.
-"""
+"""What the library takes as constants: an average, a control by its name, arrays and tensors."""
 
 from __future__ import annotations
 

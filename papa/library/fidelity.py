@@ -39,9 +39,7 @@ _SENTENCES = {
     "score_difference": "It is larger by {}.",
 }
 OwnScore = Callable[[Any, Mapping[str, Any]], Tensor]
-"""A task of the user's own: from what the model put out and what it was called with to a number for
-each text.
-"""
+"""A task of the user's own: from a model's output and inputs to a number for each text."""
 
 
 @dataclass(frozen=True)

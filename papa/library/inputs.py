@@ -1,6 +1,4 @@
-"""What the library takes as text: strings, pairs of them, data sets and data frames, always as one
-Arrow table.
-"""
+"""What the library takes as text: strings, pairs, data sets and frames, as one Arrow table."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from papa.errors import DataError, nearest_first
 from papa.library.encoder import TextEncoder
 
 Table: TypeAlias = Any
-"""A ``datasets.Dataset``, a pandas or polars data frame, a ``pyarrow.Table``, or a mapping of
-columns.
-"""
+"""A ``datasets.Dataset``, a data frame, a ``pyarrow.Table``, or a mapping of columns."""
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 """Strings, pairs of strings, or a table with a column of strings."""
 TOKENISED = "input_ids"

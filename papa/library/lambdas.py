@@ -25,9 +25,7 @@ from papa.spec.cells import constant_heads as first_heads
 from papa.spec.orders import Head, head_order
 
 Lambdas: TypeAlias = Any
-"""What ``train_lambda`` gives; or λ of every head as a tensor, an array, lists or a data frame
-[layers, heads].
-"""
+"""What ``train_lambda`` gives; or λ of every head, in any such form, [layers, heads]."""
 
 
 def train_lambda(

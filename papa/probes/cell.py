@@ -1,6 +1,4 @@
-"""A cell of a study, scored: whatever of its heads is constant, frozen or trained (paper, Sections
-3.3 and 5.2).
-"""
+"""A cell of a study, scored, whatever of its heads is constant (paper, Sections 3.3 and 5.2)."""
 
 from __future__ import annotations
 

@@ -37,9 +37,7 @@ from papa.spec.orders import Head
 from papa.spec.outputs import OPTIMAL_RATE
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
-"""Dropout before the last linear map of the authors' sequence probes by ``model_type``; the others
-have none.
-"""
+"""Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 
 
 def evaluate_cell(

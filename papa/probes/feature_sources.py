@@ -1,6 +1,4 @@
-"""Where the features of a split come from: stored once for all epochs, or streamed window by
-window.
-"""
+"""Where a split's features come from: stored once for all epochs, or streamed by windows."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class StoredFeatures:
     device: torch.device
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """Return the whole split where it already lies on the device, else a copy of the window
-        there.
-        """
+        """Return the whole split where it lies on the device, else a copy of the window there."""
         if self.features.device.type == self.device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.features, rows
@@ -127,9 +123,7 @@ def stored(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> Iterator[StoredFeatures]:
-    """Keep features of a split in a file under ``scratch`` that is gone after the block, whatever
-    ended it.
-    """
+    """Keep features of a split in a file under ``scratch`` that is gone after the block."""
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
         features = extract_features(
             encoder,

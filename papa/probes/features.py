@@ -1,6 +1,4 @@
-"""Features of a frozen encoder, or of its word embeddings alone, computed once into a file that is
-memory-mapped.
-"""
+"""Features of a frozen encoder, or of its word embeddings, in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -213,9 +211,7 @@ def _batches(
     batch_tokens: int,
     progress: Progress,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
-    """Run the encoder over the rows; yields the rows of every batch with the features that a probe
-    sees of them.
-    """
+    """Run the encoder over the rows; yields each batch's rows and what a probe sees of them."""
     done = 0
     for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
         batch_rows = batch.rows.numpy()

@@ -90,9 +90,7 @@ class JointGradients:
         self._dropout, self._block = dropout, block
 
     def gradient(self, values: Tensors, part: Part) -> PartGradient:
-        """Return the part's share of the minibatch's loss, and of the loss's gradient, at
-        ``values``.
-        """
+        """Return the part's share of the minibatch's loss, and of its gradient, at ``values``."""
         with torch.no_grad():
             for own, given in zip(self.trained, values.all, strict=True):
                 # In the process that trains, the values are the parameters themselves.

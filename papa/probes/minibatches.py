@@ -43,9 +43,7 @@ def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.n
 
 
 def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Return every row once, in the order in which ``seed`` sees them in ``epoch``:
-    int64 [rows].
-    """
+    """Return every row once, in the order that ``seed`` sees in ``epoch``: int64 [rows]."""
     windows = epoch_windows(rows, epoch, window)
     ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)

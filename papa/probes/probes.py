@@ -44,9 +44,7 @@ class Probe(nn.Module, ABC):
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
-        """Return what every seed predicts for the same rows: one value per row, or one per token,
-        in order.
-        """
+        """Return what every seed predicts for the rows: a value per row, or per token, in order."""
 
 
 class SeedLinear(nn.Module):
@@ -89,9 +87,7 @@ def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
 def dropped(
     values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
 ) -> Float[Tensor, "seeds n width"]:
-    """A share of the values set to 0, the others divided by 1 - share; each seed draws from its own
-    generator.
-    """
+    """A share of the values set to 0, the others divided by 1 - share; by each seed's generator."""
     drawn = torch.stack(
         [torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)]
     )

@@ -177,9 +177,7 @@ def _train_window(
     spec: ProbeSpec,
     window_seeds: Sequence[int],
 ) -> Float[Tensor, "steps seeds"]:
-    """Take one step per batch of rows; return every step's losses, not finite where a gradient was
-    not.
-    """
+    """Take a step per batch of rows; return their losses, not finite where a gradient was not."""
     found = []
     for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
         dropout_seeds = [seed_of(own, step) for own in window_seeds]

@@ -1,3 +1,1 @@
-"""λ of every head: trained with the probe, its certainty over seeds, and when its order stands
-still.
-"""
+"""λ of every head: trained with the probe, its certainty over seeds, when its order stands."""

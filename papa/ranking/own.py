@@ -1,6 +1,4 @@
-"""λ of a model's heads, trained on what its own head answers: no probe, and labels only where the
-task has them.
-"""
+"""λ of a model's heads, trained on what its own head answers: no probe, labels where needed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""λ from several seeds: what of it, and of the head order that it gives, can be told
-from chance.
-"""
+"""λ from several seeds: what of it, and of its head order, can be told from chance."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from papa.spec.cells import partial_counts
 
 _CONFIDENCE = 0.95
 _DRAWS = 1999
-"""Studies of random orders that an agreement is compared with: the level of 5 % is met within half
-a percent.
-"""
+"""Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
 
 
 @dataclass(frozen=True)

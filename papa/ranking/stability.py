@@ -51,9 +51,7 @@ def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[fl
 
 
 MOVED = 0.01
-"""The standard deviation over heads that λ must have before its order counts: below, every λ is
-still about .5.
-"""
+"""The deviation over heads that λ must have for its order to count: else all are still near .5."""
 
 
 def is_stable(

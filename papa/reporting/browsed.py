@@ -88,9 +88,7 @@ class Browsed:
         }
 
     def document(self) -> dict[str, Any]:
-        """What the script needs to show a head's matrix in large: all but the images, which are in
-        the page.
-        """
+        """What the script needs to show a head's matrix in large, but for the images."""
         facts = [head["facts"] for layer in self.layers() for head in layer]
         return {
             "title": self.title,

@@ -15,9 +15,7 @@ Rows = tuple[list[str], list[list[str]]]
 
 
 def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
-    """In sentences, whether the order and the constant heads at each fraction can be told from
-    chance.
-    """
+    """In sentences, whether the order and its constant heads can be told from chance."""
     found = lambdas.agreement(fractions)
     if found is None or not found.told or not found.shared:
         return str(lambdas)
@@ -76,9 +74,7 @@ def agreement_rows(
 def stability_rows(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
 ) -> Rows:
-    """How long λ was trained for each encoder, task and seed, and what the last epoch still changed
-    in the order.
-    """
+    """How long λ was trained for each encoder, task and seed, and what the end still changed."""
     compared = _compared(lambdas, fractions)
     headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
     rows = []

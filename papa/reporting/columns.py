@@ -1,6 +1,4 @@
-"""What every column of ``results.parquet`` and ``summary.csv`` is; docs/results.md explains
-intervals and baselines.
-"""
+"""What every column of ``results.parquet`` and ``summary.csv`` is; docs/results.md tells more."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ RESULT_COLUMNS = {
     "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
     **INFLUENCE_COLUMNS,
 }
-"""Of ``results.parquet``: a row for every cell and seed. Cells that share a result have rows of
-their own.
-"""
+"""Of ``results.parquet``: a row for every cell and seed, those with one result as well."""
 
 SUMMARY_COLUMNS = {
     **_CELL,
@@ -102,9 +98,7 @@ _EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
 
 
 def renamed(table: Any) -> Any:
-    """A pandas table that an earlier version wrote, its columns called as this version
-    calls them.
-    """
+    """A pandas table of an earlier version, its columns called as this version calls them."""
     return table.rename(
         columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table}
     )

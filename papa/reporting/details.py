@@ -1,6 +1,4 @@
-"""How a report's numbers were computed: plan, tasks, unseen share, truncation, training of λ,
-versions.
-"""
+"""How a report's numbers were computed: tasks, unseen share, truncation, λ, versions."""
 
 from __future__ import annotations
 
@@ -95,9 +93,7 @@ def _source(task: TaskSpec) -> str:
 
 
 def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """The share of entries that validation rows read and the average never saw, of each
-    replacement.
-    """
+    """The share of entries that validation rows read and the average never saw."""
     replaced = results.dropna(subset="unseen_share").groupby(
         ["encoder", "task", "constants"], sort=False
     )
@@ -107,9 +103,7 @@ def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Rows and tokens of each tokenised corpus and what its layout cut off, training
-    / validation.
-    """
+    """Rows and tokens of each corpus and what its layout cut off, training / validation."""
     rows = []
     for name, metadata in corpora.items():
         counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]

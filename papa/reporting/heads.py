@@ -1,6 +1,4 @@
-"""The heads of one encoder on one task: their constant matrices, λ, places in head orders and
-patterns.
-"""
+"""The heads of one encoder on one task: matrices, λ, places in head orders and patterns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``report.html``: one file that needs no network, with figures a reader can change and every
-head's matrix.
-"""
+"""``report.html``: one file without a network, with live figures and every head's matrix."""
 
 from __future__ import annotations
 
@@ -167,9 +165,7 @@ def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
-    """One encoder on one task where the fewest heads are input-dependent, by the study's first
-    constants and order.
-    """
+    """One encoder on one task with the fewest input-dependent heads, by the first constants."""
     drawn = f" ({cell['constants']})" if summary["constants"].nunique() > 1 else ""
     known = cell["beats_baseline"] and pandas.notna(cell["difference"])
     lost = "difference" if pandas.isna(cell["relative_drop"]) else "relative drop"

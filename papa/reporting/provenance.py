@@ -1,6 +1,4 @@
-"""Where a report's numbers come from: when, by which command, on what machine, from which code,
-weights and texts.
-"""
+"""Where a report's numbers come from: when, by which command, machine, code and weights."""
 
 from __future__ import annotations
 

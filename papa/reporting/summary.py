@@ -1,6 +1,4 @@
-"""The summary of a study: every cell's score and relative drop with their intervals, and its
-baselines.
-"""
+"""The summary of a study: every cell's score and drop with intervals, and its baselines."""
 
 from __future__ import annotations
 

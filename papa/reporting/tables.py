@@ -1,6 +1,4 @@
-"""The study's numbers as tables, for the report and for the terminal: scores, drops, intervals and
-baselines.
-"""
+"""The study's numbers as tables, for report and terminal: scores, drops, intervals, baselines."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
-    """Scores of the first kind of constants, or study, less the others'; None where there
-    is one.
-    """
+    """Scores of the first kind of constants, or study, less the others'; None without others."""
     axis = "study" if "study" in summary else "constants"
     others = summary[summary["contrast"].notna()]
     if others.empty:
@@ -159,9 +155,7 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns of even width; numbers, which are all but text columns, are
-    right-aligned.
-    """
+    """A Markdown table with columns of even width; all but text columns are right-aligned."""
     escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
     right = [heading not in TEXT_COLUMNS for heading in headings]

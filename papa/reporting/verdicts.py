@@ -1,6 +1,4 @@
-"""Original scores against their baselines: which beat them, which drops are marked, which are
-averaged.
-"""
+"""Original scores against baselines: which beat them, which drops are marked and averaged."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
 
 
 def baselines_label(cell: Any) -> str:
-    """Both baselines in words: ``always 'negative' scores 0.655, word embeddings alone 0.640``; ""
-    without them.
-    """
+    """Both baselines in words: ``always 'no' scores 0.6, word embeddings alone 0.5``, or ""."""
     if pandas.isna(cell["word_embeddings"]):
         return ""
     words = score_label(
@@ -80,9 +76,7 @@ def one_answer_label(cell: Any) -> str:
 
 
 def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: each encoder's original score on each task, its baselines, and whether it
-    beats both.
-    """
+    """Headings and cells: each original score, its baselines, and whether it beats both."""
     groups = present(summary, ("encoder", "task", "study"))
     axes = varying(summary, groups) or groups[:1]
     several_metrics = summary["metric"].nunique() > 1

@@ -29,9 +29,7 @@ METRICS = {
     "cosine": "cosine to itself",
 }
 AXES = ("encoder", "task", "constants", "order", "study")
-"""What distinguishes lines of a table or figure; only a comparison of studies has a column
-``study``.
-"""
+"""What distinguishes lines of a table or figure; only comparisons have a column ``study``."""
 NOTHING = "–"
 
 
@@ -53,9 +51,7 @@ def condition(fraction: float) -> str:
 
 
 def heads_label(fraction: float, share: float) -> str:
-    """A fraction and, where rounding to whole heads changes it, the actual share: ``1/16
-    (5.6 %)``.
-    """
+    """A fraction and, where rounding changes it, the actual share: ``1/16 (5.6 %)``."""
     label = fraction_label(fraction)
     # Less is not visible in percent with one decimal.
     rounded = abs(share - fraction) >= 0.0005
@@ -74,9 +70,7 @@ def shares_note(summary: pandas.DataFrame) -> str:
 
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
-    """How the study's fractions are written, from 1 down to 0; with the real share where it is the
-    same for all.
-    """
+    """How the fractions are written, from 1 to 0; with the real share where all agree on it."""
     headings = {}
     for fraction in sorted(summary["fraction"].unique(), reverse=True):
         shares = summary.loc[summary["fraction"] == fraction, "share_of_heads"].unique()
@@ -120,9 +114,7 @@ def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> st
 
 
 def lost_label(cell: Any) -> str:
-    """The relative drop of a row of the summary; where the original comes near 0, the difference of
-    scores.
-    """
+    """The relative drop of a row; where the original comes near 0, the difference of scores."""
     if math.isnan(cell["relative_drop"]) and not math.isnan(cell["difference"]):
         return (
             f"{score_label(cell['difference'], cell['difference_low'], cell['difference_high'])} "
@@ -163,9 +155,7 @@ def present(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
 
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
-    """What all rows of the study have in common:
-    ``all-MiniLM-L6-v2 · reviews · average · λ ascending``.
-    """
+    """What all rows have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
     varied = (
         varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
     )

@@ -1,6 +1,4 @@
-"""Whether scores differ beyond chance: by the interval of their difference, and of many differences
-at once (Holm, 1979).
-"""
+"""Whether scores differ beyond chance: one difference's interval, or many at once (Holm, 1979)."""
 
 from __future__ import annotations
 

@@ -172,9 +172,7 @@ def _f1(totals: np.ndarray) -> Values:
 
 
 def _matthews(totals: np.ndarray) -> Values:
-    """Matthews correlation of any number of classes; 0 where all predictions, or all labels, are
-    the same class.
-    """
+    """Matthews correlation of any classes; 0 where all predictions, or labels, are the same."""
     correct, labels = totals[..., 0], totals[..., 1]
     predicted, true = np.split(totals[..., 2:], 2, axis=-1)
     covariance = correct * labels - (predicted * true).sum(-1)
@@ -183,9 +181,7 @@ def _matthews(totals: np.ndarray) -> Values:
 
 
 def _rank_correlation(predictions: np.ndarray, labels: np.ndarray) -> Values:
-    """Spearman's rank correlation along the last axis; 0 where one side is constant: nothing is
-    ranked.
-    """
+    """Spearman's rank correlation along the last axis; 0 where one side is constant."""
     from scipy.stats import rankdata
 
     first, second = (rankdata(values, axis=-1) for values in (predictions, labels))

@@ -72,9 +72,7 @@ def same_answer(
 def divergence(
     before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
 ) -> Float[np.ndarray, " answers"]:
-    """The Kullback-Leibler divergence of the answers after from those before, in nats,
-    from logits.
-    """
+    """The Kullback-Leibler divergence of answers after from those before, in nats; of logits."""
     first, second = (log_softmax(logits.astype(np.float64), axis=1) for logits in (before, after))
     return (np.exp(first) * (first - second)).sum(1)
 

@@ -108,9 +108,7 @@ def over_examples(score: float, influences: Float[np.ndarray, " examples"]) -> I
 
 
 def joint(found: Measured) -> Interval:
-    """The mean score with its interval over seeds and examples; no ends for one seed or one
-    example.
-    """
+    """The mean score with its interval over seeds and examples; no ends for one of either."""
     values = np.array(list(found.scores.values()))
     return _joint(values, np.mean(list(found.influence.values()), axis=0))
 

@@ -31,9 +31,7 @@ class Cell:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cell:
-        """The cell of a row of a table; its fraction, which a file may have rounded, to six
-        decimals.
-        """
+        """The cell of a row of a table; its fraction to six decimals, as a file may round it."""
         return cls(
             str(row["encoder"]),
             row["task"],
@@ -110,8 +108,6 @@ def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
 
 
 def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:
-    """How many heads are constant at each fraction at which some are and others are not: only there
-    orders differ.
-    """
+    """How many heads are constant at each fraction at which orders differ: some are, some not."""
     counts = {fraction: constant_count(fraction, heads_in_all) for fraction in fractions}
     return {fraction: count for fraction, count in counts.items() if 0 < count < heads_in_all}

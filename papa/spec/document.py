@@ -1,6 +1,4 @@
-"""YAML of studies: written without aliases, and read within limits, with every fault in one
-sentence.
-"""
+"""YAML of studies: written without aliases, read within limits, faults in one sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A study from its YAML file: task names become full tasks, paths absolute, overrides are applied,
-and every error is one sentence."""
+"""A study from its YAML file: full tasks, absolute paths, overrides, errors in one sentence."""
 
 from __future__ import annotations
 
@@ -166,9 +165,7 @@ def _refuse_half_characters(document: Mapping[Any, Any], origin: str) -> None:
 
 
 def _absolute(path: str, folder: Path, where: str) -> Path:
-    """A study's path from its folder; what no file can have as its path is refused, naming
-    ``where``.
-    """
+    """A study's path from its folder; what no file can have as its path is refused."""
     try:
         absolute = (folder / Path(path).expanduser()).resolve()
         absolute.exists()
@@ -235,9 +232,7 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
 
 
 def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict[str, Any]:
-    """The study's scores, with those of the files that orders name and that it does not hold
-    itself.
-    """
+    """The study's scores, with those of the files that its orders name."""
     named = (
         [scores_in(one) for one in orders if isinstance(one, str)]
         if isinstance(orders, list)

@@ -1,6 +1,4 @@
-"""Head scores that somebody else computed, read from the files that public code writes, and written
-for it.
-"""
+"""Head scores that somebody else computed, in the files that public code reads and writes."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def load_scores(
 
 
 def scores_as_tsv(scores: Float[np.ndarray, "layers heads"]) -> str:
-    """The scores as ``load_scores`` and DuoAttention's code read them, to the last digit: a line
-    for each layer.
-    """
+    """The scores as ``load_scores`` and DuoAttention's code read them: a line for each layer."""
     return "\n".join("\t".join(map(repr, row)) for row in np.asarray(scores, np.float64).tolist())
 
 

@@ -1,6 +1,4 @@
-"""A study that the specification refuses: all that is wrong with it, and what is left of it without
-that.
-"""
+"""A study that the specification refuses: all that is wrong, and what is left without that."""
 
 from __future__ import annotations
 

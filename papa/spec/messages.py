@@ -1,6 +1,4 @@
-"""What a person reads of a study that the specification refuses: where, what was found, and what to
-write instead.
-"""
+"""What a person reads of a refused study: where, what was found, and what to write instead."""
 
 from __future__ import annotations
 

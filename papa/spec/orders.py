@@ -99,9 +99,7 @@ def scores_in(order: str) -> str | None:
 
 
 def without_name(order: str) -> str:
-    """The order as keys have it: whatever scores are called, where their heads come first is told
-    by the draw.
-    """
+    """The order as keys have it, whatever its scores are called: the draw tells their heads."""
     return order.partition(SCORES)[0] + SCORES if scores_in(order) is not None else order
 
 

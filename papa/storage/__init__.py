@@ -1,3 +1,1 @@
-"""Artifacts on disk and behind URIs: one interface (``store``), two kinds of store (``local``,
-``remote``).
-"""
+"""Artifacts on disk and behind URIs: one interface, two kinds of store."""

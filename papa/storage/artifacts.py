@@ -65,9 +65,7 @@ class ArtifactReference:
 
     @property
     def folder(self) -> Path:
-        """Its files on this machine; fetched first where they lie behind a URI and are not here
-        yet.
-        """
+        """Its files on this machine; fetched first where they lie behind a URI."""
         return fetched(self.path, self.digest)
 
 
@@ -175,9 +173,7 @@ def inspect(address: Address) -> dict[str, Any]:
 
 
 def is_sound(address: Address) -> bool:
-    """Whether the artifact at ``address`` is there and, as far as can be told without fetching it,
-    undamaged.
-    """
+    """Whether an artifact is there and, as far as can be told without fetching, undamaged."""
     return store_at(address).is_sound()
 
 
@@ -238,9 +234,7 @@ def complete_below(address: Address) -> list[str]:
 
 
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
-    """The metadata of every complete artifact directly below ``address``, by name; damaged ones are
-    left out.
-    """
+    """The metadata of every complete artifact directly below ``address``, by name."""
     documents = {}
     for name, data in store_at(address).metadata_below().items():
         with suppress(ArtifactError):

@@ -1,6 +1,4 @@
-"""Files and folders that appear whole or not at all: written aside on the same disk,
-then renamed.
-"""
+"""Files and folders that appear whole or not at all: written aside, then renamed."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def scratch_beside(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk: a rename may get there
-    before them.
-    """
+    """Wait until a file's content, or a folder's names, are on the disk, ahead of a rename."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -64,8 +64,6 @@ def copy_of(address: str, digest: str) -> Path:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """An empty folder on the cache's own disk; it is gone when the block ends, unless it was
-    renamed.
-    """
+    """An empty folder on the cache's disk; it goes with the block unless it was renamed."""
     with scratch_beside(cache_folder() / "scratch" / socket.gethostname()) as folder:
         yield folder

@@ -60,15 +60,11 @@ class ArtifactStore(ABC):
     @property
     @abstractmethod
     def machine_scratch(self) -> Path | None:
-        """Where artifacts are on their way on this machine; None where that is beside the
-        artifacts.
-        """
+        """Where artifacts are on their way on this machine; None where that is beside them."""
 
     @abstractmethod
     def check(self, *, write: bool) -> None:
-        """Ask whether the store can be used for reading, or also for writing, before
-        work starts.
-        """
+        """Ask whether the store can be used for reading, or also writing, before work starts."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -117,9 +113,7 @@ class ArtifactStore(ABC):
         """The artifact's metadata, after a look at all of it that needs no fetching."""
 
     def is_sound(self) -> bool:
-        """Whether an artifact is there and, as far as can be told without fetching
-        it, undamaged.
-        """
+        """Whether an artifact is there and, as far as is known without fetching, undamaged."""
         try:
             self.inspect()
         except DamagedError:
@@ -136,9 +130,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def borrow(self, needed: Iterable[str]) -> AbstractContextManager[Path]:
-        """The artifact's verified files on this machine while the block runs, with the ``needed``
-        ones among them.
-        """
+        """The artifact's verified files on this machine, with the ``needed`` ones among them."""
 
     @abstractmethod
     def remove(self) -> None:

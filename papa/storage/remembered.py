@@ -23,15 +23,11 @@ from papa.storage.cache import cache_folder
 from papa.storage.metadata import is_signed, sha256_of_file, sha256_of_json, signed
 
 _OLD_ENOUGH_NS = 2_000_000_000
-"""How old a file's last change must be. File systems count time in ticks: a file could change twice
-in one.
-"""
+"""How old a last change must be: file systems count in ticks, with two changes in one."""
 
 
 def recall(key: Mapping[str, Any]) -> Any:
-    """What was remembered under ``key``; None where nothing was, or it cannot be read or is
-    damaged.
-    """
+    """What was remembered under ``key``; None where nothing was, or it is damaged."""
     try:
         document = json.loads(_path(key).read_bytes())
         return document["found"] if is_signed(document) and document["key"] == key else None

@@ -57,9 +57,7 @@ class RemoteStore(ArtifactStore):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[AbstractFileSystem, str]]:
-        """The filesystem and the path of this address; whatever it raises inside becomes one
-        sentence.
-        """
+        """The filesystem and the path of this address; what it raises becomes one sentence."""
         files, root = filesystem(self.address)
         with storage_errors(self.address):
             yield files, root
@@ -141,9 +139,7 @@ class RemoteStore(ArtifactStore):
         return parse_metadata(self.read(METADATA), self.address)
 
     def fetch(self, digest: str | None) -> Path:
-        """A copy of this content, downloaded once a machine, and again where the copy
-        is damaged.
-        """
+        """A copy of this content, downloaded once a machine, and again where it is damaged."""
         copy = copy_of(self.address, digest or self.inspect()["digest"])
         here = LocalStore(str(copy))
         if not here.is_sound():
@@ -162,9 +158,7 @@ class RemoteStore(ArtifactStore):
 
     @contextmanager
     def _downloaded(self, expected: str | None, needed: Iterable[str] = ()) -> Iterator[Path]:
-        """A scratch folder with a verified copy of the artifact; to be renamed by whoever
-        keeps it.
-        """
+        """A scratch folder with a verified copy of the artifact, to be renamed."""
         metadata = self.inspect()
         names, digest = list(metadata["files"]), metadata["digest"]
         if expected is not None and digest != expected:
@@ -192,9 +186,7 @@ class RemoteStore(ArtifactStore):
             yield scratch
 
     def remove(self) -> None:
-        """Remove the metadata first, so that nobody takes it for complete, then all data and this
-        machine's copies.
-        """
+        """Remove the metadata first, so that nobody takes it for complete, then data and copies."""
         with self._opened() as (files, root):
             for path in (f"{root}/{METADATA}", root):
                 with suppress(FileNotFoundError):

@@ -21,9 +21,7 @@ from papa.storage.metadata import sha256_of_file
 
 
 def start_from_template(package: str, database: Path) -> None:
-    """Put the template where no database is yet, if this machine has one; under the lock of who
-    makes databases.
-    """
+    """Put the template where no database is yet, if there is one; under its maker's lock."""
     if database.exists():
         return
     with suppress(OSError):

@@ -1,3 +1,1 @@
-"""The engine: a step and its key, the stages, the steps of a study, and the store that their
-artifacts lie in.
-"""
+"""The engine: a step and its key, the stages, a study's steps, and the store of artifacts."""

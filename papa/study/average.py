@@ -88,9 +88,7 @@ class Average(Step):
         remove(shards.folder)
 
     def shards(self, store: Store, corpus: ArtifactReference) -> str:
-        """The address of the folder of shards: of this very content, which another run may have cut
-        otherwise.
-        """
+        """The address of the folder of shards of this very content, however another run cut it."""
         return store.folder("average-shards", sha256_of_json([self.key, corpus.digest]))
 
     def compute_shard(
@@ -168,9 +166,7 @@ class _Shards:
         return f"{self.folder}/{name}"
 
     def compute(self) -> None:
-        """Finish every shard and fold all of them, unless another run finishes the
-        average first.
-        """
+        """Finish every shard and fold all, unless another run finishes the average first."""
         there = complete_below(self.folder)
         todo = [index for index in range(self.count) if not _is_done(index, there)]
         for index in set(range(self.count)) - set(todo):
@@ -201,9 +197,7 @@ class _Shards:
         self._progress(sum(self._rows_done), sum(self._rows))
 
     def _fold(self, at_least: int) -> int:
-        """Fold the complete shards that follow the last fold, if there are enough; returns how many
-        are folded.
-        """
+        """Fold the complete shards that follow the last fold, if enough; returns how many are."""
         there = complete_below(self.folder)
         first = stop = _folded(there)
         while f"shard-{stop}" in there:

@@ -1,6 +1,4 @@
-"""A study's steps run in this process, one after the other: no Ray, no Prefect, no record but the
-store.
-"""
+"""A study's steps run in this process, one after the other: no Ray and no Prefect."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class ThisProcess:
         on_epoch: OnEpoch | None = None,
         **_: Any,
     ) -> Any:
-        """Call a function; see ``WorkerPool.run``. It has no helpers, and nothing to be
-        first in.
-        """
+        """Call a function; see ``WorkerPool.run``. There are no helpers, and no queue."""
         given: dict[str, Any] = {} if on_epoch is None else {"on_epoch": on_epoch}
         with _one_thread():
             if encoder is not None:
@@ -83,9 +79,7 @@ class ThisProcess:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute with one thread inside the block, so that results are those of any other run, to the
-    bit.
-    """
+    """Compute with one thread inside the block, so that results are any run's, to the bit."""
     import torch
 
     before = torch.get_num_threads()

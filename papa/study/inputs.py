@@ -1,6 +1,4 @@
-"""What a study starts from: its encoders and the content of its sources, resolved concurrently
-before anything else.
-"""
+"""What a study starts from: its encoders and its sources' content, resolved concurrently."""
 
 from __future__ import annotations
 
@@ -223,9 +221,7 @@ def resolve_inputs(
 def _with_weights(
     spec: EncoderSpec, described: EncoderReference, *, fetch: bool
 ) -> EncoderReference | PapaError:
-    """The encoder with its weights checked; as it is where they are not here and shall not be
-    fetched.
-    """
+    """The encoder with its weights checked; as it is where they shall not be fetched."""
     try:
         folder = Path(described.folder)
         if not fetch and described.revision is not None and not has_weights(folder):
@@ -376,9 +372,7 @@ def _rotations(resolved: ResolvedInputs) -> list[Problem]:
 
 
 def device_of(study: StudySpec) -> str:
-    """Where encoders run on this machine; a study in float32 does not ask, as PyTorch takes long to
-    import.
-    """
+    """Where encoders run on this machine; float32 does not ask, as importing torch takes long."""
     if study.execution.device != "auto" or study.precision == "float32":
         return study.execution.device
     import torch

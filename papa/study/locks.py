@@ -1,6 +1,4 @@
-"""Several runs on one store: who makes an artifact while others wait for it, and who uses the store
-at all.
-"""
+"""Several runs on one store: who makes an artifact while others wait, and who is there."""
 
 from __future__ import annotations
 
@@ -88,9 +86,7 @@ def no_longer_announced(store: Store, process: str) -> None:
 
 
 def words_of(store: Store) -> dict[str, float]:
-    """The processes that said they use the store and did not take it back, and the seconds since
-    each last said so.
-    """
+    """The processes that said they use the store, and the seconds since each last said so."""
     now = time.time()
     return {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
 

@@ -1,6 +1,4 @@
-"""Stages ``answers`` and ``own``: what a model's own head answers with heads constant, and what
-that scores.
-"""
+"""Stages ``answers`` and ``own``: what a model's own head answers, and what that scores."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 @dataclass(frozen=True, eq=False)
 class Answers(WithConstantHeads):
-    """Have a model's own head answer the validation rows while the first heads of an order are
-    constant.
-    """
+    """Have a model's own head answer the validation rows while some heads are constant."""
 
     stage: ClassVar[str] = "answers"
     version: ClassVar[int] = 1

@@ -89,9 +89,7 @@ def provenance(
 
 
 def command_line(arguments: list[str]) -> str:
-    """A command line as one would type it: the program by its name, and no password of
-    an address.
-    """
+    """A command line as one would type it: the program by name, and no password."""
     program, *others = arguments
     return without_credentials(shlex.join([Path(program).name, *others]))
 
@@ -117,9 +115,7 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """The commit of this software's checkout, marked ``-dirty`` where files differ from it; "" for
-    a package.
-    """
+    """The commit of this software's checkout, ``-dirty`` where files differ; "" for a package."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return ""

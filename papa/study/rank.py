@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 LAMBDA = "lambda.safetensors"
 _FEEDS_HELPERS = 1.25
-"""Parts in a minibatch, by tokens, from which on a second worker saves more time here than with
-another step.
-"""
+"""Parts in a minibatch, by tokens, from which a second worker saves more here than elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +97,7 @@ class Rank(WorkerStep):
         )
 
     def helpers(self, store: Store, on_gpu: bool) -> int:
-        """How many workers beside its own have a part of a minibatch to do; others finish more with
-        other steps.
-        """
+        """How many workers beside its own have a part of a minibatch that is worth it."""
         from papa.probes.minibatches import part_tokens
 
         if self.task.head == "own":

@@ -1,6 +1,4 @@
-"""The results of a study, a row for every cell and seed: ``papa.reporting.columns`` says what every
-column is.
-"""
+"""The results of a study, a row a cell and seed: ``papa.reporting.columns`` has the columns."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ class ProbedCell:
 
 
 def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
-    """What of cells enters a cache key beside their steps: an entry for every step of
-    every cell.
-    """
+    """What of cells enters a cache key beside their steps: an entry for each step of each."""
     return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.probes]
 
 

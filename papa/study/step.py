@@ -1,6 +1,4 @@
-"""A step: one stage on the results of other steps, with its key; and what it may use while
-it runs.
-"""
+"""A step: one stage on the results of other steps, its key, and what it may use."""
 
 from __future__ import annotations
 
@@ -228,9 +226,7 @@ class Context:
 
     @cached_property
     def seconds(self) -> float:
-        """Seconds from the start to the first use of this value, so that a result and its metadata
-        agree.
-        """
+        """Seconds from the start to this value's first use, so that result and metadata agree."""
         return time.monotonic() - self._started
 
     @contextmanager
@@ -253,9 +249,7 @@ class Context:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for features while the block runs: in the store, or in this machine's cache
-        where that is remote.
-        """
+        """A folder for features during the block: in the store, or the cache if that is remote."""
         if self.store.is_remote:
             with scratch_folder() as folder:
                 yield folder
@@ -270,9 +264,7 @@ class Context:
 
 
 def identity(encoder: EncoderReference) -> dict[str, Any]:
-    """The part of an encoder that enters a cache key: its weights, shape and precision, not its
-    folder.
-    """
+    """The part of an encoder that enters a key: weights, shape and precision, not its folder."""
     return {
         "digest": encoder.digest,
         "model_type": encoder.model_type,
@@ -302,9 +294,7 @@ class Reporter(Protocol):
 
 @runtime_checkable
 class Workers(Protocol):
-    """What computes the calls of steps: ``papa.workers.WorkerPool``, or this process
-    (``papa.study.here``).
-    """
+    """What computes the calls of steps: ``papa.workers.WorkerPool``, or ``papa.study.here``."""
 
     @property
     def size(self) -> int:
@@ -323,9 +313,7 @@ class Workers(Protocol):
         """Call a function and return its result: ``WorkerPool.run``."""
 
     def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
-        """Call a function of each value, of as many at a time as it computes; yields after each
-        that is done.
-        """
+        """Call a function of each value, as many at a time as it computes; yields after each."""
 
 
 EpochOfStep = Callable[[str, int, Mapping[int, float]], None]

@@ -239,9 +239,7 @@ class _Builder:
     def _probes(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell
     ) -> tuple[Probe | Own, ...]:
-        """What scores a cell: one step for all seeds, or one per seed where each has its own
-        constant heads.
-        """
+        """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
         study, heads = self.study, encoder.layers * encoder.heads
         result = cell.result(heads)
         corpus = self._corpus(encoder, task)

@@ -60,9 +60,7 @@ class StoredStudy:
         return all(step in self.found for step in self.steps.cells[cell])
 
     def summary(self, cells: Iterable[Cell]) -> Any:
-        """The summary of finished cells, as the report has it; without those whose baselines are
-        not finished.
-        """
+        """The summary of finished cells, as the report has it; those with baselines alone."""
         from pandas import DataFrame
 
         from papa.reporting.columns import SUMMARY_COLUMNS

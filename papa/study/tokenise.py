@@ -70,9 +70,7 @@ class Tokenise(WorkerStep):
 
 
 def corpus_part(task: TaskSpec) -> dict[str, Any]:
-    """The part of a task that decides its tokenised text; its source enters the key by its
-    fingerprint.
-    """
+    """What of a task decides its tokenised text; its source enters by its fingerprint."""
     part = {"kind", "columns", "labels", "slots", "train_rows", "validation_rows", "sample_seed"}
     if task.kind == "mlm":
         part = part | {"mask_seed"}

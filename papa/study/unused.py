@@ -174,9 +174,7 @@ def _names(document: Mapping[str, Any]) -> set[str]:
 def _left_by_writers(
     store: Store, stage: str, files: Iterable[StoredFile], data: str | None = None
 ) -> list[Unused]:
-    """What killed writers left, among it what came second; ``data`` is that of the artifact in
-    place.
-    """
+    """What killed writers left, also what came second; ``data`` is the artifact's in place."""
     if not re.fullmatch(STAGE, stage):
         return []
 
@@ -193,9 +191,7 @@ def _left_by_writers(
 
 
 def _never_filled(store: Store) -> list[Path]:
-    """Empty folders of killed writers on this machine's disk; a listing of files does not show
-    them.
-    """
+    """Empty folders of killed writers on this disk; a listing of files does not show them."""
     if store.is_remote:
         return []
     hidden = sorted(Path(store.artifacts).glob("*/.*"))
@@ -208,9 +204,7 @@ def _never_filled(store: Store) -> list[Path]:
 
 
 def _further_scratch(store: Store) -> list[tuple[Path, re.Pattern[str]]]:
-    """Folders beside the store's own scratch in which killed runs leave something, and by which
-    names.
-    """
+    """Folders beside the store's scratch in which killed runs leave something, by which names."""
     on_the_way = store.backend.machine_scratch
     return [(store.root / "studies", _STUDY), *([(on_the_way, _ON_THE_WAY)] if on_the_way else [])]
 

@@ -1,6 +1,4 @@
-"""Which workers are free, which are taken, and which are coming: not started yet, or lost and
-started again.
-"""
+"""Which workers are free, which are taken, and which are still to come."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ class WorkerGroup:
     def replicas(
         self, factory: Callable[..., Any], arguments: dict[str, Any]
     ) -> Iterator[Replicas]:
-        """Inside the block every worker of the group makes and keeps an object
-        ``factory(encoder=…, **arguments)``.
-        """
+        """Inside the block every worker of the group keeps an object ``factory(encoder=…, …)``."""
         actors = []
         if self._helpers:
             import ray
@@ -79,9 +77,7 @@ class Replicas:
     def map(
         self, method: str, shared: Any, parts: Sequence[Any], sizes: Sequence[int]
     ) -> list[Any]:
-        """``method(shared, part)`` of each part, spread over the replicas by size; results in the
-        parts' order.
-        """
+        """``method(shared, part)`` of each part, spread over replicas by size; results in order."""
         self._add_helpers()
         workers = spread(sizes, len(self._helpers) + 1)
         pending = self._submit(method, shared, parts, workers)
@@ -116,9 +112,7 @@ class Replicas:
         return getattr(self._own, method)(shared, part)
 
     def _result(self, helper: Any, answer: Any, method: str, shared: Any, part: Any) -> Any:
-        """What a helper answers; where it is lost, it is left out from here on and its part is done
-        here.
-        """
+        """What a helper answers; where it is lost, its part is done here, and it is left out."""
         import ray
 
         try:

@@ -1,6 +1,4 @@
-"""What a worker's machine must have in common with the driver's: libraries, and the encoder's
-files.
-"""
+"""What a worker's machine must share with the driver's: libraries, and the encoder's files."""
 
 from __future__ import annotations
 

@@ -37,9 +37,7 @@ from papa.workers.worker import (
 )
 
 _GRACE_SECONDS = 0.3
-"""How long a call that is not urgent holds back, so that an urgent one of the same moment goes
-first.
-"""
+"""How long a call that is not urgent holds back, so that an urgent one goes first."""
 _ATTEMPTS = 4
 
 
@@ -310,9 +308,7 @@ class WorkerPool:
 
 
 def _share(gpus: int, workers: int) -> float:
-    """GPUs a worker asks for; nothing where there is none, as such a request would wait
-    for ever.
-    """
+    """GPUs a worker asks for; nothing without any, as such a request would wait for ever."""
     if not gpus:
         return 0
     return 1 if gpus >= workers else 1 / math.ceil(workers / gpus)

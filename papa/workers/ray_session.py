@@ -1,6 +1,4 @@
-"""Ray on this machine alone, on the loopback interface with a session folder of its own, or a
-cluster to join.
-"""
+"""Ray on this machine alone, on loopback with a session folder of its own, or a cluster."""
 
 from __future__ import annotations
 
@@ -116,9 +114,7 @@ def _without_unused_parts() -> Iterator[None]:
 
 
 def session_folder(wanted: Path | None) -> Path:
-    """A new folder for Ray's session: under ``wanted`` where its sockets' paths fit in, else
-    elsewhere.
-    """
+    """A new folder for Ray's session: under ``wanted`` where sockets' paths fit, else elsewhere."""
     fits = (
         wanted is not None and len(os.fsencode(wanted / _TEMPORARY)) + _SUFFIX <= _SOCKET_PATH_ROOM
     )
@@ -131,9 +127,7 @@ def session_folder(wanted: Path | None) -> Path:
 
 
 def remove_dead_sessions(*parents: Path) -> None:
-    """Remove session folders that killed drivers of this user and this machine left
-    in ``parents``.
-    """
+    """Remove session folders that killed drivers of this user and machine left in ``parents``."""
     for folder in (found for parent in parents for found in parent.glob(f"{_TEMPORARY}*")):
         with suppress(OSError, ValueError):
             driver = Process.parse((folder / _DRIVER).read_text())

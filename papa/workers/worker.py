@@ -1,6 +1,4 @@
-"""One worker: a process that runs calls one after the other and keeps the encoder it
-loaded last.
-"""
+"""One worker: a process that runs calls in turn and keeps the encoder it loaded last."""
 
 from __future__ import annotations
 
@@ -194,9 +192,7 @@ class BoardReader:
 
     @contextmanager
     def following(self, call: int) -> Iterator[Callable[[], tuple[int, int, Epochs]]]:
-        """Yield what says how far the call is: (done, total, epochs that ended since it was asked
-        last).
-        """
+        """Yield how far the call is: (done, total, epochs that ended since it was asked last)."""
         with self._lock:
             self._known[call], self._epochs[call] = (0, 1), []
         try:

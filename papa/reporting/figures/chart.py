@@ -1,6 +1,4 @@
-"""A figure: a Vega-Lite specification with its data, drawn by the page, or by vl-convert as SVG and
-PNG.
-"""
+"""A figure: a Vega-Lite specification with its data, drawn by the page or by vl-convert."""
 
 from __future__ import annotations
 

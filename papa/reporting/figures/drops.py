@@ -1,6 +1,4 @@
-"""Relative drops: against original scores (paper, Section 4.2, Figure 3), and of every encoder and
-task.
-"""
+"""Relative drops: against original scores (paper, Figure 3), and of every encoder and task."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class Drops:
 
     @property
     def correlation(self) -> float:
-        """Pearson's r of original score and drop; NaN below three encoders or where one does not
-        vary.
-        """
+        """Pearson's r of original score and drop; NaN below three encoders or without variance."""
         original, drop = self.points["original"], self.points["relative_drop"]
         if len(self.points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
             return math.nan

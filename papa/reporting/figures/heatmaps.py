@@ -1,6 +1,4 @@
-"""Constant matrices as small images that carry their values: a page reads an entry back from its
-pixel.
-"""
+"""Constant matrices as small images that carry their values: a page reads entries back."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from PIL import Image
 from papa.reporting.heads import HeadsOfEncoder
 
 MOST_ENTRIES = 2_400_000
-"""Of all matrices on one page: 12 × 12 heads of 128 × 128 slots, which stay below 5 MB however they
-look.
-"""
+"""Of all matrices on one page: 12 × 12 heads of 128 × 128 slots stay below 5 MB."""
 MOST_ROWS = 160
 """Of one matrix: more are not told apart on a screen."""
 UNSEEN = 255
@@ -67,9 +63,7 @@ class HeatMaps:
 
 
 def level_image(levels: UInt8[numpy.ndarray, "rows rows"]) -> bytes:
-    """Levels as a PNG of one byte a pixel; its palette is the colour map, and what was never seen
-    is transparent.
-    """
+    """Levels as a PNG of one byte a pixel; its palette is the colour map, unseen is transparent."""
     image = Image.fromarray(levels, mode="P")
     image.putpalette(_palette())
     buffer = io.BytesIO()
@@ -79,9 +73,7 @@ def level_image(levels: UInt8[numpy.ndarray, "rows rows"]) -> bytes:
 
 @cache
 def _palette() -> list[int]:
-    """Red, green and blue of the levels 0 to TOP as Vega draws them in a heat map and its legend,
-    and grey.
-    """
+    """Red, green and blue of the levels 0 to TOP as Vega draws them in a heat map, and grey."""
     fill = {"scale": "colours", "field": "data"}
     specification = {
         "$schema": "https://vega.github.io/schema/vega/v6.json",

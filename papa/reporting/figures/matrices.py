@@ -1,6 +1,4 @@
-"""Constant matrices as heat maps: of chosen heads in a file (paper, Figure 4), and of one head in
-the page.
-"""
+"""Constant matrices as heat maps: of chosen heads in a file (paper, Figure 4), or of one."""
 
 from __future__ import annotations
 
@@ -146,9 +144,7 @@ def example_heads(heads: HeadsOfEncoder) -> dict[Head, str]:
 
 
 def matrix_specification() -> dict[str, Any]:
-    """One head's matrix; the page adds its values ``cells``, the ``labels`` of slots and the
-    ``largest`` entry.
-    """
+    """One head's matrix; the page adds its ``cells``, the ``labels`` of slots and ``largest``."""
     ordinal = {"type": "ordinal", "scale": {"paddingInner": 0, "paddingOuter": 0}}
     axis = {
         "values": {"expr": "ticks"},

@@ -21,9 +21,7 @@ from papa.reporting.wording import (
 )
 
 SPACING = "spacing"
-"""The page's switch between even and true distances of fractions: a parameter, and the identifier
-of its input.
-"""
+"""The page's switch between even and true distances of fractions: a parameter and its input."""
 _GAP, _WHOLE_GAP = 0.014, 0.4
 """Between lines at one fraction, as a share of the width, and between the first and last of them,
 as a share of a step: or the intervals of close lines would hide each other.

@@ -19,9 +19,7 @@ DARK: Colours = {
     "lines": ["#56b4e9", "#f2925a", "#3fc79a", "#e39cc6", "#e6b84a", "#8fd0f5", "#d0d0d0"],
     "background": "transparent",
 }
-"""After Okabe and Ito: colour-blind readers can tell them apart; each keeps its contrast on its
-background.
-"""
+"""After Okabe and Ito: colour-blind readers tell them apart, on either background."""
 OF_THE_PAGE: Colours = {
     "ink": "var(--ink)",
     "quiet": "var(--quiet)",
@@ -29,13 +27,9 @@ OF_THE_PAGE: Colours = {
     "lines": [f"var(--line-{number})" for number in range(1, 8)],
     "background": "transparent",
 }
-"""The page's style decides, so figures follow the reader's setting, and the printer's, without
-being drawn again.
-"""
+"""The page's style decides, so figures follow the reader's setting and the printer's."""
 FILE_FONT = '"Liberation Sans", Arial, Helvetica, sans-serif'
-"""vl-convert brings the first; the others are as wide, so a file looks the same wherever it is
-shown.
-"""
+"""vl-convert brings the first; the others are as wide, so files look the same anywhere."""
 _PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif'
 
 
