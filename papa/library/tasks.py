@@ -23,7 +23,7 @@ from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.spec import Metric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
-from papa.spec.task import UNLABELLED_METRICS
+from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
 
 LabelledData: TypeAlias = str | Mapping[str, Table]
@@ -49,7 +49,8 @@ class Task:
             ``entity_f1``, ``token_f1`` or ``accuracy``.
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
-        learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks).
+        learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
+            of λ. A rate of None takes 1e-4, or 0.02 where λ alone is trained: with ``head="own"``.
         name: in tables and figures.
         head: what gives answers: a probe, or the model's own head, as it is in its files. An own
             head may be measured against itself, without labels: ``label`` None and metric
@@ -64,11 +65,18 @@ class Task:
     metric: Metric = "accuracy"
     labels: tuple[str, ...] | None = None
     positive: str | None = None
-    learning_rate: float = 1e-4
+    learning_rate: float | None = None
     batch_size: int = 16
     epochs: int = 4
     name: str = "data"
     head: Literal["probe", "own"] = "probe"
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, where none is given that of the head."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return OWN_RATE if self.head == "own" else 1e-4
 
     @property
     def kind(self) -> TaskKind:
@@ -219,7 +227,7 @@ def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> d
             table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split]
         )
     values = asdict(task)
-    probe = {name: values[name] for name in ("learning_rate", "batch_size", "epochs")}
+    probe = {"learning_rate": task.rate, "batch_size": task.batch_size, "epochs": task.epochs}
     kept = {
         name: values[name]
         for name in ("name", "metric", "labels", "positive", "head")

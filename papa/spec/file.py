@@ -20,6 +20,7 @@ from papa.spec.head_scores import load_scores
 from papa.spec.malformed import MalformedError
 from papa.spec.messages import AS_THE_AUTHORS_RAN, sentence
 from papa.spec.orders import scores_in
+from papa.spec.task import OWN_RATE
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
 _DEEPEST = 10
@@ -201,6 +202,8 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
         defaults = {"name": base, **known[base]}
         if authors:
             defaults["metric"] = _AUTHORS_METRICS.get(defaults["metric"], defaults["metric"])
+        if entry.get("head") == "own":
+            defaults["probe"] = {**defaults["probe"], "learning_rate": OWN_RATE}
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(

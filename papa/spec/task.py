@@ -47,6 +47,8 @@ OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "causal": ("agreement",),
 }
 """What else a model's own head on a task of each kind may be scored by."""
+OWN_RATE = 0.02
+"""The rate of λ on a model's own head: θ is trained alone, and hardly moves at a probe's."""
 
 
 class ProbeSpec(Frozen):
@@ -126,7 +128,7 @@ class TaskSpec(Frozen):
         if not isinstance(values, dict) or "probe" in values:
             return values
         if values.get("head") == "own" or values.get("kind") == "causal":
-            return {**values, "probe": {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}}
+            return {**values, "probe": {"learning_rate": OWN_RATE, "batch_size": 16, "epochs": 4}}
         return values
 
     @model_validator(mode="after")

@@ -97,7 +97,7 @@ def test_a_models_own_use_has_the_scores_of_its_study(
         "head": "own",
         "slots": SLOTS,
         "probe": {
-            "learning_rate": task.learning_rate,
+            "learning_rate": task.rate,
             "batch_size": task.batch_size,
             "epochs": task.epochs,
         },

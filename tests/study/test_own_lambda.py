@@ -14,8 +14,10 @@ from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
+    BertModel,
 )
 
+import papa
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer
@@ -61,6 +63,7 @@ def ranked(
         "probe": {"learning_rate": RATE, "batch_size": 16, "epochs": 3},
         **task,
     }
+    entry = {key: value for key, value in entry.items() if value is not None}
     document = {
         "name": "s",
         "encoders": [encoder],
@@ -156,3 +159,40 @@ def test_the_loss_at_the_mix_of_lambda_falls(
     assert losses[-1] < losses[0]
     still, _ = retrained(found, 1e-9)
     assert max(still) - min(still) < 0.1 * (losses[0] - losses[-1])
+
+
+def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
+    data: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    model = BertModel(BertConfig(**{**SMALL, "initializer_range": 0.35}))
+    width = model.config.hidden_size // model.config.num_attention_heads
+    planted = (1, 2)
+    with torch.no_grad():
+        for number, layer in enumerate(model.encoder.layer):
+            for head in range(model.config.num_attention_heads):
+                if (number, head) != planted:
+                    span = slice(head * width, (head + 1) * width)
+                    layer.attention.output.dense.weight[:, span] = 0
+    encoder = str(saved(model, tmp_path / "model"))
+    task = {"head": "own", "metric": "cosine", "columns": {"text": "text"}}
+    found = lambdas(ranked(data, tmp_path / "store", encoder, **task, probe=None))
+    others = np.delete(found.ravel(), np.ravel_multi_index(planted, found.shape))
+    assert found[planted] > 0.54
+    assert np.abs(others - 0.5).max() < 1e-6
+    slow = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
+    still = lambdas(ranked(data, tmp_path / "slow", encoder, **task, probe=slow))
+    assert abs(still[planted] - 0.5) < 0.001, "negative control: at a probe's rate"
+
+
+def test_a_known_task_has_the_rate_of_its_head(data: Path) -> None:
+    def rate(task: dict[str, Any]) -> float:
+        document = {"name": "s", "encoders": ["e"], "tasks": [{"name": "cola", **task}]}
+        (found,) = resolve_study(document, folder=data, origin="test").tasks
+        return found.probe.learning_rate
+
+    assert rate({}) == 2e-5
+    assert rate({"head": "own"}) == 0.02 == papa.Task(head="own").rate
+    assert rate({"head": "own", "probe": {"learning_rate": 1e-3}}) == 1e-3
+    assert papa.Task(head="own", learning_rate=1e-3).rate == 1e-3
+    assert papa.Task().rate == 1e-4
