@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from papa.exporting import ExportedEncoder, SentenceModule, load_exported
     from papa.library.ablating import ablated
     from papa.library.constants import constants
+    from papa.library.decoder import Decoder, load_decoder
     from papa.library.describing import describe
     from papa.library.effects import head_effects
     from papa.library.encoder import TextEncoder, load_encoder
@@ -38,6 +39,7 @@ _PLACES = {
     "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
+    "papa.library.decoder": ("Decoder", "load_decoder"),
     "papa.library.describing": ("describe",),
     "papa.library.effects": ("head_effects",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
@@ -58,6 +60,7 @@ _HOMES = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
     "CacheSavings",
     "ConstantMatrices",
+    "Decoder",
     "ExportedEncoder",
     "Fidelity",
     "Measurement",
@@ -78,6 +81,7 @@ __all__ = [
     "fidelity",
     "fit_probe",
     "head_effects",
+    "load_decoder",
     "load_encoder",
     "load_exported",
     "load_scores",

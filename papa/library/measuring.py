@@ -14,6 +14,7 @@ import pandas
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.bars import Bars
+from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
 from papa.library.orders import OwnOrder, named_orders
 from papa.library.tasks import LabelledData, Task, study_inputs
@@ -99,7 +100,7 @@ class Measurement:
 
 
 def measure(
-    encoder: TextEncoder,
+    encoder: TextEncoder | Decoder,
     dataset: LabelledData,
     task: Task | None = None,
     *,
@@ -136,7 +137,8 @@ def measure(
         [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
     Args:
-        encoder: frozen.
+        encoder: frozen; or a decoder of ``papa.load_decoder``, which is asked for the next word by
+            its own head: ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
@@ -160,7 +162,10 @@ def measure(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, or training diverged.
     """
-    encoder.check_whole()
+    loaded = {}
+    if isinstance(encoder, TextEncoder):
+        encoder.check_whole()
+        loaded[encoder.reference] = encoder.encoder
     if store is not None and not encoder.reference.folder:
         raise SpecError(
             f"the encoder {encoder.reference.name} is held in memory, and results in a store are "
@@ -184,7 +189,7 @@ def measure(
             check_own(one, encoder.reference, None, None)
         place, found = Store(folder), study_steps(inputs)
         place.make()
-        steps, loaded = found.steps[:-1], {encoder.reference: encoder.encoder}
+        steps = found.steps[:-1]
         run_here(steps, place, inputs.study.execution, Bars(progress), loaded)
         return _measurement(found.parts[0], {step: step.reference(place) for step in steps})
 

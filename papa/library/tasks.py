@@ -19,6 +19,7 @@ from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, SpecError, nearest_first
+from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.spec import Metric, StudySpec, TaskKind
@@ -44,7 +45,7 @@ class Task:
             then.
         label: the column with labels: classes as numbers or names, or numbers for metric
             ``spearman``; for ``words`` a list of labels in each row. None restores masked words of
-            the text: metric ``negative_log_perplexity``.
+            the text, and of a decoder asks for the next: metric ``negative_log_perplexity``.
         metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words``
             ``entity_f1``, ``token_f1`` or ``accuracy``.
         labels: names of the classes 0, 1, …; None takes them from the data.
@@ -78,9 +79,10 @@ class Task:
             return self.learning_rate
         return OWN_RATE if self.head == "own" else 1e-4
 
-    @property
-    def kind(self) -> TaskKind:
-        """The kind that a study's file gives such a task."""
+    def kind(self, causal: bool = False) -> TaskKind:
+        """The kind that a study's file gives such a task, for a decoder where it is ``causal``."""
+        if causal:
+            return "causal"
         if self.words is not None:
             return "words"
         if self.label is None and self.metric not in UNLABELLED_METRICS:
@@ -95,7 +97,7 @@ class Task:
 
 @contextmanager
 def study_inputs(
-    encoder: TextEncoder,
+    encoder: TextEncoder | Decoder,
     dataset: LabelledData,
     task: Task | None,
     *,
@@ -106,7 +108,7 @@ def study_inputs(
     meanwhile.
 
     Args:
-        encoder: whose tokenizer and slots.
+        encoder: whose tokenizer and slots; a decoder is asked for the next word of plain text.
         dataset: see ``LabelledData``.
         task: how to read one's own data; None takes ``Task()``, and the registry's task where
             ``dataset`` is a name.
@@ -117,17 +119,24 @@ def study_inputs(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible.
     """
+    causal = encoder.reference.causal
+    if causal and (task is None or task.label is not None or task.head != "own"):
+        raise SpecError(
+            f"{encoder.reference.display} is a decoder, which is asked for the next word of plain "
+            'text by its own head: give papa.Task(label=None, metric="negative_log_perplexity", '
+            'head="own"), or metric="agreement"'
+        )
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
         if isinstance(dataset, str):
             tables, described = {}, _named(dataset, task)
         else:
             tables = _tables(dataset, task or Task())
-            described = _described(task or Task(), tables, Path(temporary))
+            described = _described(task or Task(), tables, Path(temporary), causal)
         document = {
             "name": "library",
             "encoders": [{"name": encoder.reference.name}],
             "tasks": [{**described, "slots": encoder.slots, **sampled}],
-            "precision": encoder.encoder.precision,
+            "precision": encoder.reference.precision,
             **parts,
         }
         study = resolve_study(document, folder=Path.cwd(), origin="papa")
@@ -219,7 +228,9 @@ def _tables(dataset: Mapping[str, Table], task: Task) -> dict[str, SourceTable]:
     return tables
 
 
-def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> dict[str, Any]:
+def _described(
+    task: Task, tables: Mapping[str, SourceTable], folder: Path, causal: bool
+) -> dict[str, Any]:
     """The task as a study's file has it; its rows lie in Parquet files, as a source's would."""
     paths: dict[str, Path] = {split: folder / f"{split}.parquet" for split in SPLITS}
     for split, table in tables.items():
@@ -238,7 +249,7 @@ def _described(task: Task, tables: Mapping[str, SourceTable], folder: Path) -> d
     return {
         **kept,
         "base": None,
-        "kind": task.kind,
+        "kind": task.kind(causal),
         "columns": task.columns(),
         "probe": probe,
         "source": source,

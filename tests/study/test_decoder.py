@@ -218,9 +218,43 @@ def test_a_text_of_one_token_is_said_by_papa_check(
     assert "error" not in check("w1 w2")
 
 
+def test_measure_gives_the_rows_of_the_study(study: Finished, folder: Path, tmp_path: Path) -> None:
+    decoder = papa.load_decoder(folder / "model", slots=2 * HALF)
+    data = {
+        split: pandas.read_json(folder / f"{split}.jsonl", lines=True)
+        for split in ("train", "validation")
+    }
+    metric = "negative_log_perplexity"
+    task = papa.Task(label=None, metric=metric, head="own", name=metric)
+    found = papa.measure(
+        decoder,
+        data,
+        task,
+        constants=["average", "relative", "zeros"],
+        orders=["first_to_last"],
+        fractions=[1, 0.5, 0],
+        progress=False,
+    )
+    rows = study[2][study[2]["task"] == metric].reset_index(drop=True)
+    compared = [name for name in rows if name != "seconds"]
+    pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)
+    assert found.results["score"].nunique() > 3, "negative control: cells differ"
+    assert found.constants["average"].matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
+    assert "a decoder, 2 layers" in repr(decoder)
+    for wrong in (None, papa.Task(head="own"), papa.Task(label=None)):
+        with pytest.raises(PapaError, match="asked for the next word of plain text by its own"):
+            papa.measure(decoder, data, wrong, progress=False)
+    with pytest.raises(PapaError, match="lambda, first_to_last or random"):
+        papa.measure(decoder, data, task, orders=["distance"], progress=False)
+
+
 def test_a_decoder_is_no_encoder_of_the_library(folder: Path) -> None:
     with pytest.raises(PapaError, match="is a decoder: measure it by its own head"):
         papa.load_encoder(str(folder / "model"))
+    with pytest.raises(PapaError, match="is an encoder: load it with papa"):
+        papa.load_decoder(EMBEDDED)
+    with pytest.raises(PapaError, match="slots is 5, expected an even number from 4 to"):
+        papa.load_decoder(folder / "model", slots=5)
 
 
 def test_the_decoders_study_is_planned(folder: Path, tmp_path: Path) -> None:
