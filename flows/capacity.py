@@ -73,10 +73,10 @@ def check_memory(inputs: StudyInputs, workers: int) -> None:
     """
     study, free = inputs.study, psutil.virtual_memory().available
     cells = [
-        (encoder, task, inputs.size(task)) for encoder in inputs.encoders for task in study.tasks
+        (encoder, task, inputs.sizes[task]) for encoder in inputs.encoders for task in study.tasks
     ]
     need, what = max(
-        (needed, f"{stage} · {inputs.encoder_label(encoder)} · {task.name}")
+        (needed, f"{stage} · {inputs.labels[encoder]} · {task.name}")
         for encoder, task, size in cells
         for stage, needed in worker_bytes(study, encoder, task, size).items()
     )
@@ -109,7 +109,7 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     budget = study.execution.features_budget_gb * 1e9
     cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
     sizes = {
-        (encoder, task): feature_bytes(encoder, inputs.size(task), study.features)
+        (encoder, task): feature_bytes(encoder, inputs.sizes[task], study.features)
         for encoder, task in cells
     }
     stored = {cell: size for cell, size in sizes.items() if size <= budget}
@@ -120,7 +120,7 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     if at_once * need <= free:
         return
     raise CapacityError(
-        f"the features of {inputs.encoder_label(encoder)} · {task.name} take about "
+        f"the features of {inputs.labels[encoder]} · {task.name} take about "
         f"{need / 1e9:.3g} GB for each of {at_once} workers, and {free / 1e9:.3g} GB are free in "
         f"{existing}: free some space, use another --store, or set execution.features_budget_gb to "
         f"{free / at_once / 1e9:.2g} or less"

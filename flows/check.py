@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from flows.build import tracked_steps
 from flows.capacity import check_capacity
 from flows.environment import check_file_size
 from papa.corpora.corpus import RowTokens, tokens_per_row
@@ -52,6 +51,7 @@ from papa.study.steps import StudySteps
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise, corpus_part
 from tasks.mlflow import tracking_address
+from tasks.track import tracked_steps
 
 
 @dataclass(frozen=True)

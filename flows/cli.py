@@ -95,7 +95,7 @@ def run(
     with one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
         if own is not None:
-            from flows.own_line import own_study
+            from flows.without_file import own_study
             from papa.study.store import Store
 
             others = study is not None or bool(tasks)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.finding import Finding
+from flows.machine import Finding
 from flows.options import DEFAULT_STORE, RayAddress, StoreAddress, one_sentence
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Fin
     from flows.environment import quiet_engines
 
     quiet_engines()
-    from flows.installed import installed
+    from flows.machine import installed
 
     yield "packages", installed()
     from flows.machine import machine, torch_here

@@ -61,9 +61,7 @@ def export_cell(
 
     check_free(folder)
     stored = StoredStudy(study, store)
-    full_names = {
-        stored.inputs.encoder_label(encoder): encoder.name for encoder in stored.inputs.encoders
-    }
+    full_names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
     cell = _find(stored, request, full_names)
     step, *others = stored.steps.cells[cell]
     if isinstance(step.constants, Outputs):

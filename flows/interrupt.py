@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 import psutil
 
@@ -63,12 +62,7 @@ class Interruption:
         threading.Thread(target=self._watch, args=(reader,), name="signals", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._ending is not None:
             # What fails now fails because processes are being killed.
             self._ending.join()

@@ -1,16 +1,21 @@
-"""This machine as a study would find it: cores, memory, disks, limits, torch."""
+"""This machine as a study would find it: packages, cores, memory, disks, limits, torch."""
 
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import tempfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+from typing import Literal
 
 import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from flows.capacity import LEAST_BYTES
-from flows.finding import Finding
 from papa.storage.cache import cache_folder
 from papa.study.store import Store
 from papa.workers.ray_session import OBJECT_STORE_BYTES
@@ -18,6 +23,63 @@ from papa.workers.ray_session import OBJECT_STORE_BYTES
 _LEAST_DISK = 5e9
 _LEAST_FILES, _LEAST_PROCESSES = 4096, 2048
 _BLOCK = 2**20
+_DISTRIBUTION = "papa-attention"
+State = Literal[
+    "ok", "low", "unsupported", "missing", "unusable", "refused", "not reachable", "not configured"
+]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: it, in a word or two.
+        state: how it is.
+        found: what was seen; no password and no token.
+        advice: what to do where it is not well.
+        broken: whether a study that is started here and now fails by it.
+    """
+
+    what: str
+    state: State
+    found: str
+    advice: str = ""
+    broken: bool = False
+
+
+def installed() -> list[Finding]:
+    """A finding for Python, PAPA, and each package that it needs."""
+    try:
+        wanted, own = requires(_DISTRIBUTION) or [], version(_DISTRIBUTION)
+        pythons = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
+    except PackageNotFoundError:
+        advice = "install it, as with: pip install -e ."
+        return [Finding(_DISTRIBUTION, "missing", "it is not installed here", advice, broken=True)]
+    findings = [
+        _compared("Python", platform.python_version(), pythons, f"use a Python {pythons}"),
+        Finding(_DISTRIBUTION, "ok", own),
+    ]
+    for requirement in map(Requirement, wanted):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            findings.append(_package(requirement))
+    return findings
+
+
+def _package(requirement: Requirement) -> Finding:
+    name, advice = requirement.name, f"pip install '{requirement.name}{requirement.specifier}'"
+    try:
+        return _compared(name, version(name), requirement.specifier, advice)
+    except PackageNotFoundError:
+        return Finding(
+            name, "missing", f"not installed ({requirement.specifier})", advice, broken=True
+        )
+
+
+def _compared(what: str, found: str, supported: SpecifierSet, advice: str) -> Finding:
+    if supported.contains(found, prereleases=True):
+        return Finding(what, "ok", f"{found} ({supported})")
+    return Finding(what, "unsupported", f"{found} ({supported})", advice)
 
 
 def machine(store: Store) -> list[Finding]:
@@ -142,12 +204,13 @@ def _control_group(*names: str) -> int | None:
 def torch_here() -> list[Finding]:
     """Whether torch can be imported, and the GPUs that it finds."""
     try:
-        from torch import __version__, cuda, version
+        from torch import __version__, cuda
+        from torch import version as built
     except (ImportError, OSError) as error:
         found = f"it cannot be imported ({' '.join(str(error).split())[:200]})"
         return [Finding("torch", "unusable", found, "install it again", broken=True)]
     findings = [
-        Finding("torch", "ok", f"{__version__}, built for {version.cuda or version.hip or 'CPUs'}")
+        Finding("torch", "ok", f"{__version__}, built for {built.cuda or built.hip or 'CPUs'}")
     ]
     for number in range(cuda.device_count()):
         free, whole = cuda.mem_get_info(number)

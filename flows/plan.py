@@ -188,7 +188,7 @@ def _features(checked: Checked) -> str:
     """What the largest cell's features take, and whether they are stored."""
     inputs, study = checked.inputs, checked.inputs.study
     largest = max(
-        feature_bytes(encoder, inputs.size(task), study.features)
+        feature_bytes(encoder, inputs.sizes[task], study.features)
         for encoder in inputs.encoders
         for task in study.tasks
     )

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from flows.environment import prepare_environment
-from flows.finding import Finding, State
+from flows.machine import Finding, State
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import within

@@ -140,7 +140,7 @@ def _encoders_table(inputs: StudyInputs) -> Table:
             (encoder.revision or "local")[:_SHORT],
         )
         table.add_row(
-            inputs.encoder_label(encoder), encoder.model_type, shape, str(encoder.positions), commit
+            inputs.labels[encoder], encoder.model_type, shape, str(encoder.positions), commit
         )
     return table
 

@@ -144,7 +144,7 @@ def report(
 ) -> None:
     """Build a finished study's report again, from stored results."""
     with one_sentence(verbose):
-        from flows.report import rebuild_report
+        from flows.studies import rebuild_report
 
         opened = open_store(store)
         rebuild_report(load_stored(study, overrides, opened), opened, Console())

@@ -1,4 +1,4 @@
-"""The studies of a store: the file of what ran under each name, and ``papa list``."""
+"""The studies of a store: the file of what ran under each name, ``papa list``, ``papa report``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from flows.progress import StudyProgress
 from flows.terminal import print_rows, say, short_name
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import inspect, is_complete
+from papa.storage.artifacts import inspect, is_complete, remove
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.aggregate import SPECIFICATION, Aggregate, specification
+from papa.study.aggregate import SPECIFICATION, Aggregate, earlier_results, specification
+from papa.study.here import run_here
 from papa.study.locks import running
 from papa.study.store import Store, is_marked
+from papa.study.stored import StoredStudy
 
 NOT_FINISHED = "not finished"
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
@@ -213,4 +216,45 @@ def _few(names: Iterable[str]) -> str:
     short = [short_name(name) for name in names]
     return (
         ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"
+    )
+
+
+def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
+    """Write the report of a study again, and print where it is.
+
+    Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of
+    PAPA finished is shown as it is.
+
+    Raises:
+        SpecError: steps of the study are not finished; the message says what is there.
+    """
+    stored = StoredStudy(study, store)
+    step = stored.steps.steps[-1]
+    if not all(need in stored.found for need in step.needs):
+        earlier = earlier_results(store, study.name)
+        if stored.found or not earlier:
+            raise SpecError(_unfinished(study.name, stored))
+        say(console, stored.nothing_found())
+        return _shown(earlier, console)
+    store.make()
+    remove(step.folder(store))
+    with StudyProgress(lambda _: None) as progress:
+        run_here([step], store, study.execution, progress)
+    return _shown(store.study(study.name), console)
+
+
+def _shown(folder: Path, console: Console) -> Path:
+    say(console, f"report   {folder}/report.md (and report.html)")
+    return folder
+
+
+def _unfinished(study: str, stored: StoredStudy) -> str:
+    cells, steps = stored.steps.cells, stored.steps.steps[:-1]
+    finished = sum(step in stored.found for step in steps)
+    if not finished:
+        return stored.nothing_found()
+    return (
+        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and "
+        f"{finished} of {len(steps)} steps are there: run 'papa run' on it to go on, or 'papa "
+        "heads' to see what its cells say already"
     )

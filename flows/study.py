@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import os
+import queue
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,7 +20,9 @@ from uuid import UUID
 import httpx
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
+from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
+from prefect.states import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
@@ -27,15 +31,18 @@ from flows.environment import quiet_engines
 from flows.flow_runs import FLOW, describe_run, mark_crashed_runs
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
-from flows.steps import run_steps
 from flows.studies import save_end
+from papa.errors import PapaError
 from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
+from papa.storage.artifacts import read_metadata
 from papa.study.costs import measured_rates, seconds_of
 from papa.study.locks import announced
+from papa.study.step import Session, Step
 from papa.study.store import Store
 from tasks.logged import logged_runs, page_link, run_links
+from tasks.perform import CACHED, reason, submit
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
@@ -144,6 +151,65 @@ def _run_steps(ready: ReadyStudy) -> None:
         _publish_report(ready.spec.name, store.study(ready.spec.name), document)
         charts, page = run_links(document).get(ready.spec.name), page_link(document)
         ready.links.update({"charts": charts, "report": page} if charts else {})
+
+
+class StudyError(PapaError):
+    """Some cells of a study failed; what the others found is kept."""
+
+
+def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
+    """Run every step that can run; docs/architecture.md says why Prefect's runner does not order
+    them itself.
+
+    Raises:
+        StudyError: one could not.
+    """
+    session = Session(
+        ready.store, ready.pool, ready.spec.execution, ready.progress, ready.live.epoch
+    )
+    order = TopologicalSorter({step: step.needs for step in ready.steps.steps})
+    order.prepare()
+    states: dict[Step, State[Any]] = {}
+    running: dict[PrefectFuture[Any], Step] = {}
+    failures: dict[str, str] = {}
+    # Prefect's own as_completed looks at every running step each time.
+    ended: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
+    while order.is_active():
+        for step in order.get_ready():
+            future = submit(step, session, [states[need] for need in step.needs])
+            running[future] = step
+            future.add_done_callback(ended.put)
+        if not running:
+            break
+        future = ended.get()
+        step, result, state = (
+            running.pop(future),
+            future.result(raise_on_failure=False),
+            future.state,
+        )
+        if state.is_completed():
+            states[step] = state
+            order.done(step)
+            _tell(ready, step, cached=state.name == CACHED)
+        else:
+            failures[step.name] = reason(result)
+            ready.progress.failed(step.name, reason(result))
+            ready.live.failed(step.name)
+        alive()
+    if failures:
+        name, why = next(iter(failures.items()))
+        others = f"{len(failures) - 1} more failed as well; " if len(failures) > 1 else ""
+        raise StudyError(f"{name} failed: {why} ({others}finished cells are kept)")
+
+
+def _tell(ready: ReadyStudy, step: Step, *, cached: bool) -> None:
+    """Tell who follows the study that a step is finished."""
+    found = step.reference(ready.store)
+    ready.progress.finished(step.name, cached=cached)
+    ready.live.finished(step.name, found)
+    if step.stage == "tokenise":
+        for sentence in read_metadata(found.path)["notes"].get("warnings", ()):
+            ready.progress.warned(step.name, sentence)
 
 
 def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:

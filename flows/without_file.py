@@ -1,18 +1,33 @@
-"""A study without a file: ``papa run --encoder NAME --task NAME``."""
+"""Studies without a file: ``papa run --encoder NAME --task NAME``, and ``papa run --model NAME
+--own TEXTS`` of a model's own head.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.terminal import short_name
-from papa.errors import SpecError
-from papa.spec import StudySpec
+from papa.corpora.local_files import format_of, read_file
+from papa.encoders.files import CONFIGURATION, read_configuration_file
+from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
+from papa.errors import DataError, SpecError, joined
+from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
+from papa.spec.task import EMBEDDING_METRICS
+from papa.storage.atomic import write_atomically
+from papa.study.store import Store
 
 _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
+_LEAST, _MEASURED = 10, 500
+"""Texts in all at least; texts that are measured at most."""
+_SLOTS = (32, 64, 128, 256, 512)
+_OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
+_DECODERS = ("LMHeadModel", "ForCausalLM")
+_HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
 def study_without_file(
@@ -67,3 +82,135 @@ def _name(encoders: Sequence[str], tasks: Sequence[str], limit: int | None) -> s
         *([f"{limit}-rows"] if limit else []),
     ]
     return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts)).strip("-._") or "study"
+
+
+def own_study(
+    models: Sequence[str],
+    texts: Path,
+    others: bool,
+    limit: int | None,
+    overrides: Sequence[str],
+    store: Store,
+) -> StudySpec:
+    """A study of what a model's own head, or its embeddings, keep on some texts as heads become
+    constant.
+
+    Every other text is measured; the others make the averages. Both halves are kept beside the
+    study's results.
+
+    Args:
+        models: a name or folder, one.
+        texts: a text a line, or a table with a column ``text`` or ``words`` and, where there are
+            labels, ``label``.
+        others: whether a study's file or tasks were given as well, which is refused.
+        limit: texts in all, at most; None takes all, of which 500 are measured at most.
+        overrides: ``a.b=value``.
+        store: where both halves are kept; made here.
+
+    Raises:
+        SpecError: there is no model, or several, or something else beside them.
+        DataError: the file is missing, holds too little or no texts.
+        EncoderError: the model is missing, not supported or has another head.
+    """
+    if others or len(models) != 1:
+        raise SpecError(
+            f"--own takes one model and one file of texts, and nothing else: such as {_OWN_EXAMPLE}"
+        )
+    rows = _rows(texts)[:limit]
+    if len(rows) < _LEAST:
+        raise DataError(
+            f"{texts} holds {len(rows)} texts, expected {_LEAST} or more: give more texts"
+        )
+    folder = Path(models[0]).expanduser()
+    name = str(folder.resolve()) if folder.is_dir() else models[0]
+    reference = describe_encoder(EncoderSpec(name=name))
+    short = re.sub(r"[^A-Za-z0-9._]+", "-", f"{reference.display}-{texts.stem}-own").strip("-._")
+    store.make()
+    parts = {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}
+    paths = {split: store.study(f"{short}.{split}.jsonl") for split in parts}
+    for split, part in parts.items():
+        paths[split].parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            paths[split], "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in part)
+        )
+    source = {"kind": "files", **{split: str(path.absolute()) for split, path in paths.items()}}
+    shared = {"source": source, "slots": _slots(reference, rows), "head": "own"}
+    document: dict[str, Any] = {
+        "name": short,
+        "encoders": [name],
+        "tasks": [{**shared, **task} for task in _tasks(reference, rows[0])],
+        "orders": ["first_to_last", "random"],
+        **({"constants": ["average", "relative", "zeros"]} if reference.causal else {}),
+    }
+    for one in overrides:
+        override(document, one)
+    return resolve_study(document, folder=Path.cwd(), origin="the command line")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Texts, or words, with their labels where there are any."""
+    table = read_file(path, format_of(path) or "text", header=True).rows
+    known = [name for name in ("text", "words", "label") if name in table.column_names]
+    if not {"text", "words"} & set(known):
+        raise DataError(
+            f"{path} has no column 'text' or 'words' (found: {joined(table.column_names)}): name "
+            "one of them so"
+        )
+    return [
+        row
+        for row in table.select(known).to_pylist()
+        if row.get("words") or str(row.get("text") or "").strip()
+    ]
+
+
+def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the model's head can be asked of rows like this one."""
+    document = read_configuration_file(Path(reference.folder), f"encoder '{reference.name}'")
+    architecture = str((document.get("architectures") or ["Model"])[0])
+    head = next((one for one in _HEADS if architecture.endswith(one)), None)
+    if reference.causal:
+        if not architecture.endswith(_DECODERS) or "label" in row or "words" in row:
+            raise SpecError(
+                f"'{reference.name}' is a decoder ({architecture} in {CONFIGURATION}), which is "
+                "asked for the next word of plain text: give a language model "
+                f"({' or '.join(_DECODERS)}), and texts without labels"
+            )
+        metrics: Sequence[str] = ("negative_log_perplexity", "agreement")
+        causal = {"kind": "causal", "columns": {"text": "text"}}
+        return [{"name": metric, "metric": metric, **causal} for metric in metrics]
+    text, labelled = {"kind": "text", "columns": {"text": "text"}}, "label" in row
+    if "words" in row or head is None:
+        if head != "ForTokenClassification" or not labelled:
+            raise SpecError(
+                f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked "
+                f"of rows with {joined(row)} is not known: give texts to an encoder, a masked "
+                "language model or a classifier, words with labels to a token classifier, or "
+                "write a study with head: own"
+            )
+        spans = any(
+            str(name).startswith("B-") for name in (document.get("id2label") or {}).values()
+        )
+        tagged = {"kind": "words", "columns": {"words": "words", "label": "label"}}
+        metrics = ("entity_f1" if spans else "token_f1", "agreement")
+        return [{"name": metric, "metric": metric, **tagged} for metric in metrics]
+    if head == "ForMaskedLM":
+        metrics = ("negative_log_perplexity", "agreement")
+        return [{"name": metric, "metric": metric, **text, "kind": "mlm"} for metric in metrics]
+    if head == "Model":
+        return [{"name": metric, "metric": metric, **text} for metric in EMBEDDING_METRICS]
+    found = [{"name": "agreement", "metric": "agreement", **text}]
+    if labelled and head == "ForSequenceClassification":
+        columns = {"text": "text", "label": "label"}
+        found.insert(
+            0, {"name": "accuracy", "kind": "text", "columns": columns, "metric": "accuracy"}
+        )
+    return found
+
+
+def _slots(reference: EncoderReference, rows: Sequence[dict[str, Any]]) -> int:
+    """The least usual layout that holds nearly all of the texts."""
+    texts = [" ".join(row["words"]) if "words" in row else row["text"] for row in rows]
+    lengths = sorted(map(len, load_tokenizer(reference)(texts)["input_ids"]))
+    needed = lengths[int(0.99 * (len(lengths) - 1))]
+    fitting = [slots for slots in _SLOTS if slots <= reference.positions]
+    return next((slots for slots in fitting if slots >= needed), fitting[-1])

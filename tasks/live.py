@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from papa.errors import PapaError
@@ -58,12 +57,8 @@ class LiveRuns:
         opened: Callable[[str], None],
         failed: Callable[[str], None],
     ) -> None:
-        self.address, self._track, self._store, self._driver = (
-            track.address,
-            track,
-            store,
-            str(driver),
-        )
+        self.address, self._track = track.address, track
+        self._store, self._driver = store, str(driver)
         self._opened, self._failed = opened, failed
         self._probes: dict[str, list[tuple[ShownPart, Entry]]] = defaultdict(list)
         self._trains: dict[str, tuple[Entry, str]] = {}
@@ -80,21 +75,11 @@ class LiveRuns:
     def __enter__(self) -> LiveRuns:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._finish()
+        failed = "FAILED" if kind and issubclass(kind, Exception) else "KILLED"
         with impatient(), suppress(Exception):
-            self._close(
-                "FINISHED"
-                if kind is None
-                else "FAILED"
-                if issubclass(kind, Exception)
-                else "KILLED"
-            )
+            self._close(failed if kind else "FINISHED")
 
     def begin(self) -> None:
         """Show the study from now on."""
@@ -156,10 +141,8 @@ class LiveRuns:
         # Whatever MLflow raises, no study fails by it.
         except Exception as error:
             self._thread = None
-            reason = (
-                str(error) if isinstance(error, PapaError) else f"{type(error).__name__}: {error}"
-            )
-            self._failed(f"MLflow shows the study only when it is over: {reason}")
+            kind = "" if isinstance(error, PapaError) else f"{type(error).__name__}: "
+            self._failed(f"MLflow shows the study only when it is over: {kind}{error}")
 
     def _open(self) -> None:
         client = connect(self.address)

@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.progress import Progress
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import (
-    ArtifactReference,
-    published,
-    read_metadata,
-    verify,
-)
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, verify
+from papa.study import costs
+from papa.study.inputs import StudyInputs
 from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, read_scores
 from papa.study.results import cells_in_key, in_threads, probes_of
 from papa.study.step import Session, Step
-from papa.study.steps import StudyPart
+from papa.study.steps import StudyPart, StudySteps, study_steps
 from papa.study.store import Store
 from tasks.mlflow import connect, database_of, tracking_errors, without_password
 from tasks.runs import DESCRIPTION, PARENT, Entry, Point, Runs, now, twice
@@ -306,6 +303,14 @@ class StudyRuns:
         self.runs.write(
             shown.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())}
         )
+
+
+def tracked_steps(inputs: StudyInputs, address: str) -> StudySteps:
+    """The steps of a study with, last, the one that logs it to the MLflow at ``address``."""
+    found, study = study_steps(inputs), inputs.study
+    flops = costs.tracking_flops(len(found.cells) * len(study.seeds))
+    track = Track(f"track · {study.name}", flops, study, found.steps[-1], found.parts, address)
+    return replace(found, steps=(*found.steps, track))
 
 
 def curves_of(client: MlflowClient, experiment: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.build import tracked_steps
 from flows.studies import save_study
 from papa.spec.file import load_study
 from papa.study.here import run_here
@@ -12,6 +11,7 @@ from papa.study.inputs import check_inputs
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from tasks.mlflow import tracking_address
+from tasks.track import tracked_steps
 from tests.study.told import Told
 
 

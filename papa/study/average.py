@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
 from papa.storage.artifacts import (
@@ -30,9 +30,9 @@ from papa.storage.artifacts import (
     remove,
     sha256_of_json,
 )
-from papa.study.step import Session, Step, identity, worker_clock
+from papa.study.step import Session, worker_clock
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.average import AttentionSums
@@ -45,30 +45,16 @@ _URGENCY = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Average(Step):
-    """Average an encoder's attention over the training text of a corpus.
-
-    Attributes:
-        encoder: whose attention.
-        corpus: the tokenised corpus.
-        slots: S.
-    """
+class Average(OnText):
+    """Average an encoder's attention over the training text of a corpus, in ``slots`` slots."""
 
     stage: ClassVar[str] = "average"
     version: ClassVar[int] = 2
 
-    encoder: EncoderReference
-    corpus: Tokenise
     slots: int
 
     def spec(self) -> dict[str, Any]:
-        return {"encoder": identity(self.encoder), "slots": self.slots}
-
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus}
+        return {**super().spec(), "slots": self.slots}
 
     def run(self, session: Session, progress: Progress) -> None:
         started = time.monotonic()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import TypeAdapter
 
-from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, TaskSpec
 from papa.storage.artifacts import Address, check_form, fetched, reading, verify
 from papa.study.probe import EXAMPLES, ScoredSeed, ScoringStep
 from papa.study.step import Context
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.tokenise import open_corpus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +28,6 @@ class Baseline(ScoringStep):
     """Score always giving one answer, and the task's probe on the encoder's word embeddings alone.
 
     Attributes:
-        encoder: whose word embeddings.
-        corpus: the task's tokenised text.
         task: its metric and probe.
         seeds: one probe each, the same as every cell's.
         features: in what precision features are kept.
@@ -39,8 +36,6 @@ class Baseline(ScoringStep):
     stage: ClassVar[str] = "baseline"
     version: ClassVar[int] = 2
 
-    encoder: EncoderReference
-    corpus: Tokenise
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec

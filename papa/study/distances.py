@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
-from papa.study.step import Context, Session, Step, WorkerStep, identity
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.step import Context, Session, WorkerStep
+from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
     from papa.ablation.relative import ByDistance
@@ -18,28 +18,11 @@ DISTANCES = "distances.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
-class Distances(WorkerStep):
-    """Average a decoder's attention by distance over the training text of a corpus.
-
-    Attributes:
-        encoder: the decoder.
-        corpus: the tokenised corpus.
-    """
+class Distances(OnText, WorkerStep):
+    """Average a decoder's attention by distance over the training text of a corpus."""
 
     stage: ClassVar[str] = "relative"
     version: ClassVar[int] = 1
-
-    encoder: EncoderReference
-    corpus: Tokenise
-
-    def spec(self) -> dict[str, Any]:
-        return {"encoder": identity(self.encoder)}
-
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus}
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress)

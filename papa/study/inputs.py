@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,15 +54,6 @@ class StudyInputs:
     fingerprints: Mapping[Source, str]
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
-
-    def encoder_label(self, encoder: EncoderReference) -> str:
-        return self.labels[encoder]
-
-    def fingerprint(self, task: TaskSpec) -> str:
-        return self.fingerprints[task.source]
-
-    def size(self, task: TaskSpec) -> Size:
-        return self.sizes[task]
 
 
 def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
@@ -210,8 +202,7 @@ def resolve_inputs(
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
-    resolved.problems += _positions(resolved) + _kinds(resolved) + _rotations(resolved)
-    resolved.problems += _scores(resolved) + _budgets(resolved)
+    resolved.problems += _misfits(resolved)
     resolved.problems += problems_of(
         "encoders", partial(labels_of, tuple(resolved.encoders.values()))
     )
@@ -285,90 +276,52 @@ def _source(source: Source) -> tuple[Source, str]:
     return pinned(source), fingerprint(source)
 
 
-def _positions(resolved: ResolvedInputs) -> list[Problem]:
-    return [
-        Problem(
-            f"tasks.{index} ({task.name})",
-            EncoderError(
-                f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
-                f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
-            ),
-        )
-        for index, task in enumerate(resolved.study.tasks)
-        for encoder in resolved.encoders.values()
-        if task.slots > encoder.positions
-    ]
-
-
-def _kinds(resolved: ResolvedInputs) -> list[Problem]:
-    return [
-        Problem(
-            f"tasks.{index} ({task.name})",
-            EncoderError(
-                f"task '{task.name}' is of kind {task.kind}, and '{encoder.name}' is "
-                + (
-                    "a decoder: take kind: causal with head: own, or an encoder"
-                    if encoder.causal
-                    else "an encoder: take kind: mlm or text, or a decoder"
+def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
+    """What of the study does not fit one of its encoders."""
+    study = resolved.study
+    for (index, task), encoder in product(enumerate(study.tasks), resolved.encoders.values()):
+        where = f"tasks.{index} ({task.name})"
+        if task.slots > encoder.positions:
+            yield Problem(
+                where,
+                EncoderError(
+                    f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' "
+                    f"takes {encoder.positions} at most: set the task's slots to "
+                    f"{encoder.positions} or less"
+                ),
+            )
+        if encoder.causal != (task.kind == "causal"):
+            advice = (
+                "a decoder: take kind: causal with head: own, or an encoder"
+                if encoder.causal
+                else "an encoder: take kind: mlm or text, or a decoder"
+            )
+            what = f"task '{task.name}' is of kind {task.kind}, and '{encoder.name}' is {advice}"
+            yield Problem(where, EncoderError(what))
+    for encoder in resolved.encoders.values():
+        heads = encoder.layers, encoder.heads
+        for one in study.scores:
+            found = len(one.values), len(one.values[0])
+            if found != heads:
+                what = (
+                    f"they are of {found[0]} layers of {found[1]} heads, and encoder "
+                    f"'{encoder.name}' has {encoder.layers} layers of {encoder.heads}: give scores "
+                    "of this encoder's heads"
                 )
-            ),
-        )
-        for index, task in enumerate(resolved.study.tasks)
-        for encoder in resolved.encoders.values()
-        if encoder.causal != (task.kind == "causal")
-    ]
+                yield Problem(f"scores ({one.name})", SpecError(what))
+        for method in map(scored_by, study.orders):
+            if method in HEAD_SCORES:
+                asked = method, study.ranking.evaluations, heads[0] * heads[1]
+                yield from problems_of("ranking", partial(check_evaluations, *asked))
+    means = [n for n, one in enumerate(study.constants) if one.kind == "mean_qk"]
+    for encoder in resolved.encoders.values() if means else ():
+        # They import PyTorch, which takes long.
+        from papa.attention.mean_qk import no_rotation
+        from papa.encoders.supported import family_of
 
-
-def _scores(resolved: ResolvedInputs) -> list[Problem]:
-    return [
-        Problem(
-            f"scores ({one.name})",
-            SpecError(
-                f"they are of {len(one.values)} layers of {len(one.values[0])} heads, and encoder "
-                f"'{encoder.name}' has {encoder.layers} layers of {encoder.heads}: give scores of "
-                "this encoder's heads"
-            ),
-        )
-        for one in resolved.study.scores
-        for encoder in resolved.encoders.values()
-        if (len(one.values), len(one.values[0])) != (encoder.layers, encoder.heads)
-    ]
-
-
-def _budgets(resolved: ResolvedInputs) -> list[Problem]:
-    """Budgets of evaluations that are too small for an order of the study."""
-    return [
-        problem
-        for method in map(scored_by, resolved.study.orders)
-        if method in HEAD_SCORES
-        for encoder in resolved.encoders.values()
-        for problem in problems_of(
-            "ranking",
-            partial(
-                check_evaluations,
-                method,
-                resolved.study.ranking.evaluations,
-                encoder.layers * encoder.heads,
-            ),
-        )
-    ]
-
-
-def _rotations(resolved: ResolvedInputs) -> list[Problem]:
-    """Encoders without rotary positions, where constants ask for them."""
-    asked = [n for n, one in enumerate(resolved.study.constants) if one.kind == "mean_qk"]
-    if not asked:
-        return []
-    # They import PyTorch, which takes long.
-    from papa.attention.mean_qk import no_rotation
-    from papa.encoders.supported import family_of
-
-    families = [family_of(encoder.model_type) for encoder in resolved.encoders.values()]
-    return [
-        Problem(f"constants.{asked[0]}", EncoderError(no_rotation(family.name)))
-        for family in families
-        if family is not None and family.scores_of_means is None
-    ]
+        family = family_of(encoder.model_type)
+        if family is not None and family.scores_of_means is None:
+            yield Problem(f"constants.{means[0]}", EncoderError(no_rotation(family.name)))
 
 
 def device_of(study: StudySpec) -> str:

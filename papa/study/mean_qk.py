@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
-from papa.study.step import Context, Session, Step, WorkerStep, identity
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.step import Context, Session, WorkerStep
+from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
     from papa.corpora.batches import MicroBatch
@@ -17,30 +16,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class MeanQK(WorkerStep):
-    """Mean queries and keys over the training text of a corpus, and their scores by distance.
-
-    Attributes:
-        encoder: with rotary positions.
-        corpus: the tokenised corpus.
-        slots: S.
-    """
+class MeanQK(OnText, WorkerStep):
+    """Mean queries and keys over the training text of a corpus, and their scores by distance, of
+    an encoder with rotary positions."""
 
     stage: ClassVar[str] = "mean_qk"
     version: ClassVar[int] = 1
 
-    encoder: EncoderReference
-    corpus: Tokenise
     slots: int
 
     def spec(self) -> dict[str, Any]:
-        return {"encoder": identity(self.encoder), "slots": self.slots}
-
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus}
+        return {**super().spec(), "slots": self.slots}
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)

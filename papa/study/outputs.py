@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.storage.artifacts import ArtifactReference
-from papa.study.step import Context, Session, Step, WorkerStep, identity
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.step import Context, Session, WorkerStep
+from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.outputs import ConstantOutputs
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs(WorkerStep):
+class Outputs(OnText, WorkerStep):
     """Constant outputs of an encoder's heads, from the training text of a corpus.
 
     Attributes:
-        encoder: whose heads.
-        corpus: the tokenised corpus.
         slots: S.
         kind: one of ``papa.spec.outputs``, but for what is trained.
         seed: of the draw; None where nothing is drawn.
@@ -32,21 +29,12 @@ class Outputs(WorkerStep):
     stage: ClassVar[str] = "outputs"
     version: ClassVar[int] = 1
 
-    encoder: EncoderReference
-    corpus: Tokenise
     slots: int
     kind: ConstantsKind
     seed: int | None = None
 
     def spec(self) -> dict[str, Any]:
-        shape = {"encoder": identity(self.encoder), "slots": self.slots}
-        return {**shape, "kind": self.kind, "seed": self.seed}
-
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus}
+        return {**super().spec(), "slots": self.slots, "kind": self.kind, "seed": self.seed}
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
 from papa.study.outputs import Outputs
 from papa.study.score_heads import Ranking, read_head_scores
-from papa.study.step import Context, Session, Step, WorkerStep, identity
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
@@ -33,24 +32,16 @@ SCORES = "scores.json"
 EXAMPLES = "examples.safetensors"
 
 
-class ScoringStep(WorkerStep):
+class ScoringStep(OnText, WorkerStep):
     """A step that trains and scores the task's probe for every seed: ``Probe`` and ``Baseline``."""
 
-    encoder: EncoderReference
-    corpus: Tokenise
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
 
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
-    def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus}
-
     def spec(self) -> dict[str, Any]:
         return {
-            "encoder": identity(self.encoder),
+            **OnText.spec(self),
             "task": self.task.model_dump(
                 mode="json", include={"kind", "labels", "slots", "metric", "positive", "probe"}
             ),
@@ -83,12 +74,10 @@ class ScoringStep(WorkerStep):
 
 
 @dataclass(frozen=True, eq=False)
-class WithConstantHeads(WorkerStep):
+class WithConstantHeads(OnText, WorkerStep):
     """A step on an encoder while the first heads of an order are constant.
 
     Attributes:
-        encoder: whose heads.
-        corpus: the task's tokenised text.
         constants: what makes constant matrices, or outputs; None where no head is constant.
         task: what is asked.
         order: which heads become constant first; None where it changes nothing.
@@ -97,8 +86,6 @@ class WithConstantHeads(WorkerStep):
         draw: what a random order is drawn from; empty for another.
     """
 
-    encoder: EncoderReference
-    corpus: Tokenise
     constants: Step | None
     task: TaskSpec
     order: Order | None
@@ -106,21 +93,14 @@ class WithConstantHeads(WorkerStep):
     rankings: Mapping[int, Ranking]
     draw: tuple[int, ...]
 
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
     def inputs(self) -> dict[str, Step]:
         constants = {"constants": self.constants} if self.constants else {}
         rankings = {f"ranking {seed}": step for seed, step in self.rankings.items()}
         return {"corpus": self.corpus, **constants, **rankings}
 
     def spec(self) -> dict[str, Any]:
-        return {
-            "encoder": identity(self.encoder),
-            "order": self.order,
-            "count": self.count,
-            "draw": list(self.draw),
-        }
+        of_heads = {"order": self.order, "count": self.count, "draw": list(self.draw)}
+        return {**OnText.spec(self), **of_heads}
 
     def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """The constant heads, as (layer, head): the first of the head order.
@@ -174,7 +154,8 @@ class Probe(WithConstantHeads, ScoringStep):
     features: FeaturesSpec
 
     def spec(self) -> dict[str, Any]:
-        return {**ScoringStep.spec(self), **super().spec(), "trained": self.trained}
+        of_heads = WithConstantHeads.spec(self)
+        return {**ScoringStep.spec(self), **of_heads, "trained": self.trained}
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np

@@ -14,9 +14,9 @@ from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
 from papa.study.average import Average
 from papa.study.controls import Controls
-from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.tokenise import OnText, open_corpus
 from papa.workers.group import Replicas, WorkerGroup
 
 if TYPE_CHECKING:
@@ -36,12 +36,10 @@ _FEEDS_HELPERS = 1.25
 
 
 @dataclass(frozen=True, eq=False)
-class Rank(WorkerStep):
+class Rank(OnText, WorkerStep):
     """Train λ on a task's training text: with a probe, or on what the model's own head answers.
 
     Attributes:
-        encoder: whose heads.
-        corpus: the task's tokenised text.
         constants: the constant matrices that attention is mixed with.
         task: its labels and probe.
         ranking: how λ is trained, with which seeds in all.
@@ -53,8 +51,6 @@ class Rank(WorkerStep):
     stage: ClassVar[str] = "rank"
     version: ClassVar[int] = 6
 
-    encoder: EncoderReference
-    corpus: Tokenise
     constants: Average | Controls
     task: TaskSpec
     ranking: RankingSpec
@@ -68,7 +64,7 @@ class Rank(WorkerStep):
             "epochs": ranking.epochs_on(task),
         }
         return {
-            "encoder": identity(self.encoder),
+            **super().spec(),
             "task": task.model_dump(mode="json", include={"kind", "labels", "slots"}),
             "regression": task.regression,
             "objective": task.lambda_objective,
@@ -82,11 +78,8 @@ class Rank(WorkerStep):
             "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
         }
 
-    def outside(self) -> dict[str, str]:
-        return {"encoder": self.encoder.digest}
-
     def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus, "constants": self.constants}
+        return {**super().inputs(), "constants": self.constants}
 
     def run(self, session: Session, progress: Progress) -> None:
         helpers = self.helpers(session.store, session.pool.on_gpu)

@@ -25,7 +25,7 @@ from papa.study.mean_qk import MeanQK
 from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
-from papa.study.rankings import lambda_steps, score_steps
+from papa.study.rankings import ranking_steps
 from papa.study.results import ProbedCell
 from papa.study.score_heads import Ranking
 from papa.study.step import Step
@@ -128,11 +128,11 @@ class _Builder:
         return self.steps.setdefault(step, step)  # type: ignore[return-value]
 
     def _name(self, encoder: EncoderReference, task: TaskSpec) -> str:
-        return f"{self.inputs.encoder_label(encoder)} · {task.name}"
+        return f"{self.inputs.labels[encoder]} · {task.name}"
 
     def _part(self, encoder: EncoderReference, task: TaskSpec) -> StudyPart:
         """Every combination of constants, orders and fractions of one encoder on one task."""
-        study, label = self.study, self.inputs.encoder_label(encoder)
+        study, label = self.study, self.inputs.labels[encoder]
         cells: list[ProbedCell] = []
         constants: dict[str, Step] = {}
         rankings: dict[str, Mapping[int, Ranking]] = {}
@@ -153,58 +153,53 @@ class _Builder:
         """The task's text; or, ``masked``, with words to restore."""
         name, flops = (
             f"tokenise · {self._name(encoder, task)}",
-            costs.tokenising_flops(self.inputs.size(task)),
+            costs.tokenising_flops(self.inputs.sizes[task]),
         )
         name, task = (f"{name} · masked", masked) if masked else (name, task)
         return self._once(
-            Tokenise(name, flops, encoder, task, self.study.layout, self.inputs.fingerprint(task))
+            Tokenise(
+                name, flops, encoder, task, self.study.layout, self.inputs.fingerprints[task.source]
+            )
         )
 
     def _constants(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, seed: int
     ) -> Matrices | Outputs | Distances:
         """The constants of a cell, before any training of their own."""
+        where, kind = self._name(encoder, task), spec.start if spec.is_trained else spec.kind
+        flops, text = (
+            costs.averaging_flops(encoder, self.inputs.sizes[task]),
+            (encoder, self._corpus(encoder, task)),
+        )
+        if spec.kind == RESAMPLED:
+            name = f"outputs · {where} · {kind} · seed {seed}"
+            return self._once(Outputs(name, 0.0, *text, task.slots, kind, seed))
         if spec.kind in OUTPUTS:
-            return self._outputs(encoder, task, spec.kind, seed)
-        if spec.kind == "mean_qk":
-            name, size = f"mean_qk · {self._name(encoder, task)}", self.inputs.size(task)
-            flops, corpus = costs.averaging_flops(encoder, size), self._corpus(encoder, task)
-            return self._once(MeanQK(name, flops, encoder, corpus, task.slots))
-        if encoder.causal and spec.kind == "relative":
-            return self._distances(encoder, task)
-        kind = spec.start if spec.kind == "trained" else spec.kind
+            kind = "mean_output" if spec.kind == OPTIMAL else spec.kind
+            return self._once(
+                Outputs(f"outputs · {where} · {kind}", flops, *text, task.slots, kind)
+            )
+        if kind == "mean_qk":
+            return self._once(MeanQK(f"mean_qk · {where}", flops, *text, task.slots))
+        if encoder.causal and kind == "relative":
+            return self._once(Distances(f"relative · {where}", flops, *text))
         if kind in DERIVED:
             average = self._average(encoder, task)
-            name = f"derived · {self._name(encoder, task)} · {spec.label}"
+            name = f"derived · {where} · {spec.label}"
             return self._once(Derived(name, 0.0, encoder, average, kind, spec.parameters))
         if kind != "average":
             label = spec.label if kind == spec.kind else kind
-            name = f"controls · {self.inputs.encoder_label(encoder)} · {label} · S={task.slots}"
+            name = f"controls · {self.inputs.labels[encoder]} · {label} · S={task.slots}"
             return self._once(Controls(name, 0.0, encoder, kind, task.slots, spec.parameters))
         return self._average(encoder, averaged_text(task, spec))
 
     def _average(self, encoder: EncoderReference, text: TaskSpec) -> Average:
-        size = self.inputs.size(text)
+        size = self.inputs.sizes[text]
         name, flops = f"average · {self._name(encoder, text)}", costs.averaging_flops(encoder, size)
         shards = -(-size.train // self.study.execution.shard_rows)
         return self._once(
             Average(name, flops, encoder, self._corpus(encoder, text), text.slots, parts=shards)
         )
-
-    def _outputs(self, encoder: EncoderReference, task: TaskSpec, kind: str, seed: int) -> Outputs:
-        start = "mean_output" if kind == OPTIMAL else kind
-        drawn = seed if kind == RESAMPLED else None
-        name = f"outputs · {self._name(encoder, task)} · {start}" + (
-            "" if drawn is None else f" · seed {drawn}"
-        )
-        flops = costs.averaging_flops(encoder, self.inputs.size(task)) if drawn is None else 0.0
-        corpus = self._corpus(encoder, task)
-        return self._once(Outputs(name, flops, encoder, corpus, task.slots, start, drawn))
-
-    def _distances(self, encoder: EncoderReference, task: TaskSpec) -> Distances:
-        name = f"relative · {self._name(encoder, task)}"
-        flops = costs.averaging_flops(encoder, self.inputs.size(task))
-        return self._once(Distances(name, flops, encoder, self._corpus(encoder, task)))
 
     def _rankings(
         self, encoder: EncoderReference, task: TaskSpec, order: Order | None
@@ -215,25 +210,19 @@ class _Builder:
         method = scored_by(order) if order else None
         if method is None:
             return {}
-        study, size, name = self.study, self.inputs.size(task), self._name(encoder, task)
-        average = self._average(encoder, task)
-        masked = None
+        size, average, masked = self.inputs.sizes[task], self._average(encoder, task), None
         if task.unlabelled and task.head == "probe" and not is_label_free(method):
             restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
             masked = task.model_copy(update=restored)
-        asked = self._corpus(encoder, task, masked), average, masked or task, size
-        found: Mapping[int, Ranking] = (
-            lambda_steps(study, name, encoder, *asked)
-            if method == "lambda"
-            else score_steps(study, name, encoder, *asked, method)
-        )
+        asked = encoder, self._corpus(encoder, task, masked), average, masked or task, size, method
+        found = ranking_steps(self.study, self._name(encoder, task), *asked)
         return {seed: self._once(step) for seed, step in found.items()}
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Baseline:
         """What the task's scores are worth."""
         study, corpus = self.study, self._corpus(encoder, task)
         name = f"baseline · {self._name(encoder, task)}"
-        flops = costs.baseline_flops(encoder, self.inputs.size(task), task, study)
+        flops = costs.baseline_flops(encoder, self.inputs.sizes[task], task, study)
         return self._once(Baseline(name, flops, encoder, corpus, task, study.seeds, study.features))
 
     def _probes(
@@ -265,7 +254,7 @@ class _Builder:
             assert not isinstance(constants, Distances), "a decoder has no probe"
             probe = Probe(
                 f"probe · {what}",
-                costs.probing_flops(encoder, self.inputs.size(task), task, study, len(seeds)),
+                costs.probing_flops(encoder, self.inputs.sizes[task], task, study, len(seeds)),
                 encoder,
                 corpus,
                 constants,
@@ -294,7 +283,7 @@ class _Builder:
     ) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
         flops, corpus = (
-            costs.answering_flops(encoder, self.inputs.size(task)),
+            costs.answering_flops(encoder, self.inputs.sizes[task]),
             self._corpus(encoder, task),
         )
         return self._once(

@@ -13,7 +13,7 @@ from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
 from papa.spec.task import UNLABELLED_METRICS
 from papa.storage.artifacts import ArtifactReference
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, Session, Step, WorkerStep, identity
 
 if TYPE_CHECKING:
     from papa.corpora.corpus import TokenisedCorpus
@@ -67,6 +67,28 @@ class Tokenise(WorkerStep):
             progress=context.progress,
             provenance=self.metadata({}),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class OnText(Step):
+    """A step on an encoder and a text; what else it reads and depends on it adds.
+
+    Attributes:
+        encoder: whose heads, or word embeddings.
+        corpus: the tokenised text.
+    """
+
+    encoder: EncoderReference
+    corpus: Tokenise
+
+    def spec(self) -> dict[str, Any]:
+        return {"encoder": identity(self.encoder)}
+
+    def outside(self) -> dict[str, str]:
+        return {"encoder": self.encoder.digest}
+
+    def inputs(self) -> dict[str, Step]:
+        return {"corpus": self.corpus}
 
 
 def corpus_part(task: TaskSpec) -> dict[str, Any]:

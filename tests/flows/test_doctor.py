@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows import services
-from flows.installed import installed
-from flows.machine import _disk
+from flows.machine import _disk, installed
 from papa.errors import TransientError
 from papa.storage.filesystem import within
 from papa.study.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.own_line import own_study
+from flows.without_file import own_study
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
 from papa.spec import StudySpec

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.build import tracked_steps
 from flows.cli import app
 from flows.plan import PlannedStep, bound, planned_steps
 from papa.errors import CheckError
@@ -17,6 +16,7 @@ from papa.spec.file import load_study
 from papa.study.costs import SUBMITTING, expected_rates
 from papa.study.inputs import check_inputs
 from papa.study.store import Store
+from tasks.track import tracked_steps
 from tests.flows.conftest import said
 from tests.study.test_store import AVERAGE, CONSTANTS
 

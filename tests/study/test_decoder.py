@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import papa
 from flows.cli import app
-from flows.own_line import own_study
+from flows.without_file import own_study
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.decoders import decoder_shape
 from papa.encoders.reference import EMBEDDED, describe_encoder

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas
 
-from flows.build import tracked_steps
 from papa.encoders.reference import EncoderReference
 from papa.progress import ignore_progress
 from papa.reporting.summary import LINE, summarise
@@ -25,7 +24,7 @@ from papa.study.inputs import StudyInputs
 from papa.study.probe import ProbeScores, ScoredSeed
 from papa.study.store import Store
 from tasks.mlflow import connect, tracking_errors
-from tasks.track import StudyRuns, Track
+from tasks.track import StudyRuns, Track, tracked_steps
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
