@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from papa.study.store import Store
 from tasks.mlflow import database_of
@@ -28,9 +27,11 @@ DESCRIPTION = "mlflow.note.content"
 """The tag of an experiment or a run that MLflow shows as text above it."""
 Point = tuple[str, float, int, int]
 """Of a metric: its name, a value, the time in ms and the step."""
+_BY_PAPA = {"mlflow.source.name": "papa", "mlflow.user": "papa"}
 _BATCH = 500
 """Points in a request; MLflow takes a thousand things."""
 _NONE: Mapping[str, str] = {}
+_Written = TypeVar("_Written")
 
 
 def now() -> int:
@@ -57,20 +58,16 @@ class Runs:
     """
 
     def __init__(self, client: MlflowClient, study: str, store: Store, note: str) -> None:
-        self.client, self.experiment = client, _experiment(client, study, store, note)
+        self.client = client
+        made = partial(_experiment, client, study, store, note)
+        self.experiment = twice(made, "RESOURCE_ALREADY_EXISTS")
         self.by_key = self._found()
         self._made: dict[str, Run] = {}
 
     def get(self, entry: Entry, **tags: str) -> Run:
         """The run of an entry, made with these tags as well where it is not there."""
         if entry.key not in self.by_key:
-            tags = {
-                "mlflow.source.name": "papa",
-                "mlflow.user": "papa",
-                KEY: entry.key,
-                **entry.tags,
-                **tags,
-            }
+            tags = {**_BY_PAPA, KEY: entry.key, **entry.tags, **tags}
             run = self.client.create_run(self.experiment, tags=tags, run_name=entry.name)
             self.by_key[entry.key] = self._made[entry.key] = run
         return self.by_key[entry.key]
@@ -115,12 +112,8 @@ class Runs:
                     (name, wanted, now() if name in known.metrics else run.info.start_time, step)
                 )
         params = {name: str(one) for name, one in entry.params.items() if name not in known.params}
-        self.log(
-            run.info.run_id,
-            new,
-            params,
-            {name: one for name, one in tags.items() if known.tags.get(name) != one},
-        )
+        changed = {name: one for name, one in tags.items() if known.tags.get(name) != one}
+        self.log(run.info.run_id, new, params, changed)
         if end and run.info.status != "FINISHED":
             self.client.set_terminated(run.info.run_id)
 
@@ -134,18 +127,12 @@ class Runs:
         """Log to a run, in one request unless there are many points."""
         from mlflow.entities import Metric, Param, RunTag
 
-        of_run, marks = (
-            [Param(*one) for one in params.items()],
-            [RunTag(*one) for one in tags.items()],
-        )
+        of_run = [Param(*one) for one in params.items()]
+        marks = [RunTag(*one) for one in tags.items()]
         for start in range(0, len(points) or 1, _BATCH):
             metrics = [Metric(*one) for one in points[start : start + _BATCH]]
             if metrics or params or tags:
-                twice(
-                    partial(
-                        self.client.log_batch, run_id, metrics=metrics, params=of_run, tags=marks
-                    )
-                )
+                twice(partial(self.client.log_batch, run_id, metrics, of_run, marks))
 
     def _found(self) -> dict[str, Run]:
         """The runs that are there: newest first, so the oldest of a key remains."""
@@ -162,32 +149,25 @@ class Runs:
 
 
 def _experiment(client: MlflowClient, study: str, store: Store, note: str) -> str:
-    """The id of a study's experiment."""
+    """The id of a study's experiment, made where there is none."""
     location = store.mlflow_artifacts.as_uri() if database_of(client.tracking_uri) else None
-    if client.get_experiment_by_name(study) is None:
-        with _overtaken("RESOURCE_ALREADY_EXISTS"):
-            return client.create_experiment(study, location, {DESCRIPTION: note})
     found = client.get_experiment_by_name(study)
-    assert found is not None, "it was there, or another process has just made it"
+    if found is None:
+        return client.create_experiment(study, location, {DESCRIPTION: note})
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return found.experiment_id
 
 
-def twice(write: Callable[[], object]) -> object:
-    """Write; where another process wrote the same meanwhile, the second time finds it there."""
-    with _overtaken("BAD_REQUEST"):
-        return write()
-    return write()
-
-
-@contextmanager
-def _overtaken(code: str) -> Iterator[None]:
-    """The block goes on behind it where MLflow refuses with this code: another was faster."""
+def twice(write: Callable[[], _Written], code: str = "BAD_REQUEST") -> _Written:
+    """Write; where MLflow refuses with this code, as another process wrote the same meanwhile, the
+    second time finds it there.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
-        yield
+        return write()
     except MlflowException as error:
         if error.error_code != code:
             raise
+    return write()

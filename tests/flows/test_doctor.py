@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from flows import services
-from flows.machine import _disk, installed
+from flows.doctor import installed
+from flows.machine import _disk
 from papa.errors import TransientError
 from papa.storage.filesystem import within
 from papa.study.store import Store
