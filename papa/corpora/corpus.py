@@ -290,7 +290,7 @@ class _Writer:
     def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
         special_tokens, slots = self.special_tokens, self.task.slots
         match self.task.kind:
-            case "text":
+            case "text" | "similarity":
                 texts = self._cut(self._texts(part, "text"), split)
                 return arrange_one(texts, special_tokens, slots), part["label"].to_numpy()
             case "pair":

@@ -23,9 +23,9 @@ class TaskRows:
     """Both splits of a task.
 
     Attributes:
-        train: columns ``text`` (and ``text_pair``) or ``words``, and ``label``: int64 classes,
-            float32 numbers, or a list of int64 a row for words. Masked language models have
-            ``text`` alone.
+        train: columns ``text`` (and ``text_pair``; of a similarity both texts are rows) or
+            ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
+            words. Masked language models have ``text`` alone.
         validation: the same columns.
         label_names: the classes' names; None for regression and masked language models.
         notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings``
@@ -77,9 +77,19 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         else take_rows(table, sampled_rows(table.num_rows, rows, task.sample_seed))
         for table, rows in zip(tables, (task.train_rows, task.validation_rows), strict=True)
     ]
+    if task.kind == "similarity":
+        chosen = [_one_by_one(table) for table in chosen]
     if names:
         notes["warnings"] = split_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
     return TaskRows(train=chosen[0], validation=chosen[1], label_names=names, notes=notes)
+
+
+def _one_by_one(pairs: pa.Table) -> pa.Table:
+    """The two texts of each pair as two rows, one after the other, both with the pair's label."""
+    both = pa.concat_arrays([*pairs["text"].chunks, *pairs["text_pair"].chunks])
+    order = np.arange(2 * pairs.num_rows).reshape(2, -1).T.ravel()
+    label = np.repeat(pairs["label"].to_numpy(), 2)
+    return pa.table({"text": both.take(pa.array(order)), "label": label})
 
 
 def _classes(table: pa.Table) -> np.ndarray:
@@ -143,7 +153,7 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     tables = []
     for source, label in zip((train, validation), labels, strict=True):
         texts = {"text": text_column(source, columns.text)}
-        if task.kind == "pair":
+        if columns.text_pair is not None and task.kind != "text":
             texts["text_pair"] = text_column(source, columns.text_pair)
         tables.append(pa.table({**texts, "label": pa.array(label)}))
     return (tables[0], tables[1]), names, {}

@@ -45,7 +45,7 @@ def measure_fidelity(
     """
     count = min(ROWS, int(TOKENS / split.lengths.mean()))
     rows = spread_rows(split.rows[np.argsort(split.lengths, kind="stable")], count)
-    if split.kind not in ("text", "words") or len(rows) < LEAST_SENTENCES:
+    if split.kind not in ("text", "similarity", "words") or len(rows) < LEAST_SENTENCES:
         return None
     before, after = (_embeddings(states, split, rows, layout) for states in (original, changed))
     return {"texts": len(rows)} | {

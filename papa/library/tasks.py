@@ -47,7 +47,8 @@ class Task:
             ``spearman``; for ``words`` a list of labels in each row. None restores masked words of
             the text, and of a decoder asks for the next: metric ``negative_log_perplexity``.
         metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words``
-            ``entity_f1``, ``token_f1`` or ``accuracy``.
+            ``entity_f1``, ``token_f1`` or ``accuracy``; ``cosine_spearman`` where ``label`` is how
+            alike ``text`` and ``text_pair`` are, of the own head of a sentence encoder.
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
@@ -85,6 +86,8 @@ class Task:
             return "causal"
         if self.words is not None:
             return "words"
+        if self.metric == "cosine_spearman":
+            return "similarity"
         if self.label is None and self.metric not in UNLABELLED_METRICS:
             return "mlm"
         return "pair" if self.text_pair is not None else "text"

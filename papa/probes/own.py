@@ -31,10 +31,11 @@ from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, joined
 from papa.progress import Progress, ignore_progress
 from papa.scores.baselines import labels_of
-from papa.scores.fidelity import LEAST_SENTENCES, embedding_score
+from papa.scores.fidelity import LEAST_SENTENCES, embedding_score, pair_cosines
 from papa.scores.metrics import Scored, positive_class, scored
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
+from papa.spec.task import EMBEDDING_METRICS
 
 MOST_SENTENCES = 2_000
 """Whose similarities are ranked, pair by pair."""
@@ -118,7 +119,7 @@ def check_own(
     model = load_own(reference, own_class(task, reference))
     if names is not None and task.columns.label is not None:
         class_ids(names, class_names(model), task)
-    if rows is not None and task.of_embeddings:
+    if rows is not None and task.metric in EMBEDDING_METRICS:
         count = (
             int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
         )
@@ -342,6 +343,9 @@ def own_score(
         own: of the classes of the model's head.
     """
     lengths = after["lengths"]
+    if task.kind == "similarity":
+        cosines = pair_cosines(after["embeddings"])
+        return scored(task.metric, cosines, labels_of(split)[0][::2])
     if task.of_embeddings:
         score, influence = embedding_score(task.metric, before["embeddings"], after["embeddings"])
         return Scored(score, influence[:, None])

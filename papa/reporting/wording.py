@@ -21,6 +21,7 @@ METRICS = {
     "token_f1": "token F1",
     "bare_entity_f1": "bare-tag F1",
     "spearman": "Spearman",
+    "cosine_spearman": "Spearman of cosine and label",
     "negative_log_perplexity": "negative log-perplexity",
     "agreement": "agreement with itself",
     "nearest_10": "ten nearest kept",

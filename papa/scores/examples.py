@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from papa.spec import Metric
-from papa.spec.task import EMBEDDING_METRICS
+from papa.spec.task import EMBEDDING_METRICS, RANKED
 
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
@@ -51,7 +51,7 @@ def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows 
     accuracy, token_f1: correct, labels. f1: true positives, predicted, true. entity_f1,
     bare_entity_f1: the same of entities. matthews: correct, labels, then predicted and true of
     every class. negative_log_perplexity: the sum of log-probabilities, tokens. agreement: the same
-    answers, answers. spearman is no function of sums: prediction, label.
+    answers, answers. Rank correlations are no function of sums: prediction, label.
     """
     return _COUNTS[metric](answers)
 
@@ -61,14 +61,14 @@ def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
     counted.
 
     Raises:
-        KeyError: the metric is ``spearman``.
+        KeyError: the metric is a rank correlation.
     """
     return _SCORES[metric](totals)
 
 
 def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
     """The score on all the examples together."""
-    if metric == "spearman":
+    if metric in RANKED:
         return float(_rank_correlation(examples[:, 0], examples[:, 1]))
     return float(score_of(metric, examples.sum(axis=0)))
 
@@ -83,7 +83,7 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
     """
     if metric in EMBEDDING_METRICS:
         return examples[:, 0]
-    if metric == "spearman":
+    if metric in RANKED:
         others = (np.delete(examples, row, axis=0) for row in range(len(examples)))
         without = np.array([score_of_examples(metric, remaining) for remaining in others])
     else:
@@ -203,6 +203,7 @@ _COUNTS: dict[Metric, Callable[[Answers], np.ndarray]] = {
     "negative_log_perplexity": _log_probabilities,
     "agreement": _hits,
     "spearman": _numbers,
+    "cosine_spearman": _numbers,
 }
 _SCORES: dict[Metric, Callable[[np.ndarray], Values]] = {
     "accuracy": _mean,

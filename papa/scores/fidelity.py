@@ -62,6 +62,14 @@ def embedding_score(
     return _neighbours_kept(*similarities, int(measure.removeprefix("nearest_")))
 
 
+def pair_cosines(
+    embeddings: Float[np.ndarray, "sentences width"],
+) -> Float[np.ndarray, " pairs"]:
+    """The cosine of the first and second, the third and fourth embedding, and so on."""
+    unit = _normalised(embeddings)
+    return (unit[::2] * unit[1::2]).sum(1)
+
+
 def same_answer(
     before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
 ) -> Bool[np.ndarray, " answers"]:

@@ -17,9 +17,10 @@ from jaxtyping import Float
 
 from papa.scores.examples import influence
 from papa.spec import Metric
+from papa.spec.task import RANKED
 
 _RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("matthews", "spearman", "similarities", "cosine"), (-1.0, 1.0)),
+    **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     "negative_log_perplexity": (-math.inf, 0.0),
 }
 """Where scores lie, if not from 0 to 1."""

@@ -26,6 +26,9 @@ MEANINGS: dict[Metric, str] = {
         "F1 over tags without a prefix, read as entities: the paper's POS score (docs/fidelity.md)"
     ),
     "spearman": "Spearman's rank correlation of predicted and true numbers; the label is a number",
+    "cosine_spearman": (
+        "Spearman's rank correlation of the cosine of two embeddings with the label, a number"
+    ),
     "negative_log_perplexity": "the mean natural log-probability of the masked tokens",
     "agreement": "the share of the own head's answers that stay as the original gives them",
     "nearest_10": (
@@ -64,7 +67,7 @@ def scored(
 
     Args:
         metric: one of ``papa.spec.study.Metric``.
-        predictions: classes as int64 [n]; numbers [n] for ``spearman``; for
+        predictions: classes as int64 [n]; numbers [n] for rank correlations; for
             ``negative_log_perplexity`` the natural log-probability [n] that each masked token's
             true word received.
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.

