@@ -46,7 +46,8 @@ LIKENESS_NOTE = (
 COST_NOTE = (
     f"{BEYOND}: beyond chance. Better than, worse than: how many other orders, beyond chance. "
     "Seconds of work and evaluations (passes over the examples; of λ its epochs) are those of the "
-    "ranking, over all its seeds; –: nothing was computed for this order."
+    "ranking, over all its seeds; –: nothing was computed for this order, or nothing beyond what "
+    "another order's row counts."
 )
 
 

@@ -32,7 +32,8 @@ class FoundOrder:
 
     Attributes:
         by_seed: all heads by the study's seed, the first to become constant first.
-        seconds: of work, over all ranking seeds; None where nothing was computed for it.
+        seconds: of work, over all ranking seeds; None where nothing was computed for it, or
+            another order counts it.
         evaluations: passes over examples, likewise.
     """
 

@@ -26,10 +26,10 @@ class ScoringMethod:
         streamed: whether it is a mean over rows of attention matrices; all of these share a pass
             over the text.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
-        passes: about how many forward passes it takes over the rows, for plans: of one that reads
-            ``evaluations`` or ``epochs``, for each of them.
-        least_evaluations: how many it takes at least, of the number of heads; None where it has no
-            budget.
+        passes: about how many forward passes it takes over the rows, for plans; of one that reads
+            ``epochs``, or takes evaluations, theirs count.
+        evaluations: how many sets of heads it values, of the number of heads and a budget; more
+            than the budget where that is too small. None where it values none.
     """
 
     label: str
@@ -38,7 +38,22 @@ class ScoringMethod:
     streamed: bool = False
     reads: tuple[str, ...] = ()
     passes: float = 1
-    least_evaluations: Callable[[int], int] | None = None
+    evaluations: Callable[[int, int], int] | None = None
+
+
+def greedy_evaluations(heads: int, together: int) -> int:
+    """How often a set is valued where so many heads become constant at each step of a greedy order;
+    the last needs no choice.
+    """
+    return sum(range(heads, 1, -together))
+
+
+def greedy_step(heads: int, evaluations: int) -> int:
+    """How many heads become constant at each step of a greedy order: as few as evaluations allow,
+    all at once where they are too few for any.
+    """
+    allowed = (size for size in range(1, heads) if greedy_evaluations(heads, size) <= evaluations)
+    return next(allowed, heads)
 
 
 def _streamed(name: str, label: str) -> ScoringMethod:
@@ -50,22 +65,21 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "variance": _streamed("variance", "variance"),
     "distance": _streamed("distance", "distance to constant"),
     "gradient": ScoringMethod("gradient", "papa.ranking.scores.gradient", passes=3),
-    # The value of all heads, that of none, and two pairs of orders: an error takes two.
+    # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
         "Shapley values",
         "papa.ranking.scores.shapley",
         reads=("evaluations",),
-        least_evaluations=lambda heads: 2 + 4 * (heads - 1),
+        evaluations=lambda heads, budget: max(budget, 2 + 4 * (heads - 1)),
     ),
-    # Every head by itself.
     "greedy": ScoringMethod(
         "the steps of a greedy order",
         "papa.ranking.scores.greedy",
         reads=("evaluations",),
-        least_evaluations=lambda heads: heads,
+        evaluations=lambda heads, budget: greedy_evaluations(heads, greedy_step(heads, budget)),
     ),
     "gates": ScoringMethod(
-        "L0 gates", "papa.ranking.scores.gates", reads=("epochs", "learning_rate"), passes=3
+        "L0 gates", "papa.ranking.scores.gates", reads=("epochs", "learning_rate")
     ),
 }
 
@@ -82,8 +96,8 @@ def check_evaluations(method: str, evaluations: int, heads: int) -> None:
         SpecError: it is.
     """
     asked = HEAD_SCORES[method]
-    least = asked.least_evaluations(heads) if asked.least_evaluations else 0
-    if evaluations < least:
+    least = asked.evaluations(heads, 0) if asked.evaluations else 0
+    if "evaluations" in asked.reads and evaluations < least:
         raise SpecError(
             f"evaluations is {evaluations:,}, and {asked.label} of {heads} heads take {least:,} at "
             "least: give as many"

@@ -183,15 +183,20 @@ def scoring_flops(
     encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec, method: str
 ) -> float:
     """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on, and
-    the frozen probe of one that reads labels.
+    the frozen probe of one that reads labels. What is trained for epochs costs what λ does.
+
+    Sets of heads differ from the one before in one head, drawn alike from all layers, and layers
+    below it are not computed again.
     """
-    scoring, rows, times = HEAD_SCORES[method], ranking.rows or size.train, 1
-    if "evaluations" in scoring.reads:
-        rows, times = ranking.rows or VALUED_ROWS, ranking.evaluations
+    scoring = HEAD_SCORES[method]
     if "epochs" in scoring.reads:
-        times = ranking.epochs_on(task)
-    tokens = min(rows, size.train) * size.tokens
-    passes = scoring.passes * times * _forward_flops(encoder, tokens)
+        return ranking_flops(encoder, size, task, ranking)
+    rows, times = ranking.rows or size.train, scoring.passes
+    if scoring.evaluations:
+        asked = scoring.evaluations(encoder.layers * encoder.heads, ranking.evaluations)
+        rows = ranking.rows or VALUED_ROWS
+        times = asked * (encoder.layers + 1) / (2 * encoder.layers)
+    passes = times * _forward_flops(encoder, min(rows, size.train) * size.tokens)
     if scoring.label_free:
         return passes
     probe = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)

@@ -18,7 +18,7 @@ def found_orders(
     cells: Iterable[ProbedCell], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
     """The orders of the cells in which some heads are constant and others not, by (encoder label,
-    task), then by name.
+    task), then by name. What one ranking took counts for the first order that follows it.
 
     Args:
         cells: of a study.
@@ -27,6 +27,7 @@ def found_orders(
     from papa.reporting.orders import FoundOrder
 
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
+    counted: dict[tuple[str, str], set[Step]] = {}
     for cell, probes in ((one.cell, one.probes) for one in cells):
         known, one = orders.setdefault((cell.encoder, cell.task), {}), probes[0]
         if cell.order in known or not 0 < one.count < one.encoder.layers * one.encoder.heads:
@@ -36,7 +37,10 @@ def found_orders(
             for probe, order in ((probe, probe.ranked(found)) for probe in probes)
             for seed in probe.seeds
         }
-        took = [read_metadata(found[step].path) for step in one.rankings.values()]
+        before = counted.setdefault((cell.encoder, cell.task), set())
+        new = set(one.rankings.values()) - before
+        took = [read_metadata(found[step].path) for step in new]
+        before |= new
         known[cell.order] = FoundOrder(
             by_seed,
             sum(ranking["worker_seconds"] for ranking in took) if took else None,

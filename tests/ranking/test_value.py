@@ -18,7 +18,8 @@ from papa.ranking.scores.frozen import frozen_probe
 from papa.ranking.scores.greedy import greedy_places
 from papa.ranking.scores.shapley import shapley_values
 from papa.ranking.value import FrozenValue
-from papa.spec import ExecutionSpec
+from papa.spec import ExecutionSpec, RankingSpec
+from papa.study.costs import Size, averaging_flops, scoring_flops
 from tests.attention.cases import Case, random_constants
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -71,6 +72,24 @@ def test_passes_that_begin_above_what_is_known_change_nothing(
     assert value.layers - asked == 3, "the last layer alone differs"
     assert value({*value.heads} - {(1, 0)}) == last
     assert value.layers - asked == 3, "the same heads again"
+
+
+def test_a_plan_counts_the_layers_that_are_computed(one_head: Planted, probe: Probe) -> None:
+    """What a larger budget adds: a share of a pass for each evaluation."""
+    split, reference = one_head.corpus.split("train"), one_head.encoder.reference
+    rows = len(np.arange(0, len(split), 4))
+    size = Size(rows, 0, 10.0, 10.0)
+    assert reference is not None
+    planned, computed, budgets = [], [], (100, 300)
+    for evaluations in budgets:
+        ranking = RankingSpec(rows=rows, evaluations=evaluations)
+        planned.append(scoring_flops(reference, size, one_head.task, ranking, "shapley"))
+        value = value_of(one_head, probe)
+        shapley_values(value, value.heads, evaluations, seed=0, tolerance=0)
+        computed.append(value.layers / one_head.encoder.layers)
+    passes = (planned[1] - planned[0]) / averaging_flops(reference, size)
+    assert passes == pytest.approx(computed[1] - computed[0], rel=0.15)
+    assert passes < 0.8 * (budgets[1] - budgets[0]), "not whole passes"
 
 
 def test_a_probe_is_the_cells_own_and_frozen(

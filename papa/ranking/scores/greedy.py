@@ -12,6 +12,7 @@ from jaxtyping import Float
 from papa.progress import Progress, ignore_progress
 from papa.ranking.scores.asked import Asked, Scored
 from papa.ranking.value import Value, frozen_value
+from papa.spec.methods import greedy_evaluations, greedy_step
 from papa.spec.orders import Head
 
 
@@ -40,12 +41,10 @@ def greedy_places(
         evaluations: how often v may be asked at most: enough by ``check_evaluations``.
         progress: called with evaluations done and in all.
     """
-    together = next(
-        size for size in range(1, len(heads) + 1) if _planned(len(heads), size) <= evaluations
-    )
+    together = greedy_step(len(heads), evaluations)
     left: Set[Head] = frozenset(heads)
     places: dict[Head, int] = {}
-    done, total = 0, _planned(len(heads), together)
+    done, total = 0, greedy_evaluations(len(heads), together)
     while left:
         costs = dict.fromkeys(left, 0.0)
         if len(left) > 1:
@@ -58,10 +57,3 @@ def greedy_places(
         places |= {head: len(places) + place for place, head in enumerate(cheapest)}
         left = left - {*cheapest}
     return np.array([places[head] for head in heads], dtype=np.float64)
-
-
-def _planned(heads: int, together: int) -> int:
-    """How often v is asked where so many heads become constant at each step; the last needs no
-    choice.
-    """
-    return sum(range(heads, 1, -together))
