@@ -96,12 +96,11 @@ def format_of(path: PurePath) -> FileFormat | None:
 
 
 def _jsonl(path: Path) -> pa.Table:
-    try:
+    # What follows the first block may hold other types, or a row longer than a block; or the file
+    # is damaged.
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return _streamed_jsonl(path)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # What follows the first block may hold other types, or a row longer than a block; or the
-        # file is damaged.
-        return _whole_jsonl(path)
+    return _whole_jsonl(path)
 
 
 def _streamed_jsonl(path: Path) -> pa.Table:
@@ -122,11 +121,7 @@ def _whole_jsonl(path: Path) -> pa.Table:
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
-        dates = {
-            field.name: _as_text(field.type)
-            for field in table.schema
-            if _as_text(field.type) != field.type
-        }
+        dates = {one.name: text for one in table.schema if (text := _as_text(one.type)) != one.type}
         if dates:
             parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
@@ -162,24 +157,16 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
 
 
 def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
-    try:
+    # A row may be longer than a block; or the file is damaged.
+    with suppress(pa.ArrowInvalid):
         return _streamed(path, delimiter, header=header, block=_SMALL_BLOCK)
-    except pa.ArrowInvalid:
-        # A row may be longer than a block; or the file is damaged.
-        return _streamed_whole(path, delimiter, header=header)
-
-
-def _streamed_whole(path: Path, delimiter: str, *, header: bool) -> pa.Table:
-    kind = "csv" if delimiter == "," else "tsv"
     try:
         return _streamed(path, delimiter, header=header, block=2 * ROW_BYTES)
     except pa.ArrowInvalid as error:
         # Arrow asks for a larger block.
-        reason = (
-            f"a row has more than {ROW_BYTES:,} bytes"
-            if "straddl" in str(error)
-            else in_one_line(error)
-        )
+        too_long = f"a row has more than {ROW_BYTES:,} bytes"
+        reason = too_long if "straddl" in str(error) else in_one_line(error)
+        kind = "csv" if delimiter == "," else "tsv"
         raise DataError(
             f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format"
         ) from None
@@ -198,19 +185,9 @@ def _streamed(path: Path, delimiter: str, *, header: bool, block: int) -> pa.Tab
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
     )
-    streamed = {
-        "read_options": read,
-        "parse_options": parse,
-        "convert_options": convert,
-        "memory_pool": _POOL,
-    }
-    with pa.csv.open_csv(path, **streamed) as reader:
+    with pa.csv.open_csv(path, read, parse, convert, _POOL) as reader:
         table = memory_mapped(reader, reader.schema)
-    return (
-        table
-        if header
-        else table.rename_columns([str(index) for index in range(table.num_columns)])
-    )
+    return table if header else table.rename_columns(list(map(str, range(table.num_columns))))
 
 
 def _parquet(path: Path) -> pa.Table:

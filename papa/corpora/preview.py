@@ -74,10 +74,9 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
             f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not "
             "downloaded yet)"
         )
-    for name in _columns(task):
-        problems += _missing(
-            name, [table for table in tables.values() if name not in table.rows.column_names]
-        )
+    for name in filter(None, task.columns.model_dump().values()):
+        lacking = [table for table in tables.values() if name not in table.rows.column_names]
+        problems += _missing(name, lacking)
     if problems or len(tables) < len(SPLITS):
         return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
     try:
@@ -111,10 +110,6 @@ def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
                 problems.append(error)
     large = sum(split.bytes_to_fetch for split in splits.values()) > SMALL_BYTES
     return splits if large else {}
-
-
-def _columns(task: TaskSpec) -> list[str]:
-    return [name for name in task.columns.model_dump().values() if name is not None]
 
 
 def _missing(name: str, tables: list[SourceTable]) -> list[DataError]:

@@ -135,39 +135,25 @@ def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> 
 
 
 def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    columns = task.columns
-    if columns.label is None:
-        return _compared(task, train, validation)
-    sides = [
-        LabelColumn(_one(source.column(columns.label)), source.origin, columns.label)
-        for source in (train, validation)
-    ]
+    columns, sources = task.columns, (train, validation)
     names: tuple[str, ...] | None = None
-    if task.regression:
-        labels = to_numbers(sides[0]), to_numbers(sides[1])
+    if (name := columns.label) is None:
+        # Texts on which a model is compared with itself all have the label 0.
+        labels = [np.zeros(len(source.rows), np.int64) for source in sources]
     else:
-        *found, names = to_classes(
-            sides[0], sides[1], task.labels, train.class_names.get(columns.label)
-        )
-        labels = found[0], found[1]
+        first, second = (LabelColumn(_one(one.column(name)), one.origin, name) for one in sources)
+        if task.regression:
+            labels = [to_numbers(first), to_numbers(second)]
+        else:
+            given = train.class_names.get(name)
+            *labels, names = to_classes(first, second, task.labels, given)
     tables = []
-    for source, label in zip((train, validation), labels, strict=True):
+    for source, label in zip(sources, labels, strict=True):
         texts = {"text": text_column(source, columns.text)}
         if columns.text_pair is not None and task.kind != "text":
             texts["text_pair"] = text_column(source, columns.text_pair)
         tables.append(pa.table({**texts, "label": pa.array(label)}))
     return (tables[0], tables[1]), names, {}
-
-
-def _compared(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    """Texts on which a model is compared with itself: all have the label 0."""
-    tables = []
-    for source in (train, validation):
-        texts = {"text": text_column(source, task.columns.text)}
-        if task.kind == "pair":
-            texts["text_pair"] = text_column(source, task.columns.text_pair)
-        tables.append(pa.table({**texts, "label": np.zeros(len(source.rows), np.int64)}))
-    return (tables[0], tables[1]), None, {}
 
 
 def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:

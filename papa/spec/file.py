@@ -26,9 +26,11 @@ REGISTRY = files("papa") / "corpora" / "registry.yaml"
 _DEEPEST = 10
 """Levels of a study's keys."""
 _MOST_LISTED = 12
-_AUTHORS_LAYOUT = {"one_text_truncation": "half", "segment_ids": "stay"}
+_AUTHORS: dict[str, dict[str, Any]] = {
+    "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
+    "ranking": {"seeds": [0]},
+}
 _AUTHORS_PROBE = {"encoder_dropout": True}
-_AUTHORS_RANKING = {"seeds": [0]}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 
@@ -56,8 +58,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     try:
         document = read_yaml(text_of(path), str(path))
     except FileNotFoundError:
+        near = [one.stem for one in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise SpecError(
-            f"there is no study at {path}{meant(path.stem, _studies_in(path.parent))}: "
+            f"there is no study at {path}{meant(path.stem, near)}: "
             "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
     except (OSError, ValueError) as error:
@@ -72,10 +75,6 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     for setting in overrides:
         override(document, setting)
     return resolve_study(document, folder=path.parent, origin=str(path))
-
-
-def _studies_in(folder: Path) -> list[str]:
-    return [path.stem for path in folder.glob("*.y*ml")] if folder.is_dir() else []
 
 
 def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> StudySpec:
@@ -95,52 +94,34 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     if not isinstance(authors, bool):
         raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
     faults: dict[tuple[str | int, ...], str] = {}
-    if authors and isinstance(resolved.get("layout", {}), dict):
-        resolved["layout"] = {**_AUTHORS_LAYOUT, **resolved.get("layout", {})}
-    if (
-        authors
-        and isinstance(ranking := resolved.get("ranking", {}), dict)
-        and "seed" not in ranking
-    ):
-        resolved["ranking"] = {**_AUTHORS_RANKING, **ranking}
-    if isinstance(resolved.get("reference"), str):
-        resolved["reference"] = str(
-            _absolute(resolved["reference"], folder, f"{origin}: 'reference'")
-        )
-    for key, resolve in (
-        ("encoders", _resolve_encoder),
-        ("tasks", _resolve_task),
-        ("constants", _resolve_constants),
-    ):
-        if isinstance(resolved.get(key), list):
-            resolved[key] = list(resolved[key])
-        for index, entry in enumerate(resolved[key] if isinstance(resolved.get(key), list) else ()):
+    for key, theirs in _AUTHORS.items() if authors else ():
+        if isinstance(ours := resolved.get(key, {}), dict) and "seed" not in ours:
+            resolved[key] = {**theirs, **ours}
+    if isinstance(path := resolved.get("reference"), str):
+        resolved["reference"] = str(_absolute(path, folder, f"{origin}: 'reference'"))
+    for key, resolve in _RESOLVED.items():
+        if not isinstance(resolved.get(key), list):
+            continue
+        resolved[key] = entries = list(resolved[key])
+        for index, entry in enumerate(entries):
             try:
-                resolved[key][index] = resolve(entry, folder, origin, authors)
+                entries[index] = resolve(entry, folder, origin, authors)
             except SpecError as error:
-                resolved[key][index], faults[key, index] = (
-                    None,
-                    str(error).removeprefix(f"{origin}: "),
-                )
+                entries[index], faults[key, index] = None, str(error).removeprefix(f"{origin}: ")
+    orders, scores = resolved.get("orders"), resolved.get("scores", [])
     try:
-        resolved |= _resolve_scores(
-            resolved.get("orders"), resolved.get("scores", []), folder, origin
-        )
+        resolved |= _resolve_scores(orders, scores, folder, origin)
     except PapaError as error:
         resolved["orders"], faults["orders",] = None, f"'orders': {error}"
     try:
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
-        # A list all of whose entries are wrong counts as empty, too.
-        told = [
-            problem
-            for problem in error.errors()
-            if problem["type"] != "too_short" or not problem["input"]
-        ]
         faults |= {
             problem["loc"]: sentence(problem)
-            for problem in told
+            for problem in error.errors()
             if problem["loc"][:2] not in faults
+            # A list all of whose entries are wrong counts as empty, too.
+            and (problem["type"] != "too_short" or not problem["input"])
         }
     raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
@@ -234,37 +215,36 @@ def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> 
     return entry
 
 
+_RESOLVED = {
+    "encoders": _resolve_encoder,
+    "tasks": _resolve_task,
+    "constants": _resolve_constants,
+}
+"""What of a study may be given by its name, or by paths from the study's folder."""
+
+
 def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict[str, Any]:
     """The study's scores, with those of the files that its orders name."""
-    named = (
-        [scores_in(one) for one in orders if isinstance(one, str)]
-        if isinstance(orders, list)
-        else []
-    )
-    if not any(named) or not isinstance(scores, list):
+    if not isinstance(orders, list) or not isinstance(scores, list):
         return {}
+    named = dict.fromkeys(filter(None, (scores_in(one) for one in orders if isinstance(one, str))))
     held = [one.get("name") for one in scores if isinstance(one, dict)]
-    absent = [name for name in dict.fromkeys(named) if name and name not in held]
     read = [
-        (name, load_scores(_absolute(name, folder, f"{origin}: the file of scores")))
-        for name in absent
+        {"name": name, "values": load_scores(_absolute(name, folder, where)).tolist()}
+        for where in [f"{origin}: the file of scores"]
+        for name in named
+        if name not in held
     ]
-    return {
-        "scores": [*scores, *({"name": name, "values": values.tolist()} for name, values in read)]
-    }
+    return {"scores": [*scores, *read]} if named else {}
 
 
 def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
-    """``base`` with the values of ``over``, recursively; a mapping with a ``kind`` replaces the
-    other whole.
-    """
-    merged = dict(base)
+    """``base`` with the values of ``over``, recursively; mappings with a ``kind`` stay whole."""
+    merged = {**base, **over}
     for key, value in over.items():
-        inner = merged.get(key)
+        inner = base.get(key)
         if isinstance(value, Mapping) and isinstance(inner, Mapping) and "kind" not in value:
             merged[key] = _merged(inner, value)
-        else:
-            merged[key] = value
     return merged
 
 
@@ -285,17 +265,15 @@ def override(document: dict[str, Any], setting: str) -> None:
             f"--set {setting}: no key of a study is more than {_DEEPEST} deep: correct it"
         )
     node: Any = document
-    for step, key in enumerate(parents):
-        if isinstance(node, list):
-            node = node[_index(node, key, setting)]
-        elif isinstance(node, dict):
-            node = node.setdefault(key, {})
-        # A task, encoder or constants entry given by its bare name becomes a mapping that can take
-        # overrides.
-        if isinstance(node, str):
-            container, position = _reach(document, parents[: step + 1])
-            node = {"kind" if parents[0] == "constants" else "name": node}
-            container[position] = node
+    for key in parents:
+        if not isinstance(node, dict | list):
+            break
+        at: Any = _index(node, key, setting) if isinstance(node, list) else key
+        inner = node.setdefault(at, {}) if isinstance(node, dict) else node[at]
+        # An entry given by its bare name becomes a mapping that can take overrides.
+        if isinstance(inner, str):
+            inner = node[at] = {"kind" if parents[0] == "constants" else "name": inner}
+        node = inner
     if isinstance(node, list):
         node[_index(node, last, setting)] = value
     elif isinstance(node, dict):
@@ -307,19 +285,10 @@ def override(document: dict[str, Any], setting: str) -> None:
         )
 
 
-def _reach(document: Any, path: Sequence[str]) -> tuple[Any, Any]:
-    node = document
-    for key in path[:-1]:
-        node = node[int(key)] if isinstance(node, list) else node[key]
-    return node, int(path[-1]) if isinstance(node, list) else path[-1]
-
-
 def _index(values: list[Any], key: str, setting: str) -> int:
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(values):
-        entries = [
-            f"{index} ({shortened(_entry(value), 40)})"
-            for index, value in enumerate(values[:_MOST_LISTED])
-        ]
+        first = enumerate(map(_entry, values[:_MOST_LISTED]))
+        entries = [f"{index} ({shortened(entry, 40)})" for index, entry in first]
         more = ["…"] if len(values) > _MOST_LISTED else []
         use = listed(entries + more) or "nothing, it is empty"
         raise SpecError(
