@@ -59,8 +59,6 @@ class Checked:
     """A study that can run.
 
     Attributes:
-        inputs: its encoders and sources.
-        steps: its steps.
         previews: rows and labels of its tasks and corpora.
         unchecked: what could not be checked, a sentence each.
         to_run: whether a step has to run.
@@ -121,7 +119,6 @@ def check_study(
     disk.
 
     Args:
-        study: the resolved specification.
         store: what is tokenised there is not read again.
         workers, ray_address: as on the command line.
         for_plan: the study need not run here: published shapes and sizes suffice where the hub does

@@ -30,8 +30,6 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        what: it, in a word or two.
-        state: how it is.
         found: what was seen; no password and no token.
         advice: what to do where it is not well.
         broken: whether a study that is started here and now fails by it.

@@ -32,7 +32,6 @@ class Count:
     """A number of constant heads and what it costs.
 
     Attributes:
-        constant_heads: how many.
         fraction: the share of heads that stay input-dependent, as the study has it.
         drop: relative drop of the score with its interval; nan ends for one seed.
         verdict: whether it is within the drop asked for; undecided where a smaller number is not.

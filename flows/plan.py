@@ -37,8 +37,6 @@ class PlannedStep:
     """One step of a plan.
 
     Attributes:
-        step: which.
-        cached: whether its artifact is there.
         seconds: about how long one worker needs; 0 where it is there.
     """
 
@@ -84,7 +82,6 @@ def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
     """The bound of a plan, whose steps come after those that they read.
 
     Args:
-        plan: the steps.
         alone: stages whose steps one worker computes, whatever their parts.
     """
     until: dict[Step, float] = {}

@@ -53,7 +53,6 @@ class StudyProgress:
         output: a console, or a function that takes a line.
 
     Attributes:
-        follower: who else is told.
         log: takes every line as well, such as a logger's ``info``.
     """
 

@@ -41,15 +41,11 @@ class Served:
 
     Args:
         app: ``module:function``; the function makes it (ASGI) from its own address.
-        log: what it prints.
         environment: laid over this process's.
         path: what it answers once it has started.
         port: where to listen if it is free; 0 is any.
 
     Attributes:
-        process: it.
-        port: where it listens.
-        log: what it prints.
         lost: called with a sentence each time when its process ended before its time.
     """
 

@@ -40,9 +40,7 @@ def _asked(what: str, where: str, ask: Callable[[], str | None], *, broken: bool
     """What a service answers.
 
     Args:
-        what: the service.
         where: its address, fit to be shown.
-        ask: asks it, and says what it found beside an answer.
         broken: whether a study needs it.
     """
     try:

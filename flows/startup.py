@@ -25,11 +25,7 @@ class ReadyStudy:
     """A study that can start.
 
     Attributes:
-        spec: its specification, resolved.
-        steps: its steps.
-        store: where its artifacts are kept.
         pool: its workers; where there is something to compute, they are on their way up.
-        progress: where its progress is shown.
         outcome: the folder of its results or why there are none, once its steps have ended: Prefect
             hands it on as well, unless its server is lost.
         live: what shows it in MLflow while it runs; where there is nothing to run, nothing does.
@@ -57,12 +53,6 @@ def ready_study(
 ) -> Iterator[ReadyStudy]:
     """Inside the block the study can start; its workers end with the block.
 
-    Args:
-        checked: the study, looked at.
-        store: its store, made.
-        progress: where its progress is shown.
-        workers, ray_address: as on the command line.
-
     Raises:
         PapaError: MLflow cannot be used.
     """
@@ -81,13 +71,7 @@ def ready_study(
 
 
 def live_runs(steps: StudySteps, store: Store, progress: StudyProgress) -> LiveRuns:
-    """What shows a study in MLflow while it runs, told by its progress.
-
-    Args:
-        steps: its steps.
-        store: its store.
-        progress: where the link to its runs is shown.
-    """
+    """What shows a study in MLflow while it runs, told by its progress."""
     *_, track = steps.steps
     assert isinstance(track, Track)
     address = track.address

@@ -34,12 +34,10 @@ class ListedStudy:
     """A study that was started in a store.
 
     Attributes:
-        name: its name.
         date: when it was finished, or its file written where it never was; in seconds since 1970.
         encoders, tasks: their names; empty where its specification cannot be read.
         state: ``finished``, or what it lacks, in words.
         failure: why it ended last, where it failed; else "".
-        report: its report; None where there is none.
     """
 
     name: str

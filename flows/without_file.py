@@ -44,7 +44,6 @@ def study_without_file(
         study: a file that was given as well, which is refused.
         encoders, tasks: names as in a study file; folders are relative to the working directory.
         limit: rows of each split, at most; None takes all.
-        overrides: ``a.b=value``.
 
     Raises:
         SpecError: encoders or tasks are missing, a file was given as well, or the study is
@@ -104,7 +103,6 @@ def own_study(
             labels, ``label``.
         others: whether a study's file or tasks were given as well, which is refused.
         limit: texts in all, at most; None takes all, of which 500 are measured at most.
-        overrides: ``a.b=value``.
         store: where both halves are kept; made here.
 
     Raises:

@@ -37,12 +37,7 @@ class TransientError(PapaError):
 
 
 class HubUnreachableError(TransientError):
-    """The hub does not answer, and what is wanted of it is not on this machine.
-
-    Attributes:
-        what: the encoder or dataset that is wanted.
-        reason: why the hub cannot be asked.
-    """
+    """The hub does not answer, and what is wanted of it is not on this machine."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(what, reason)
@@ -92,7 +87,6 @@ class NumbersError(PapaError):
 
     Attributes:
         what: which numbers, such as ``the output of layer 3 of row 17``.
-        reason: why, and what to do.
         places: where they were computed, from the inside out, such as
             ``batch 2 of the train split``.
     """
@@ -181,7 +175,6 @@ class Problem:
 
     Attributes:
         where: the study's key, such as ``tasks.1 (mrpc)``.
-        error: what is wrong.
     """
 
     where: str
@@ -192,12 +185,7 @@ class Problem:
 
 
 def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
-    """What a check finds wrong, if anything.
-
-    Args:
-        where: the key of the study that it looks at.
-        check: raises a ``PapaError`` where something is wrong.
-    """
+    """What a check finds wrong, if anything."""
     try:
         check()
     except PapaError as error:

@@ -28,7 +28,6 @@ def hub_errors(
         what: the encoder or dataset, for messages.
         page: where a person finds it on the hub.
         revision: that is asked for.
-        refusal: the error to raise where the hub refuses.
 
     Raises:
         PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on

@@ -14,7 +14,6 @@ class Process:
 
     Attributes:
         host: the machine's name.
-        pid: its id.
         started: its start, in clock ticks after boot; 0 where the system does not say.
     """
 

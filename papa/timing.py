@@ -90,7 +90,6 @@ def in_turn(
         ours: the whole work.
         plain: the parts that the plain way consists of.
         ratio: of all runs of ours and of the plain way.
-        clock: in seconds.
         patience: seconds after which no further pair begins, but for the least number.
     """
     drawn = random.Random(0)

@@ -41,8 +41,6 @@ class LiveRuns:
     once.
 
     Args:
-        track: the step that logs the finished study.
-        store: where files go if no server keeps them.
         driver: the process that runs the study.
         opened: called with the experiment's id once it is there.
         failed: called with a sentence where MLflow fails.

@@ -38,19 +38,12 @@ def logged_runs(folder: Path) -> dict[str, Any]:
 def live_link(address: str, experiment: str) -> str:
     """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until
     ``mlflow ui`` serves it.
-
-    Args:
-        address: MLflow's tracking URI.
-        experiment: the id of the study's experiment.
     """
     return "" if database_of(address) is not None else f"{_runs(address, experiment)}?{_PAGE}"
 
 
 def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     """Where a browser shows a study's runs.
-
-    Args:
-        document: as ``runs.json`` holds it.
 
     Returns:
         The chart of the study's curves under its name, or its runs where the document names no
@@ -79,9 +72,6 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
 def page_link(document: Mapping[str, Any]) -> str:
     """Where a browser shows a study's ``report.html``: among the files of its first parent run; ""
     for a SQLite file.
-
-    Args:
-        document: as ``runs.json`` holds it.
     """
     _, first, *_ = (*run_links(document).values(), "", "")
     return first and first.replace("?", f"/artifactPath/{RESULTS}/report.html?")
@@ -101,7 +91,6 @@ def logged_results(address: str, studies: list[str]) -> dict[str, Any]:
 
     Args:
         address: MLflow's tracking URI.
-        studies: their names.
 
     Returns:
         A pandas frame a study, with the columns of ``results.parquet``.

@@ -45,8 +45,6 @@ def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> Prefect
     server that is being restarted would fail the run.
 
     Args:
-        step: what to run.
-        session: where.
         after: the states of the finished task runs it builds on, for Prefect's graph.
     """
 

@@ -94,7 +94,6 @@ class Runs:
         """Log what a run does not show yet, and end it.
 
         Args:
-            entry: whose run.
             values: metrics at ``step``; None where there is none, or none any more.
             points: further ones, which are logged as they are.
             tags: those that may change.

@@ -60,10 +60,7 @@ class Track(Step):
     """Log a study to MLflow.
 
     Attributes:
-        study: the resolved specification.
-        results: the study's results.
         parents: its encoders on its tasks; their cells are all of the study's.
-        address: MLflow's tracking URI.
     """
 
     stage: ClassVar[str] = "track"

@@ -237,9 +237,7 @@ def routed(
     """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
 
     Args:
-        model: of transformers.
         modules: as ``attention_modules`` gives them.
-        rules: by layer.
 
     Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
 

@@ -89,7 +89,6 @@ class AttentionAverager:
         """Add one layer's attention over one batch; the first layer's call also counts the inputs.
 
         Args:
-            layer: which layer.
             probabilities: A; columns without a token are 0.
             slots: the slots of the m columns.
             attention_mask: where inputs have tokens.
@@ -151,11 +150,8 @@ def average_split(
     number of rows.
 
     Args:
-        encoder: the encoder whose attention is averaged.
-        split: the inputs.
         slots: S.
         batch_tokens: tokens in a batch.
-        progress: called with (rows done, rows).
 
     Raises:
         NumbersError: there is NaN or infinity in the attention.
@@ -181,8 +177,6 @@ def check_sums(
     """Refuse sums of attention with NaN or infinity.
 
     Args:
-        sums: of the batches.
-        encoder: whose attention it is.
         batches: gone through again, only where there is something to find.
         text: what messages call that which the batches are of.
 

@@ -90,7 +90,6 @@ class ConstantMatrices:
         """Load and verify.
 
         Args:
-            folder: the artifact.
             encoder: the encoder they shall serve; None skips the check.
             slots: the S they shall serve; None skips the check.
 
@@ -165,7 +164,6 @@ def derived(
     """Make what ``papa.spec.derived`` makes of an average.
 
     Args:
-        kind: which.
         average: as the stage ``average`` has it.
         special: the slots of [CLS] and [SEP].
         parameters: the kind's own.

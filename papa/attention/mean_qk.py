@@ -26,7 +26,6 @@ def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> Cons
 
     Args:
         encoder: of a family with rotary positions.
-        batches: the text.
         slots: S.
 
     Raises:

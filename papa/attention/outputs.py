@@ -140,11 +140,7 @@ def mean_outputs(
     A slot that no input had takes the mean over all.
 
     Args:
-        encoder: whose heads.
-        split: its tokens.
         by_slot: whether each slot has a mean of its own.
-        batch_tokens: tokens in a micro-batch.
-        progress: called with rows done and in all.
     """
     shape = (encoder.layers, encoder.heads, split.slots, encoder.head_width)
     sums = torch.zeros(shape, dtype=torch.float64, device=encoder.device)
@@ -184,10 +180,7 @@ def resampled_outputs(
     longest. At a slot that the drawn input lacks, as in pairs, its token before that slot stands.
 
     Args:
-        encoder: whose heads.
         split: what inputs are drawn from.
-        seed: of the draw.
-        batch_tokens: tokens in a micro-batch.
         progress: called with drawn inputs done and in all.
     """
     drawn = drawn_rows(split, seed)

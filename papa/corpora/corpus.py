@@ -70,8 +70,6 @@ class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer.
 
     Attributes:
-        folder: the artifact.
-        kind: the task's kind.
         slots: S.
         label_names: the classes' names; None for regression and masked language models.
         metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled
@@ -153,15 +151,9 @@ def tokenise_corpus(
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
 
     Args:
-        task: what to read and how many slots to lay it out in.
-        layout: the switches of the layout.
-        tokenizer: the encoder's fast tokenizer.
         encoder: whose tokenizer it is, and how many slots it can take.
-        folder: where the artifact goes.
-        shard_rows: rows per shard.
         rows: those of the task's source, where they were read before.
         content: the fingerprint that the source must have; None takes the one that it has.
-        progress: called with rows done and rows in all.
         provenance: what else its metadata say.
 
     Returns:

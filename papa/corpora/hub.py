@@ -36,7 +36,6 @@ class HubSplit:
     """The files of one split.
 
     Attributes:
-        repository: where they lie.
         origin: the dataset and split, for messages.
         files: their paths in the repository.
         class_names: for columns of integer classes, the names that the README gives to them.

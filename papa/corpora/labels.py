@@ -125,7 +125,6 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
     """The labels as int64 or as strings.
 
     Args:
-        side: the labels.
         as_text: whether strings stay strings.
 
     Raises:

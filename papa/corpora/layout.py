@@ -150,7 +150,6 @@ def _segments(
         positions: in the arrangement without gaps.
         first_lengths, second_lengths: the lengths of the texts of each token's row.
         between: separators between the texts.
-        framing: the segment ids.
     """
     start_of_second = first_lengths + between + 1
     inside = np.where(positions < start_of_second, framing.segments[1], framing.segments[2])

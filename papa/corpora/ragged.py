@@ -86,9 +86,7 @@ class PackedTokens:
     """Rows laid out in slots: their real tokens in slot order, back to back.
 
     Attributes:
-        input_ids: token ids.
         slot_ids: the slot 0..S-1 of each token, ascending in each row.
-        token_type_ids: segment ids.
         lengths: real tokens of each row, special ones included.
         first_lengths: text tokens of each row's first (or only) text.
     """

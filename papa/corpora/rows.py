@@ -48,7 +48,6 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     ``sample_seed`` draws the samples of both splits.
 
     Args:
-        task: what to read.
         content: the fingerprint that the source must have; None takes what is there.
 
     Raises:
@@ -286,9 +285,7 @@ def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
     the start of a larger one. Where all rows are taken they keep their own order.
 
     Args:
-        count: rows there are.
         rows: rows asked for; None takes all.
-        seed: of the draw.
     """
     if rows is None or rows >= count:
         return np.arange(count)

@@ -92,7 +92,6 @@ class TokenisedSplit:
 
     Attributes:
         shards: the Arrow IPC files.
-        kind: the task's kind: ``text`` and ``pair`` have a label per row, the others one per token.
         slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
         name: ``train`` or ``validation``.

@@ -100,7 +100,6 @@ def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Ta
 
     Args:
         batches: of one schema; checked in full, text for UTF-8 among others.
-        schema: theirs.
 
     Raises:
         pyarrow.ArrowInvalid: a batch is not valid.
@@ -127,7 +126,6 @@ def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
     """These rows in this order. ``Table.take`` would join the whole table's chunks in memory first.
 
     Args:
-        table: of any size.
         rows: int64 row numbers.
     """
     batches = table.to_batches()

@@ -228,9 +228,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str
     """Refuse a tokenizer with ids that an encoder has no embeddings for.
 
     Args:
-        tokenizer: fast.
         rows: of the encoder's word embeddings.
-        encoder: its name, for messages.
 
     Raises:
         EncoderError: it has such ids.

@@ -30,10 +30,6 @@ def supported() -> str:
 def read_configuration(folder: Path, what: str) -> Any:
     """Return the configuration of the encoder in ``folder``, as transformers reads it.
 
-    Args:
-        folder: with its config.json.
-        what: the encoder, for messages.
-
     Raises:
         EncoderError: the file is missing or damaged, or describes no encoder that PAPA can measure.
     """

@@ -202,8 +202,6 @@ class DependentHeadsProjection(nn.Module):
     projection.
 
     Args:
-        linear: the projection of all heads.
-        dispatch: knows the rule of the current layer.
         head_width: d/H.
         prepared: how the rows of some heads are computed with; ``linear`` itself is called.
     """

@@ -33,7 +33,6 @@ class Encoder:
     Args:
         model: a model of a supported family. It stays as it is: what runs is a copy of its modules
             that shares the memory of its weights.
-        device: where it runs.
         precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a
             CPU its layers' linear maps and attention take and give bfloat16
             (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the

@@ -44,10 +44,6 @@ with other names are adapters, other precisions or other frameworks' weights."""
 def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
     """Return what an encoder's config.json holds; nothing in it is checked.
 
-    Args:
-        folder: with the encoder's files.
-        what: the encoder, for messages.
-
     Raises:
         EncoderError: the file is missing, cannot be read, or holds no mapping.
     """
@@ -75,7 +71,6 @@ class WeightFiles:
     """The files that hold an encoder's weights: one, or its shards.
 
     Attributes:
-        paths: sorted.
         pickled: whether they are PyTorch's pickles and not safetensors.
     """
 
@@ -85,10 +80,6 @@ class WeightFiles:
 
 def weight_files(folder: Path, what: str) -> WeightFiles:
     """Return the files that hold the weights of the encoder in ``folder``.
-
-    Args:
-        folder: with the encoder's files.
-        what: the encoder, for messages.
 
     Raises:
         EncoderError: there are none, or an index names files that are not there.
@@ -182,9 +173,7 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
     """Download an encoder's configuration and tokenizer, where they are not here yet.
 
     Args:
-        name: on the hub.
         revision: a branch, tag or commit; None is the default branch.
-        what: the encoder, for messages.
 
     Returns:
         The folder with its files, and the commit.

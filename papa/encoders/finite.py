@@ -28,9 +28,7 @@ def check_states(
     inherits.
 
     Args:
-        model: what computed them.
         layers: embeddings first.
-        batch: whose tokens they are.
 
     Raises:
         NumbersError: names the first such layer and row.

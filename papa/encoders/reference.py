@@ -91,8 +91,6 @@ def resolve_encoder(
     """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
 
     Args:
-        spec: which encoder.
-        precision: what it shall compute in.
         read_again: read its weights even where the file system says that they are what they were;
             needed before anything is computed with them.
 

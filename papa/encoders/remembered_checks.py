@@ -29,7 +29,6 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
     """Return what ``check`` found for this content before, else what it finds now.
 
     Args:
-        what: the check's name.
         content: digests of all that it looks at, and its settings.
         check: returns a JSON value other than None.
 

@@ -18,7 +18,6 @@ def resumed(encoder: Encoder, first: int, outputs: list[Any]) -> Iterator[None]:
     nothing; the others put there what they give.
 
     Args:
-        encoder: as before after the block.
         first: the lowest layer that computes; 0 computes all.
         outputs: of every layer, from a pass over the same batch in which the layers below ``first``
             had the same heads constant; changed in place.

@@ -40,11 +40,6 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
     """Return the same encoder with its weights as safetensors, in this machine's cache; pickles are
     read once.
 
-    Args:
-        folder: with its files.
-        digest: of all of them.
-        what: the encoder, for messages.
-
     Returns:
         A folder that holds all of the encoder; what it holds was checked against its digests.
 
@@ -83,8 +78,6 @@ def load_model(
     """Load the model of an encoder from its safetensors.
 
     Args:
-        folder: with its files.
-        what: the encoder, for messages.
         dtype: "auto" is the weights' own.
         attention: transformers' name of an implementation.
         head: the class of transformers that loads it; of one with a head every weight is needed.

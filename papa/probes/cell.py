@@ -29,7 +29,6 @@ class CellScores:
     """What scoring a cell found; equal to itself alone.
 
     Attributes:
-        scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
         unseen_share: of the entries of C that validation rows read, the share that the average
             never saw; None without replacement, of constant outputs, and where C was trained.
@@ -62,12 +61,8 @@ def score_cell(
     """Train and score the task's probe for every seed while ``heads`` are constant.
 
     Args:
-        encoder: frozen; as before after the call.
         constants: C, or constant outputs; None where no head is constant.
         heads: (layer, head) of the constant heads.
-        corpus: both splits of the task.
-        task: its metric and probe.
-        seeds: a probe each.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         features, execution, scratch, progress, on_epoch: see
             ``papa.probes.evaluate.evaluate_cell``.

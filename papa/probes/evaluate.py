@@ -62,12 +62,8 @@ def evaluate_cell(
 
     Args:
         encoder: frozen, or its word embeddings alone; it is as before after the call.
-        corpus: both splits of the task.
-        task: its metric and its probe.
         seeds: a probe each; a seed's score does not depend on the seeds beside it.
-        features: in what precision features are kept.
         execution: batch_tokens and features_budget_gb.
-        scratch: a folder for the features; made where it is missing.
         progress: called with rows done and in all, of the encoder and of probes.
         on_epoch: called after each epoch of the probes with every seed's loss.
 
@@ -182,14 +178,9 @@ def evaluate_trained_cell(
     entries negative.
 
     Args:
-        encoder: frozen; as before after the call.
         start: the matrices, or outputs, that training starts from; outputs have a learning rate of
             their own.
         heads: (layer, head) of the constant heads.
-        corpus: both splits of the task.
-        task: its metric and probe.
-        seeds: a probe and a set of matrices each.
-        execution: batch_tokens for scoring.
         progress: called with training rows done and in all, over all seeds.
         on_epoch: called after each epoch of each seed with its loss.
 

@@ -85,9 +85,6 @@ def extract_features(
 
     Args:
         encoder: whatever replacement is active on it is in the features.
-        split: the tokenised rows.
-        path: the file to make.
-        batch_tokens: tokens in a micro-batch, padding included.
         dtype: how numbers are stored.
         progress: called with rows done and rows in all.
 

@@ -65,7 +65,6 @@ class JointGradients:
     Args:
         encoder: gradients pass through it and stay nowhere in it.
         parameter: θ of the mix, or constant matrices.
-        probe: for one seed.
         corpus: its training split is trained on.
         dropout: whether the encoder's dropout and the probe's are on.
         block: inside it the parameter takes part in the encoder's attention.
@@ -143,9 +142,7 @@ def train_jointly(
         trained: as in ``JointGradients``; changed in place.
         corpus: its training split is trained on.
         spec: rows in a minibatch, weight decay, largest gradient norm.
-        rows: their numbers.
         epochs: passes over the rows, at most.
-        rate: learning rate.
         parameter_rate: that of the encoder's parameter, where it is another.
         seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
@@ -205,7 +202,6 @@ def joint_step(
     Args:
         of_parts: computes the gradients of the parts.
         trained: as in ``JointGradients``; changed in place, their gradients clipped together.
-        optimizer: of the trained parameters.
         parts: of the minibatch; their gradients are added in this order.
         max_grad_norm: what the gradient is scaled down to; 0 scales nothing.
 

@@ -26,7 +26,6 @@ class MaskedProbe(Probe):
     ELECTRA) have one more Linear, d → e, before the decoder.
 
     Args:
-        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         word_embeddings: the encoder's, [vocabulary, e]; shared by all seeds and not trained.

@@ -25,7 +25,6 @@ def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.n
     """Return the windows of an epoch: disjoint sets of rows that together hold every row once.
 
     Args:
-        rows: rows in the split.
         epoch: 0, 1, …; every epoch cuts other windows.
         window: rows in a window; the last one may be smaller.
 
@@ -79,7 +78,6 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
         rows: rows in the split.
         tokens: tokens of the split that the probe sees.
         token_values: numbers per token, (L+1)·d.
-        batch_size: rows in a batch.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))

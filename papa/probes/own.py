@@ -80,9 +80,7 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
     """The model with its own head, in float32 and in eval mode; a process keeps the last one.
 
     Args:
-        reference: which.
         head: as ``own_class`` names it.
-        device: where it runs.
 
     Raises:
         EncoderError: its weights lack the head, or its attention cannot be reached.
@@ -103,8 +101,6 @@ def check_own(
     """Refuse a task that a model's own head cannot serve.
 
     Args:
-        task: which.
-        reference: of the model.
         names: of the task's classes; None where it has none, or they are not known.
         rows: of its validation split; None where they are not known.
 
@@ -205,13 +201,11 @@ def own_answers(
     """What a model answers on a split while ``heads`` are constant.
 
     Args:
-        model: as ``load_own`` gives it.
         split: its tokens; for words and masked words the labelled ones are answered.
         special_tokens: of its tokenizer.
         constants: C; None where no head is constant.
         heads: (layer, head) of the constant heads.
         embeddings: give the mean of the last hidden states over a text's tokens.
-        progress: called with rows done and in all.
     """
     inside: AbstractContextManager[None] = nullcontext()
     at: AtSlots | None = None
@@ -335,10 +329,8 @@ def own_score(
     """What answers score: against the original's, or against the task's labels.
 
     Args:
-        task: its metric.
         before: of the original.
         after: of the model with constant heads.
-        split: with the labels.
         names: of the task's classes.
         own: of the classes of the model's head.
     """

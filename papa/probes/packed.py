@@ -119,8 +119,6 @@ def pack_features(
 
     Args:
         values: of the rows' tokens that a probe sees.
-        split: where the labels are.
-        rows: row numbers.
         slot_ids: of all the rows' real tokens; None reads them from the split.
     """
     if slot_ids is None:
@@ -146,7 +144,6 @@ def live_features(
 
     Args:
         token_states: the L+1 layers of the batch's real tokens, embeddings first.
-        split: where the batch's labels are.
         batch: on the CPU.
     """
     rows = batch.rows.numpy()

@@ -34,7 +34,6 @@ class Probe(nn.Module, ABC):
         """Return the mean loss of each seed on its own rows.
 
         Args:
-            features: of the rows.
             rows: row numbers on the CPU.
             dropout_seeds: what each seed draws its dropout from, where the probe has any; None
                 drops nothing.
@@ -102,7 +101,6 @@ class SequenceProbe(Probe):
     number.
 
     Args:
-        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         slots: S.
@@ -197,7 +195,6 @@ class TokenProbe(Probe):
     """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
 
     Args:
-        seeds: one probe for each.
         layers: L+1, the embeddings counted.
         width: d.
         labels: classes.

@@ -71,11 +71,8 @@ def train_probes(
 
     Args:
         probe: built for ``seeds``, on the device of the features; changed in place.
-        train: features of the training split.
-        validation: features of the validation split.
         seeds: they fix each probe's order of rows.
         spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
-        metric: how predictions are scored.
         label_names: the classes' names; tags for metrics that read tags.
         positive: the class that metric f1 is of.
         token_values: (L+1)·d, which bounds the rows of a window.
@@ -205,9 +202,6 @@ def train_step(
     """Take one step of every seed on a minibatch of its own.
 
     Args:
-        probe: changed in place.
-        optimizer: of the probe's parameters.
-        features: where the rows are.
         rows: row numbers on the CPU.
         max_grad_norm: what each seed's gradient is scaled down to; 0 scales nothing.
         dropout_seeds: one per seed; None drops nothing.
@@ -272,8 +266,6 @@ def adamw(
 
     Args:
         parameters: what is trained, or groups of it.
-        spec: weight decay and ε.
-        rate: learning rate, where a group has none of its own.
     """
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True

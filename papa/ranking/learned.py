@@ -36,7 +36,6 @@ def lambda_gradients(
         encoder: frozen; as before after every gradient.
         constants: C, what attention is mixed with.
         corpus: its training split is what λ is trained on.
-        task: its probe.
         seed: of the probe's start.
     """
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
@@ -71,7 +70,6 @@ def train_lambda(
         encoder: frozen; as before after the call.
         constants: C, what attention is mixed with.
         corpus: its training split is what λ is trained on.
-        task: its probe.
         ranking: epochs, until_stable, rate, rows.
         seed: of the probe's start, the sample of rows and their order.
         sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they

@@ -59,8 +59,6 @@ class Section:
     """Figures under one heading.
 
     Attributes:
-        heading, note: above them.
-        charts: the figures.
         choice: what all of them listen to; None without any.
         tables: below them, closed; with their notes.
     """
@@ -86,7 +84,6 @@ def page_context(
     """What the page's template needs beyond what both reports show.
 
     Args:
-        study: the resolved study.
         summary: ``papa.reporting.summary.summarise(results)``.
         heads: of each encoder and task whose average the study has.
         more: sections after those of scores and drops.

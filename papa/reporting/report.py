@@ -137,10 +137,8 @@ def write_report(
 
     Args:
         folder: made if it does not exist.
-        study: the resolved study.
         results: one row per cell and seed.
         summary: ``papa.reporting.summary.summarise(results)``.
-        extras: what the report may show beyond the scores.
     """
     extras = extras or Extras()
     folder.mkdir(parents=True, exist_ok=True)

@@ -55,10 +55,6 @@ def result_rows(
     """A row for each seed of a finished probing, in one of the cells that it scores.
 
     Args:
-        cell: which.
-        metric: its task's.
-        found: the scores.
-        measured: the cell's scores, of all its seeds.
         one_answer: what always giving one answer scores; None for a model's own head.
         word_embeddings: what the probe scores on word embeddings alone; None likewise.
     """

@@ -186,7 +186,6 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
     """Check every file of the artifact against its digest and return the metadata.
 
     Args:
-        address: where it lies.
         needed: files that it must hold, as they are read next.
 
     Raises:
@@ -203,7 +202,6 @@ def fetched(address: Address, digest: str | None = None) -> Path:
     returned as it is.
 
     Args:
-        address: where it lies.
         digest: what it must hold; None takes what it holds now.
 
     Raises:
@@ -216,10 +214,6 @@ def fetched(address: Address, digest: str | None = None) -> Path:
 @contextmanager
 def borrowed(address: Address, *needed: str) -> Iterator[Path]:
     """The artifact's verified files on this machine while the block runs; no copy stays behind.
-
-    Args:
-        address: where it lies.
-        needed: files that it must hold.
 
     Raises:
         ArtifactError: it is not there or damaged, or the store cannot be used.

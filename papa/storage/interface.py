@@ -25,7 +25,6 @@ class StoredFile:
 
     Attributes:
         path: below the address that was asked, with slashes.
-        size: in bytes.
         modified: when it was written, in seconds since 1970.
     """
 

@@ -81,7 +81,6 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
 
     Args:
         data: its bytes; None where there are none.
-        address: the artifact's, for messages.
 
     Returns:
         A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and
@@ -120,8 +119,6 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
     """Check the files in ``folder`` against the metadata there, and return the metadata.
 
     Args:
-        folder: with the artifact's files and metadata.
-        address: what messages name.
         needed: files that the metadata must name.
 
     Raises:

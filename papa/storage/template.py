@@ -37,7 +37,6 @@ def keep_as_template(
     none.
 
     Args:
-        package: whose database.
         database: as the package has just made it; another process may use it.
         prepare: makes the copy one that anybody may start from; whether it is one.
     """

@@ -20,8 +20,6 @@ class Watched:
     """Files as the file system describes them now, before they are read.
 
     Args:
-        what: they are, for messages.
-        paths: theirs.
         error: what is raised where they change.
     """
 

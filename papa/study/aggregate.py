@@ -51,8 +51,6 @@ class Aggregate(WorkerStep):
     """Write the results of a study.
 
     Attributes:
-        study: the resolved specification.
-        cells: every cell.
         baselines: by (encoder label, task).
         corpora: the tokenised corpus of each task, by task name.
         averages: the averages that heads were replaced by.
@@ -130,7 +128,6 @@ class Aggregate(WorkerStep):
 
         Args:
             folder: made if it does not exist.
-            found: the artifacts that the step reads.
         """
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
@@ -205,8 +202,6 @@ class Averaged:
 
     Attributes:
         label: the encoder's name in tables.
-        encoder: whose attention.
-        task: its text and layout.
         constants: the step of stage ``average``.
     """
 

@@ -251,7 +251,6 @@ def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionS
     """The sums at ``address``, verified.
 
     Args:
-        address: where they lie.
         shape: [L, H, S, S]; None takes any.
 
     Raises:

@@ -25,13 +25,7 @@ BASELINE = "baseline.json"
 
 @dataclass(frozen=True, eq=False)
 class Baseline(ScoringStep):
-    """Score always giving one answer, and the task's probe on the encoder's word embeddings alone.
-
-    Attributes:
-        task: its metric and probe.
-        seeds: one probe each, the same as every cell's.
-        features: in what precision features are kept.
-    """
+    """Score always giving one answer, and the task's probe on word embeddings alone."""
 
     stage: ClassVar[str] = "baseline"
     version: ClassVar[int] = 2
@@ -73,7 +67,6 @@ class BaselineScores:
         word_embeddings: the probe's scores on word embeddings, one per seed.
         word_examples: what each validation row adds to them (``papa.scores.examples``), float64
             [seeds, rows, k].
-        seconds: that the step took.
     """
 
     always_one_answer: ConstantAnswer

@@ -21,9 +21,7 @@ class Controls(WorkerStep):
     """One of ``papa.spec.controls``, for every head of an encoder.
 
     Attributes:
-        encoder: whose heads.
         kind: which control.
-        slots: S.
         parameters: the kind's own.
     """
 
@@ -59,9 +57,7 @@ class Derived(WorkerStep):
     """One of ``papa.spec.derived``, of every head's average.
 
     Attributes:
-        encoder: whose heads.
         average: what it is made of.
-        kind: which.
         parameters: the kind's own.
     """
 

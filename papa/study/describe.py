@@ -24,9 +24,7 @@ def describe_study(
     constant matrices: a data frame for each, with the columns ``encoder`` and ``task``.
 
     Args:
-        stored: the study.
         names: of descriptions; None takes all.
-        limit: how many rows.
 
     Raises:
         SpecError: there is no such description, or no finished average of an encoder.

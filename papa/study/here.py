@@ -101,9 +101,6 @@ def run_here(
 
     Args:
         steps: each after those it reads.
-        store: made already.
-        execution: settings that change speed and never results.
-        reporter: what is told of them.
         loaded: encoders that are at hand.
 
     Raises:

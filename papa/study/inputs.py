@@ -60,7 +60,6 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
     """Resolve encoders and sources and check that they fit each other; no row is read.
 
     Args:
-        study: the resolved specification.
         shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does
             not give.
 
@@ -155,7 +154,6 @@ def resolve_inputs(
     """Resolve encoders and sources concurrently, and collect what is wrong with them.
 
     Args:
-        study: the resolved specification.
         shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
         fetch_weights: download the weights of encoders that are not here; without them their
             digests are unknown.

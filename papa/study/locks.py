@@ -30,7 +30,6 @@ def claimed(
     on two machines may make the same artifact; what is published first stays.
 
     Args:
-        store: whose.
         what: a step's stage and key, or a study.
         waits: called once where another holds it.
         given_up: asked again and again while another holds it; True ends the waiting.

@@ -18,8 +18,6 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     key.
 
     Args:
-        step: which.
-        session: what it may use.
         damage: what is known to be wrong with its artifact.
 
     Returns:

@@ -123,9 +123,6 @@ class Own(WorkerStep):
     same for all seeds.
 
     Attributes:
-        answers: with heads constant.
-        original: with none.
-        task: its metric.
         seeds: of the study. Nothing is trained, so all have the same score.
     """
 

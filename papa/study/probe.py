@@ -105,9 +105,6 @@ class WithConstantHeads(OnText, WorkerStep):
     def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """The constant heads, as (layer, head): the first of the head order.
 
-        Args:
-            found: the artifacts that the step reads.
-
         Raises:
             ArtifactError: a ranking is damaged.
         """
@@ -142,8 +139,6 @@ class Probe(WithConstantHeads, ScoringStep):
 
     Attributes:
         trained: whether the constants are trained with the probe, from ``constants`` on.
-        seeds: one probe each.
-        features: in what precision features are kept.
     """
 
     stage: ClassVar[str] = "probe"
@@ -199,8 +194,6 @@ class ScoredSeed:
     """The score of one seed.
 
     Attributes:
-        seed: of the probe.
-        score: on the validation split.
         seconds: its share of training and scoring.
     """
 
@@ -224,9 +217,6 @@ class ProbeScores:
         unseen_share: of the entries of C that validation rows read, the share that the average
             never saw; None without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
-        heads: the encoder's number of heads.
-        seconds: that the step took.
-        device: that it ran on.
     """
 
     scores: tuple[ScoredSeed, ...]

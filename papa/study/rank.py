@@ -41,8 +41,6 @@ class Rank(OnText, WorkerStep):
 
     Attributes:
         constants: the constant matrices that attention is mixed with.
-        task: its labels and probe.
-        ranking: how λ is trained, with which seeds in all.
         seed: the one it is trained with here.
         sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
             they stay: an order by λ and how many of its first heads are constant.

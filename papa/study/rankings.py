@@ -30,13 +30,9 @@ def ranking_steps(
     Streamed methods share steps, of one seed where seeds would draw nothing.
 
     Args:
-        study: its orders, fractions and ranking.
         name: of the encoder and the task.
-        encoder: whose heads.
         corpus: the text that they are scored on.
-        average: what attention is mixed with.
         task: what is asked of the text.
-        size: of the task.
         method: "lambda", or one of ``HEAD_SCORES``.
     """
     ranking, seeds = study.ranking, study.ranking.seeds

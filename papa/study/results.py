@@ -30,8 +30,6 @@ class ScoredCell:
     """A cell and the finished probing that scores it.
 
     Attributes:
-        cell: which.
-        metric: its task's.
         scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a
             result share them.
     """
@@ -46,8 +44,6 @@ class ProbedCell:
     """A cell and the steps that score it.
 
     Attributes:
-        cell: which.
-        metric: its task's.
         probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a
             result share them.
     """
@@ -57,11 +53,7 @@ class ProbedCell:
     probes: tuple[Probe | Own, ...]
 
     def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredCell:
-        """It, once its steps are finished.
-
-        Args:
-            found: their artifacts, among others.
-        """
+        """It, once its steps are finished."""
         return ScoredCell(self.cell, self.metric, tuple(found[step] for step in self.probes))
 
 
@@ -85,7 +77,6 @@ def results_table(
     of their own.
 
     Args:
-        cells: every cell.
         baselines: artifacts of stage ``baseline``, by encoder label and task; none for a model's
             own head.
     """

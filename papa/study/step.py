@@ -116,11 +116,7 @@ class Step(ABC):
         return damage
 
     def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
-        """The provenance that every artifact records.
-
-        Args:
-            found: the artifacts that it reads.
-        """
+        """The provenance that every artifact records."""
         return {
             "stage": self.stage,
             "stage_version": self.version,
@@ -192,10 +188,7 @@ class Context:
     """What a step may use on the worker that computes it.
 
     Attributes:
-        step: the step.
-        store: where its artifact goes.
         execution: settings that change speed and never results.
-        progress: called with (done, total).
         group: the workers that may help; None where none were asked for.
         encoder: the loaded encoder; None where the step needs none.
         on_epoch: called with the losses of each epoch.

@@ -40,7 +40,6 @@ class StudyPart:
 
     Attributes:
         encoder_label: the encoder's name in tables.
-        encoder, task: which.
         cells: its cells with the steps that score them.
         constants: the steps that make constant matrices, by their label.
         rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
@@ -90,11 +89,7 @@ class StudySteps:
 
 
 def study_steps(inputs: StudyInputs) -> StudySteps:
-    """The steps of a study; the last is the aggregation.
-
-    Args:
-        inputs: the study, its encoders and the content of its sources.
-    """
+    """The steps of a study; the last is the aggregation."""
     return _Builder(inputs).build()
 
 

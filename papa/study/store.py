@@ -62,7 +62,6 @@ class Store:
 
     Attributes:
         address: the folder or URI.
-        backend: what lies there.
         root: the store's folder on this machine.
 
     Raises:

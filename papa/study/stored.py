@@ -21,7 +21,6 @@ class StoredStudy:
 
     Attributes:
         inputs: its encoders and sources.
-        steps: its steps and cells.
 
     Raises:
         CheckError: an encoder or a source is missing or unfit.

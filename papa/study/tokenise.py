@@ -24,9 +24,6 @@ class Tokenise(WorkerStep):
     """Tokenise both splits of a task.
 
     Attributes:
-        encoder: whose tokenizer.
-        task: whose text.
-        layout: the switches of the layout.
         fingerprint: the digest of the source's content.
     """
 

@@ -48,7 +48,6 @@ class Unused:
         address: where it lies.
         name: what people call it.
         reason: why it serves nothing.
-        size: in bytes.
         modified: when it was last written, in seconds since 1970.
     """
 

@@ -54,7 +54,6 @@ class FreeWorkers:
 
     Args:
         ray: the module, connected.
-        workers: all of them.
     """
 
     def __init__(self, ray: Any, workers: list[WorkerHandle]) -> None:

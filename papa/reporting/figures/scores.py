@@ -114,7 +114,6 @@ class _Lines:
     """The lines of all panels: they look the same in each.
 
     Attributes:
-        summary: one row for each point.
         axes: what tells lines apart: colour and marker show the first, dashes the others.
         encoder: the identifier of an input that chooses the encoder; "" without one.
     """
