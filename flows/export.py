@@ -63,6 +63,21 @@ def export_cell(
     stored = StoredStudy(study, store)
     full_names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
     cell = _find(stored, request, full_names)
+    step = exportable_step(stored, cell)
+    _silence_transformers()
+    with console.status("writing …") as status:
+        document = _export(
+            stored, cell, step, _summary(stored, cell), folder, status, onnx=onnx, int8=int8
+        )
+    _print(document, folder, console)
+
+
+def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
+    """The step of a cell that can be exported, finished or not.
+
+    Raises:
+        SpecError: it cannot; the message says why.
+    """
     step, *others = stored.steps.cells[cell]
     if isinstance(step.constants, Outputs):
         raise SpecError(
@@ -80,12 +95,17 @@ def export_cell(
             "trained constants differ from seed to seed and are not kept: export --constants "
             "average or a control"
         )
-    _silence_transformers()
-    with console.status("writing …") as status:
-        document = _export(
-            stored, cell, step, _summary(stored, cell), folder, status, onnx=onnx, int8=int8
+    if step.encoder.causal:
+        raise SpecError(
+            f"'{step.encoder.name}' is a decoder, and exports are encoders: hold its heads "
+            "constant with papa.ablated"
         )
-    _print(document, folder, console)
+    if step.constants is None:
+        raise SpecError(
+            "no head is constant in this cell, so there is nothing to export: give a fraction "
+            "below 1"
+        )
+    return step
 
 
 def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, str]) -> Cell:
@@ -172,18 +192,9 @@ def _export(
     from papa.exporting.card import study_score
 
     study = stored.inputs.study
-    if step.encoder.causal:
-        raise SpecError(
-            f"'{step.encoder.name}' is a decoder, and exports are encoders: hold its heads "
-            "constant with papa.ablated"
-        )
-    if step.constants is None:
-        raise SpecError(
-            "no head is constant in this cell, so there is nothing to export: give a fraction "
-            "below 1"
-        )
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
     split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
+    assert step.constants is not None, "of a step that can be exported"
     constants = ConstantMatrices.load(
         step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
     )
@@ -192,6 +203,9 @@ def _export(
         from flows.int8 import int8_scores
 
         scored = int8_scores(stored, cell, step, corpus, constants, scores.constant_heads, status)
+    from flows.classifier import trained_probe
+
+    device = _device(study.execution.device)
     return export_encoder(
         step.encoder,
         constants,
@@ -209,9 +223,12 @@ def _export(
             rows=len(split),
             cut=corpus.metadata["texts_cut"]["validation"],
         ),
-        device=_device(study.execution.device),
+        device=device,
         onnx=onnx,
         int8=scored,
+        classifier=trained_probe(
+            stored, step, corpus, constants, scores.constant_heads, device, status
+        ),
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
     )
 

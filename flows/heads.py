@@ -152,6 +152,12 @@ def text_of(answer: Answer, max_drop: float) -> str:
     return "\n".join(lines)
 
 
+def tried_line(answer: Answer, constant_heads: int) -> str:
+    """What was found of a number of heads, in a line."""
+    (count,) = (one for one in answer.counts if one.constant_heads == constant_heads)
+    return f"{_of(count, answer)}: {count.verdict}: {_drop(count)}"
+
+
 def _of(count: Count, answer: Answer) -> str:
     return f"  {count.constant_heads} of {answer.heads_in_all}"
 

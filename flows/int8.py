@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,8 +19,8 @@ from papa.study.stored import StoredStudy
 if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
-    from papa.encoders.encoder import Encoder
     from papa.exporting.int8 import Scored
+    from papa.probes.features import FeatureModel
     from papa.scores.intervals import Measured
 
 
@@ -37,31 +38,39 @@ def int8_scores(
     Drops are from the study's original, paired by seed and example. A model's own head is no part
     of the export, so its use has no score here.
     """
-    from papa.probes.cell import score_cell
+    from papa.attention.replacement import replaced
+    from papa.encoders.encoder import Encoder
+    from papa.exporting.onnx_score import GraphFeatures
+    from papa.probes.evaluate import evaluate_cell
     from papa.scores.intervals import NOT_KNOWN, Measured, joint, paired_drop, within
 
     original = _original(stored, cell)
 
-    def scored(encoder: Encoder, constant: bool) -> dict[str, float | None] | None:
+    def scored(encoder: FeatureModel, constant: bool) -> dict[str, float | None] | None:
         if isinstance(step, Own):
             return None
-        with TemporaryDirectory() as scratch:
-            found = score_cell(
+        in_graph = isinstance(encoder, GraphFeatures)
+        if in_graph and step.task.probe.encoder_dropout:
+            return None  # A graph drops nothing.
+        with (
+            TemporaryDirectory() as scratch,
+            replaced(encoder, constants, heads if constant else ())
+            if isinstance(encoder, Encoder)
+            else nullcontext(),
+        ):
+            found = evaluate_cell(
                 encoder,
-                constants,
-                heads if constant else (),
                 corpus,
                 step.task,
                 step.seeds,
-                trained=False,
                 features=step.features,
                 execution=stored.inputs.study.execution,
                 scratch=Path(scratch),
                 progress=lambda done, total: status.update(
-                    f"scoring int8{' with constant heads' if constant else ''}, "
+                    f"scoring int8{' in onnxruntime' if in_graph else ''}, "
                     f"{100 * done / total:.0f} % …"
                 ),
-            ).scores
+            )
         measured = Measured.of(
             step.task.metric,
             {one.seed: one.score for one in found},

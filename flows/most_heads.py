@@ -1,4 +1,6 @@
-"""The most constant heads within a drop, for ``papa export``: what a study lacks is run first."""
+"""The most constant heads within a drop, for ``papa export``: what a study lacks is run first, then
+numbers of heads between its fractions.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from flows.drops import NO_BASELINES, Answer, answers
-from flows.export import ExportRequest
+from flows.export import ExportRequest, exportable_step
 from flows.interrupt import Interruption
 from flows.run import run_study
+from flows.search import search
 from flows.terminal import short_name
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
+from papa.spec.cells import order_matters
 from papa.spec.file import resolve_study
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
@@ -31,17 +35,23 @@ def run_and_choose(
     """The study and the cell to export: the most constant heads whose drop is surely within
     ``max_drop``.
 
-    What the request needs of the study is run where it is not finished.
+    What the request needs of the study is run where it is not finished; then numbers of heads
+    between its fractions are tried (``flows.search``).
 
     Raises:
-        SpecError: no such encoder or task, or no number of heads is known to stay within the drop.
+        SpecError: no such encoder or task, the cells cannot be exported, or no number of heads is
+            known to stay within the drop.
         PapaError: a cell that was lacking could not be run.
     """
     part = needed_part(study, request)
+    stored = StoredStudy(part, store)
+    cells = sorted(stored.steps.cells, key=lambda cell: cell.fraction)
+    exportable_step(stored, next((c for c in cells if order_matters(c.fraction)), cells[0]))
     answer = _answer(part, store, max_drop)
     if answer.missing or answer.reason == NO_BASELINES:
         run_study(part, store, interruption, verbose=verbose)
         answer = _answer(part, store, max_drop)
+    part, answer = search(part, store, max_drop, answer)
     if answer.most is None:
         why = answer.reason or "the interval of every drop reaches beyond it"
         raise SpecError(
@@ -51,7 +61,8 @@ def run_and_choose(
         )
     request = replace(request, fraction=answer.most.fraction)
     labels = {kind.label for kind in study.constants}
-    if 1.0 in study.fractions and request.order in study.orders and request.constants in labels:
+    known = request.order in study.orders and request.constants in labels
+    if known and {1.0, request.fraction} <= set(study.fractions):
         return study, request
     return part, replace(request, encoder=None, task=None)
 

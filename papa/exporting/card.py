@@ -20,6 +20,17 @@ from papa.reporting.wording import metric_label, order_label, percent_label, sco
 if TYPE_CHECKING:
     import pandas
 
+_LABELS = 8
+"""Labels that are named."""
+_CLASSIFY = """As a classifier, `model` also gives `logits`:
+
+```python
+from transformers import pipeline
+
+classify = pipeline("{task}", model=model, tokenizer=model.tokenizer{more})
+```
+
+"""
 _ONNX = """In onnxruntime, with the same hidden states:
 
 ```python
@@ -64,6 +75,7 @@ def model_card(document: ExportDocument) -> str:
         for choice in choices(document)
     )
     onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""
+    classify = "" if document.classifier is None else _classify(document.classifier)
     if layout["texts"] == 1:
         limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
     else:
@@ -97,16 +109,22 @@ inputs = model.tokenizer({call}, {cut}, return_tensors="pt")
 states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 ```
 
-{onnx}## Limits
+{classify}{onnx}## Limits
 
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - [SEP] stands in the last slot, not after the text, so hidden states differ from the original's
   whatever heads are constant.
 - The weights are frozen.
-  The score above is that of a probe trained on these hidden states, on the task named above.
+  The score above is that of probes trained on these hidden states, on the task named above.
 - `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
 - The licence and the limits of {name} hold for this folder too.
 """
+
+
+def _classify(classifier: Mapping[str, Any]) -> str:
+    if classifier["tokens"]:
+        return _CLASSIFY.format(task="token-classification", more=', aggregation_strategy="first"')
+    return _CLASSIFY.format(task="text-classification", more=", truncation=True")
 
 
 def study_score(
@@ -162,6 +180,7 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
         )
     )
     rows += [] if score is None else _score_rows(score)
+    rows += [] if document.classifier is None else [_classifier_row(document.classifier)]
     for timed, where in kinds:
         rows += [
             (f"Speed{where}, {shape_label(timing)}", timing_label(timing))
@@ -232,6 +251,21 @@ def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"in {score['precision']}; the folder computes in float32. {cut}",
         ),
     ]
+
+
+def _classifier_row(classifier: Mapping[str, Any]) -> tuple[str, str]:
+    of, same = "words" if classifier["tokens"] else "texts", ""
+    if "rows" in classifier:
+        same = (
+            f"; it answers {classifier['same']} of {classifier['rows']} validation rows as in the "
+            "study"
+        )
+    labels = ", ".join(classifier["labels"][:_LABELS])
+    more = ", …" if len(classifier["labels"]) > _LABELS else ""
+    return (
+        "Classifier",
+        f"of {of} ({labels}{more}): the study's probe of seed {classifier['seed']}{same}",
+    )
 
 
 def cell_label(study: Mapping[str, Any]) -> str:

@@ -134,7 +134,7 @@ class DenseEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.layout = encoder.model, layout
-        self._encoder = encoder
+        self._encoder, self.every = encoder, False
         by_layer: dict[int, list[int]] = {}
         for layer, head in sorted(heads):
             by_layer.setdefault(layer, []).append(head)
@@ -159,7 +159,9 @@ class DenseEncoder(nn.Module):
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """The last hidden states, 0 where there is no token."""
+        """The last hidden states, 0 where there is no token; with ``every`` those of all layers
+        side by side.
+        """
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         lengths = attention_mask.sum(dim=1, keepdim=True)
@@ -168,7 +170,8 @@ class DenseEncoder(nn.Module):
         batch = DenseBatch.of_columns(
             input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
         )
-        states = self._encoder.token_states(batch)[-1]
+        layers = self._encoder.token_states(batch)
+        states = torch.cat(layers, dim=-1) if self.every else layers[-1]
         states = states.reshape(*batch.shape, states.shape[-1])
         found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
         return found * attention_mask[..., None].to(found.dtype)

@@ -13,10 +13,11 @@ from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import DIGEST, is_plain, is_signed, signed
 
-FORMAT = 4
+FORMAT = 5
 DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"
+CLASSIFIER = "classifier.safetensors"
 CONFIGURATION = "encoder_config.json"
 """The encoder's own configuration. It is not called config.json, as no other library may load the
 weights: rows are left out of them, and the heads would not be constant."""
@@ -40,6 +41,8 @@ class ExportDocument:
         speed: measured when the folder was written; None where it was not.
         fidelity: of its embeddings to the original's, measured then too; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
+        classifier: of what the probe that comes along tells classes (``papa.exporting.classifier``)
+            and on how many validation rows as the study's; None where none does.
     """
 
     encoder: Mapping[str, Any]
@@ -51,6 +54,7 @@ class ExportDocument:
     speed: Mapping[str, Any] | None
     fidelity: Mapping[str, Any] | None
     size: Mapping[str, int]
+    classifier: Mapping[str, Any] | None = None
 
     def write(self, folder: Path) -> None:
         """Write ``papa.json`` with the digests of all files in ``folder``; the last file to be
@@ -108,7 +112,8 @@ def read_document(folder: Path) -> ExportDocument:
         ):
             raise TypeError
         if not all(
-            isinstance(fields[name], dict | None) for name in ("score", "speed", "fidelity")
+            isinstance(fields[name], dict | None)
+            for name in ("score", "speed", "fidelity", "classifier")
         ):
             raise TypeError
         if not isinstance(fields["constants"], str):
@@ -124,7 +129,8 @@ def read_document(folder: Path) -> ExportDocument:
         raise ArtifactError(
             f"{path} is damaged (a field is missing or malformed): export the encoder again"
         ) from None
-    for name, expected in {**dict.fromkeys((WEIGHTS, CONSTANTS, CONFIGURATION)), **files}.items():
+    needed = [WEIGHTS, CONSTANTS, CONFIGURATION, *([CLASSIFIER] if fields["classifier"] else [])]
+    for name, expected in {**dict.fromkeys(needed), **files}.items():
         if expected is None or name in missing:
             raise ArtifactError(
                 f"{folder / name} is missing: copy the whole folder again, or export again"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.encoder import load_encoder
 from papa.encoders.int8 import Int8Linear
 from papa.encoders.linear import FrozenLinears
 from papa.encoders.reference import EncoderReference
@@ -18,12 +18,13 @@ from papa.exporting.fidelity import measure_fidelity
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.speed import States, states_of, timings
+from papa.probes.features import FeatureModel
 from papa.progress import Progress, ignore_progress
 
 Way = Literal["int8", "both"]
-Scored = Callable[[Encoder, bool], Mapping[str, Any] | None]
-"""The task's score of an encoder, with the export's constant heads or without: mean, low, high,
-drop, drop_low, drop_high; None where it has none."""
+Scored = Callable[[FeatureModel, bool], Mapping[str, Any] | None]
+"""The task's score of an encoder, with the export's constant heads put in or as it is: mean, low,
+high, drop, drop_low, drop_high; None where it has none."""
 
 
 @torch.inference_mode()

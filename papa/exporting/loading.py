@@ -22,7 +22,9 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_device, check_int8
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, PapaError, in_one_line
+from papa.exporting.classifier import Classifier
 from papa.exporting.document import (
+    CLASSIFIER,
     CONFIGURATION,
     CONSTANTS,
     DOCUMENT,
@@ -69,7 +71,13 @@ def load_exported(
         encoder = Encoder(_model(folder, document.heads), device, int8=int8)
         constants = _constants(folder, document, encoder, layout.slots)
         tokenizer = _tokenizer(folder, layout, encoder)
-        return ExportedEncoder(encoder, constants, document.heads, layout, tokenizer, document)
+        classifier = None
+        if document.classifier:
+            weights = _tensors(folder / CLASSIFIER)
+            classifier = Classifier.read(document.classifier, weights, encoder, layout.slots)
+        return ExportedEncoder(
+            encoder, constants, document.heads, layout, tokenizer, document, classifier
+        )
     except PapaError:
         raise
     except Exception as error:  # The libraries believe whatever the files say.

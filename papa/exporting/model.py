@@ -5,12 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts, replaced
@@ -18,10 +19,20 @@ from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_int8
 from papa.errors import SpecError
+from papa.exporting.classifier import Classifier
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
 from papa.spec.orders import Head
+
+
+@dataclass
+class ExportedOutput(ModelOutput):
+    """What an exported encoder returns; see its ``forward``."""
+
+    last_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    logits: Tensor | None = None
 
 
 class ExportedEncoder(nn.Module):
@@ -33,7 +44,8 @@ class ExportedEncoder(nn.Module):
 
     Inside, tokens move into the slots that the constants were made for and run without padding, in
     batches of inputs of like length; hidden states come back at the tokens' positions, 0 where
-    there is none.
+    there is none. Where the study's probe came along there are its ``logits`` as well, so that
+    pipelines of ``transformers`` classify texts or tokens.
 
     Args:
         encoder: the encoder, whose attention this module changes for good.
@@ -42,6 +54,7 @@ class ExportedEncoder(nn.Module):
         layout: where tokens belong.
         tokenizer: the encoder's tokenizer.
         document: what the folder says of itself.
+        classifier: the probe that came along.
 
     Attributes:
         unseen_share: of what the constant heads read of their matrices, over all inputs, the share
@@ -56,6 +69,7 @@ class ExportedEncoder(nn.Module):
         layout: InputLayout,
         tokenizer: PreTrainedTokenizerBase | None = None,
         document: ExportDocument | None = None,
+        classifier: Classifier | None = None,
     ) -> None:
         super().__init__()
         self.model = encoder.model
@@ -64,6 +78,7 @@ class ExportedEncoder(nn.Module):
         self.layout = layout
         self.tokenizer = tokenizer
         self.document = document
+        self.classifier = None if classifier is None else classifier.to(encoder.device)
         self._entries = EntryCounts()
         self._encoder, self._constants = encoder, constants
         self._put_back = self._replace()
@@ -73,6 +88,11 @@ class ExportedEncoder(nn.Module):
     def device(self) -> torch.device:
         """Where it runs; inputs may lie elsewhere."""
         return self._encoder.device
+
+    @property
+    def encoder(self) -> Encoder:
+        """What runs inside."""
+        return self._encoder
 
     @property
     def unseen_share(self) -> float:
@@ -85,7 +105,7 @@ class ExportedEncoder(nn.Module):
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
         *,
         output_hidden_states: bool = False,
-    ) -> BaseModelOutput:
+    ) -> ExportedOutput:
         """The hidden states of right-padded inputs, in the order of their tokens.
 
         Args:
@@ -95,7 +115,8 @@ class ExportedEncoder(nn.Module):
             output_hidden_states: whether to return all L+1 hidden states.
 
         Returns:
-            ``last_hidden_state`` [batch, tokens, width] and, when asked for, ``hidden_states``.
+            ``last_hidden_state`` [batch, tokens, width] and, when asked for, ``hidden_states``;
+            with a classifier ``logits``, [batch, labels], or [batch, tokens, labels] of tokens.
 
         Raises:
             DataError: an input does not fit the layout; the message names the input and says why.
@@ -109,19 +130,42 @@ class ExportedEncoder(nn.Module):
         budget = self._encoder.tokens_per_batch(None)
         if self.device.type == "cpu":
             budget *= torch.get_num_threads()
-        padded: list[Tensor] = []
+        padded, logits = list[Tensor](), None
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, budget):
             batch = MicroBatch.of(rows, tokens.take(rows)).to(self.device)
-            layers = self._encoder.token_states(batch)[0 if output_hidden_states else -1 :]
+            every = self._encoder.token_states(batch)
+            if self.classifier is not None:
+                logits = self._classified(self.classifier, every, batch, input_ids.shape, logits)
+            layers = every[0 if output_hidden_states else -1 :]
             if not padded:
                 shape = (*input_ids.shape, layers[-1].shape[-1])
                 padded = [states.new_zeros(shape) for states in layers]
             for states, into in zip(layers, padded, strict=True):
                 write_back(states, batch, into)
-        return BaseModelOutput(
+        return ExportedOutput(
             last_hidden_state=padded[-1],
             hidden_states=tuple(padded) if output_hidden_states else None,
+            logits=logits,
         )
+
+    @staticmethod
+    def _classified(
+        classifier: Classifier,
+        layers: Sequence[Tensor],
+        batch: MicroBatch,
+        shape: Sequence[int],
+        logits: Tensor | None,
+    ) -> Tensor:
+        """The logits of all inputs, those of the batch written to their places."""
+        found = classifier(layers, batch)
+        if logits is None:
+            places = shape if classifier.of_tokens else shape[:1]
+            logits = found.new_zeros(*places, classifier.labels)
+        if classifier.of_tokens:
+            write_back(found, batch, logits)
+        else:
+            logits[batch.rows] = found
+        return logits
 
     @contextmanager
     def dense(self) -> Iterator[DenseEncoder]:

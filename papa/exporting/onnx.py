@@ -81,9 +81,9 @@ def write_onnx(exported: ExportedEncoder, path: Path) -> None:
         exported: on the CPU; as before after the call.
         path: the file.
     """
-    inputs = _example(exported.layout)
+    inputs = example_inputs(exported.layout)
     with exported.dense() as dense:
-        _write(dense, inputs, path)
+        write_graph(dense, inputs, path)
 
 
 def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit) -> None:
@@ -98,9 +98,7 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
     inputs = ordinary_inputs(split, rows, exported.layout)
     with torch.inference_mode():
         expected = exported(**inputs).last_hidden_state.cpu()
-    difference = float(
-        (_Session(path).states(inputs) - expected).abs().max() / expected.abs().max()
-    )
+    difference = float((Session(path).states(inputs) - expected).abs().max() / expected.abs().max())
     if not difference <= ONNX_TOLERANCE:
         raise ArtifactError(
             f"the ONNX form differs from the exported encoder by {difference:.1e} of its largest "
@@ -132,19 +130,19 @@ def measure_onnx(
     """
     with TemporaryDirectory() as folder:
         plain = Path(folder) / ONNX
-        _write(_LastHiddenState(original.float()), _example(layout), plain)
-        before = _Session(plain).states
-        found = timings(_Session(path).states, before, split, layout)
+        write_graph(OriginalStates(original.float()), example_inputs(layout), plain)
+        before = Session(plain).states
+        found = timings(Session(path).states, before, split, layout)
         if int8 is None:
             return found
         alone = Path(folder) / ONNX_INT8
         for source, target in ((plain, alone), (path, int8)):
-            _write_int8(source, target)
-        graphs: dict[Way, States] = {"int8": _Session(alone).states, "both": _Session(int8).states}
+            write_int8(source, target)
+        graphs: dict[Way, States] = {"int8": Session(alone).states, "both": Session(int8).states}
         return {**found, "int8": compared(graphs, before, split, layout)}
 
 
-def _write_int8(source: Path, target: Path) -> None:
+def write_int8(source: Path, target: Path) -> None:
     """A graph's linear maps in 8 bits: weights rounded with a scale for each of their outputs,
     inputs when it runs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -159,24 +157,32 @@ def _write_int8(source: Path, target: Path) -> None:
         )
 
 
-class _LastHiddenState(nn.Module):
-    """A model of transformers with one output."""
+class OriginalStates(nn.Module):
+    """A model of transformers with one output: its last hidden states, or with ``every`` those of
+    all layers side by side.
+    """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, every: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.every = model, every
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        states: Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, **segments
-        ).last_hidden_state
+        found = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            output_hidden_states=self.every,
+            **segments,
+        )
+        states: Tensor = (
+            torch.cat(found.hidden_states, dim=-1) if self.every else found.last_hidden_state
+        )
         return states
 
 
-class _Session:
+class Session:
     """A graph in onnxruntime, on as many threads as torch has."""
 
     def __init__(self, path: Path) -> None:
@@ -190,12 +196,14 @@ class _Session:
         self._names = [given.name for given in self._session.get_inputs()]
 
     def states(self, inputs: dict[str, Tensor]) -> Tensor:
-        """The hidden states [batch, tokens, width]."""
+        """The hidden states [batch, tokens, width]; of all layers side by side where the graph has
+        them.
+        """
         (found,) = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
         return torch.from_numpy(found)
 
 
-def _example(layout: InputLayout) -> dict[str, Tensor]:
+def example_inputs(layout: InputLayout) -> dict[str, Tensor]:
     """Inputs that a graph can be traced with: their values do not matter, but for the framing."""
     framing = layout.framing
     ids = torch.full(_TRACED, framing.sep + 1)
@@ -208,7 +216,8 @@ def _example(layout: InputLayout) -> dict[str, Tensor]:
     return inputs
 
 
-def _write(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> None:
+def write_graph(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> None:
+    """Write a module with one output as a graph for any number of inputs of any length."""
     any_number = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), _quiet():
         torch.onnx.export(

@@ -51,6 +51,7 @@ def evaluate_cell(
     scratch: Path,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
+    probe: Probe | None = None,
 ) -> list[SeedScore]:
     """Train the task's probe on the encoder's features and score it, once for each seed.
 
@@ -66,6 +67,7 @@ def evaluate_cell(
         execution: batch_tokens and features_budget_gb.
         progress: called with rows done and in all, of the encoder and of probes.
         on_epoch: called after each epoch of the probes with every seed's loss.
+        probe: of ``build_probe`` for the same seeds, which is trained in place; None builds one.
 
     Returns:
         One score per seed, in the order of ``seeds``.
@@ -83,7 +85,7 @@ def evaluate_cell(
         )
     positive = positive_class(task, corpus.label_names)
     train, validation = corpus.split("train"), corpus.split("validation")
-    probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
+    probe = (probe or build_probe(encoder, corpus, task, seeds)).to(encoder.device)
     needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
     fits = sum(needed) <= execution.features_budget_gb * 1e9
     keep_train = fits and not task.probe.encoder_dropout

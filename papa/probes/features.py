@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -59,8 +59,30 @@ class WordEmbeddings:
         return states
 
 
-FeatureModel = Encoder | WordEmbeddings
-"""A frozen model that features come from."""
+@runtime_checkable
+class FeatureModel(Protocol):
+    """A frozen model that features come from, such as an ``Encoder`` or its ``WordEmbeddings``."""
+
+    model: nn.Module
+    config: Any
+    device: torch.device
+    layers: int
+    width: int
+    precision: Precision
+
+    @property
+    def word_embeddings(self) -> Tensor:
+        """Of the vocabulary."""
+        ...
+
+    @property
+    def tokens_per_batch(self) -> Callable[[int | None], int]:
+        """See ``Encoder.tokens_per_batch``."""
+        ...
+
+    def token_states(self, batch: MicroBatch) -> list[Tensor]:
+        """The L+1 hidden states of the real tokens, input by input."""
+        ...
 
 
 class DiskSpaceError(PapaError):

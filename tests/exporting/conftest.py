@@ -16,6 +16,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora import load_corpus, tokenise_corpus
 from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
@@ -43,6 +44,7 @@ class Case:
     Attributes:
         reference, layout, constants: what an export takes.
         split: the texts, laid out by the corpora.
+        corpus: the same texts as training and as validation rows of ``task``.
         texts: the same texts, as arguments of a tokenizer.
     """
 
@@ -50,6 +52,8 @@ class Case:
     layout: InputLayout
     constants: ConstantMatrices
     split: TokenisedSplit
+    corpus: TokenisedCorpus
+    task: TaskSpec
     texts: tuple[list[str], ...]
 
     def some_heads(self) -> list[tuple[int, int]]:
@@ -121,11 +125,19 @@ def make_case(
         reference = resolve_encoder(EncoderSpec(name=folders(family)))
         folder = tmp_path_factory.mktemp("case")
         lines = [
-            json.dumps({"text": a, "text_pair": b, "label": row % 2})
+            json.dumps(
+                {
+                    "words": a.split(),
+                    "label": ["long" if len(w) > 4 else "short" for w in a.split()],
+                }
+                if kind == "words"
+                else {"text": a, "text_pair": b, "label": row % 2}
+            )
             for row, (a, b) in enumerate(zip(first, SECOND, strict=True))
         ]
         (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
-        columns = {"text": "text", "label": "label"} | (
+        text = "words" if kind == "words" else "text"
+        columns = {text: text, "label": "label"} | (
             {"text_pair": "text_pair"} if kind == "pair" else {}
         )
         task = TaskSpec.model_validate(
@@ -138,7 +150,7 @@ def make_case(
                     "validation": folder / "rows.jsonl",
                 },
                 "columns": columns,
-                "metric": "accuracy",
+                "metric": "token_f1" if kind == "words" else "accuracy",
                 "slots": SLOTS,
                 "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
             }
@@ -158,6 +170,8 @@ def make_case(
                 matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average"
             ),
             split=load_corpus(corpus).split("validation"),
+            corpus=load_corpus(corpus),
+            task=task,
             texts=(first, SECOND) if kind == "pair" else (first,),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pandas
 import pytest
 from rich.console import Console
@@ -19,6 +20,7 @@ from flows.int8 import int8_scores
 from papa.corpora import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError
+from papa.exporting import speed
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
 from papa.study.probe import Probe, read_scores
@@ -72,8 +74,9 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
         "Speed, 1 text ×",
         "on CPU with 1 thread",
         "Embeddings",
+        "the study's probe of seed 0; it answers 48 of 48 validation rows as in the study",
     ):
-        assert what in exported.out, what
+        assert what in " ".join(exported.out.replace("│", " ").split()), what
         assert what in (place / "half" / "README.md").read_text(), what
 
 
@@ -156,6 +159,40 @@ def test_int8_is_scored_by_the_studys_probes(place: Path) -> None:
         assert found["low"] < found["mean"] < found["high"]
         assert found["drop"] == pytest.approx(1 - found["mean"] / exact[1.0])
         assert found["drop_low"] <= found["drop"] <= found["drop_high"]
+
+
+def test_the_command_measures_int_8_in_both_runtimes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each form with score, embeddings and speed, what gains nothing first, on screen as in the
+    card."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
+    # Sizes are symbols while a graph is traced.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    monkeypatch.setattr(speed, "BUDGET", 0.0)
+    done = export(place, "--fraction", "0.5", "--int8", "--onnx", to="both")
+    assert done.code == 0, done.err
+    document = json.loads((place / "both" / "papa.json").read_text())
+    study = document["score"]["original"]
+    for timed in (document["speed"], document["speed"]["onnx"]):
+        for way in ("int8", "both"):
+            score = timed["int8"][way]["score"]
+            assert score["low"] < score["mean"] < score["high"]
+            assert score["mean"] == pytest.approx(study, abs=0.25)
+            assert score["drop"] == pytest.approx(1 - score["mean"] / study)
+            assert timed["int8"][way]["fidelity"]["cosine"]["mean"] > 0.5
+    card = (place / "both" / "README.md").read_text()
+    screen = " ".join(done.out.replace("│", " ").split())
+    for what in (
+        "Int8 beside constant heads, in torch",
+        "Int8 beside constant heads, in onnxruntime",
+        "Int8 alone in onnxruntime",
+        "Drop of the score",
+    ):
+        assert what in screen, what
+        assert what in card, what
+    assert screen.index("Int8 alone in onnxruntime") < screen.index("Score (accuracy)")
+    assert (place / "both" / "model.int8.onnx").is_file()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 import papa
 from papa.errors import ArtifactError
 from papa.exporting import export_encoder
+from papa.exporting.document import FORMAT
 from papa.exporting.speed import reproducible_rows
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import signed
@@ -137,10 +138,10 @@ def test_parts_that_do_not_fit_are_said(small: Case, written: Path) -> None:
     _change(written, heads=[*heads[:-1], [0, 99]])
     with pytest.raises(ArtifactError):
         papa.load_exported(written)
-    _change(written, heads=heads, format=5)
-    with pytest.raises(ArtifactError, match="has format 5, this version of papa reads format 4"):
+    _change(written, heads=heads, format=FORMAT + 1)
+    with pytest.raises(ArtifactError, match=f"has format {FORMAT + 1}, this version"):
         papa.load_exported(written)
-    _change(written, format=4, layout={"slots": SLOTS})
+    _change(written, format=FORMAT, layout={"slots": SLOTS})
     with pytest.raises(ArtifactError, match="layout is malformed"):
         papa.load_exported(written)
 

@@ -15,12 +15,21 @@ import torch
 
 import papa
 from papa.attention.constants import ConstantMatrices
+from papa.corpora.batches import micro_batch
 from papa.corpora.tokens import Framing
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
 from papa.exporting import ExportedEncoder, InputLayout, export_encoder
-from papa.exporting.onnx import ONNX, ONNX_INT8, check_onnx, write_onnx
-from papa.exporting.writing import TOLERANCE
+from papa.exporting.onnx import (
+    ONNX,
+    ONNX_INT8,
+    check_onnx,
+    example_inputs,
+    write_graph,
+    write_onnx,
+)
+from papa.exporting.onnx_score import GraphFeatures
+from papa.exporting.sameness import TOLERANCE
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 
@@ -207,3 +216,26 @@ def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> No
     with pytest.raises(EncoderError, match="an ONNX file holds"):
         check_onnx(config, layout, 2**31)
     check_onnx(config, layout, 2**31 - 1)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("electra", "text"), ("roberta", "pair")])
+def test_a_graph_serves_probes_the_layers_of_its_encoder(
+    make_case: Callable[..., Case], family: str, kind: str, tmp_path: Path
+) -> None:
+    """Every layer's hidden states of the corpus's own batches, the graph's placing included."""
+    case = make_case(family, kind)
+    heads, found = case.some_heads(), dict[str, list[torch.Tensor]]()
+    for name, own in (("export", heads), ("other", heads[1:])):
+        export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
+        exported = papa.load_exported(tmp_path / name)
+        with exported.dense() as dense:
+            dense.every = True
+            write_graph(dense, example_inputs(case.layout), tmp_path / f"{name}.onnx")
+        graph = GraphFeatures(tmp_path / f"{name}.onnx", exported.encoder)
+        found[name] = graph.token_states(micro_batch(case.split, case.split.rows))
+    expected = case.expected(heads)
+    assert len(found["export"]) == len(expected)
+    for layer, states in enumerate(expected):
+        size = states.abs().max()
+        assert float((found["export"][layer] - states).abs().max() / size) <= TOLERANCE
+    assert float((found["other"][-1] - expected[-1]).abs().max() / size) > 10 * TOLERANCE
