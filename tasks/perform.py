@@ -17,7 +17,7 @@ from prefect.states import Completed, State
 from prefect.utilities.annotations import quote
 
 from papa.errors import PapaError, TransientError
-from papa.study.making import make
+from papa.study.here import make
 from papa.study.step import Session, Step
 
 _RETRY_SECONDS = [5.0, 30.0]

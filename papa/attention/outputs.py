@@ -22,7 +22,7 @@ from papa.encoders.dispatch import InputDependentAttention, StopForward
 from papa.encoders.encoder import Encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
-from papa.spec.outputs import OPTIMAL
+from papa.spec.values import OPTIMAL
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 
 FILE = "outputs.safetensors"

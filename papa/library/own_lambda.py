@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.ablation.interface import attention_modules, head_count
-from papa.ablation.mixing import Mixed
+from papa.ablation.substitutes import Mixed
 from papa.errors import DataError, SpecError
 from papa.library.ablating import By, ablated, substitute_for
 from papa.library.bars import bar

@@ -18,7 +18,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, PartGradients, train_jointly
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.stability import is_stable
+from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
 

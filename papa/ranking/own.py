@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerRule, attention_modules, routed
-from papa.ablation.mixing import Mixed
-from papa.ablation.substitutes import ByPosition, heads_replaced
+from papa.ablation.substitutes import ByPosition, Mixed, heads_replaced
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
@@ -24,7 +23,7 @@ from papa.probes.minibatches import minibatches, part_tokens, window_rows
 from papa.probes.own import AtSlots, Padded, answers_of, class_ids, class_names
 from papa.probes.training import adamw
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.stability import is_stable
+from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
 

@@ -6,11 +6,91 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from papa.spec import Order
 from papa.spec.cells import partial_counts
+from papa.spec.orders import Head, head_order
+
+
+def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
+    """Kendall's τ of two orders of the same heads, -1..1: of all pairs of heads the share that
+    stands alike in both, less the share that does not.
+    """
+    from scipy.stats import kendalltau
+
+    position = {head: place for place, head in enumerate(first)}
+    return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
+
+
+def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) -> float:
+    """Of the heads that stay input-dependent after the first ``constant`` of an order, the share
+    that another order keeps as well. By chance it is their share of all heads.
+    """
+    return len({*first[constant:]} & {*other[constant:]}) / (len(first) - constant)
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What the last epoch of λ's training changed in the order of the heads, λ ascending.
+
+    Attributes:
+        epochs: how many λ was trained for.
+        kendall_tau: between the orders after the last two epochs, -1..1; None after one epoch.
+        kept: input-dependent fraction → share of its constant heads that were constant an epoch
+            before; empty after one epoch, and without the fractions that have no constant head or
+            no other.
+    """
+
+    epochs: int
+    kendall_tau: float | None
+    kept: Mapping[float, float]
+
+
+def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[float]) -> Stability:
+    """Compare the head orders after the last two epochs.
+
+    Args:
+        lambdas: λ after every epoch.
+        fractions: input-dependent fractions.
+    """
+    epochs, layers, heads = lambdas.shape
+    if epochs < 2:
+        return Stability(epochs, None, {})
+    before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
+    counts = partial_counts(fractions, len(after))
+    kept = {
+        fraction: len({*after[:count]} & {*before[:count]}) / count
+        for fraction, count in counts.items()
+    }
+    return Stability(epochs, kendall_tau(before, after), kept)
+
+
+MOVED = 0.01
+"""The deviation over heads that λ must have for its order to count: else all are still near .5."""
+
+
+def is_stable(
+    lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]
+) -> bool:
+    """Whether λ has moved, and the last epoch left every set of constant heads as it was.
+
+    Args:
+        lambdas: λ after every epoch so far.
+        sets: an order by λ and how many of its first heads are constant.
+    """
+    if len(lambdas) < 2 or lambdas[-1].std() < MOVED:
+        return False
+    layers, heads = lambdas[-1].shape
+
+    def constant(epoch: int, order: Order, count: int) -> set[tuple[int, int]]:
+        return set(head_order(order, lambdas[epoch], layers, heads)[:count])
+
+    return all(constant(-1, order, count) == constant(-2, order, count) for order, count in sets)
+
 
 _CONFIDENCE = 0.95
 _DRAWS = 1999

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from papa.ranking.seeds import TrainedLambda
-from papa.ranking.stability import Stability, stability
+from papa.ranking.seeds import Stability, TrainedLambda, stability
 from papa.reporting.wording import NOTHING, fraction_label
 from papa.spec import TaskSpec
 from papa.spec.cells import partial_counts

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pandas
 
-from papa.ranking.likeness import kendall_tau, kept_in_common
+from papa.ranking.seeds import kendall_tau, kept_in_common
 from papa.reporting.columns import ORDER_COLUMNS
 from papa.reporting.summary import LINE, measured
-from papa.scores.comparisons import holm, p_value
-from papa.scores.intervals import Interval, Measured, difference, joint, within
+from papa.scores.intervals import Interval, Measured, difference, holm, joint, p_value, within
 from papa.spec.orders import Head
 
 GROUP = LINE[:3]

@@ -15,13 +15,12 @@ import pandas
 import vl_convert
 
 from papa.reporting.browsed import Browsed
-from papa.reporting.figures.chart import Chart, csv_address
+from papa.reporting.figures.chart import DARK, LIGHT, OF_THE_PAGE, Chart, config, csv_address
 from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
 from papa.reporting.figures.headmap import head_maps
 from papa.reporting.figures.heatmaps import TOP, UNSEEN, heat_maps
 from papa.reporting.figures.matrices import matrix_specification
 from papa.reporting.figures.scores import SPACING, score_charts
-from papa.reporting.figures.theme import DARK, LIGHT, OF_THE_PAGE, config
 from papa.reporting.heads import COUNTED, HeadsOfEncoder
 from papa.reporting.verdicts import INCONCLUSIVE, MARK, baselines_label, reason_sentence
 from papa.reporting.wording import (

@@ -2,7 +2,6 @@
 
 from papa.spec.constants import ConstantsSpec
 from papa.spec.data import Columns, EmbeddedSource, FilesSource, HubSource, Source
-from papa.spec.frozen import Frozen
 from papa.spec.study import (
     EncoderSpec,
     ExecutionSpec,
@@ -16,6 +15,7 @@ from papa.spec.task import Metric, ProbeSpec, TaskKind, TaskSpec
 from papa.spec.values import (
     ConstantsKind,
     Fraction,
+    Frozen,
     Name,
     Order,
     Positive,

@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from papa.spec.derived import parameters_of
-from papa.spec.frozen import Frozen
-from papa.spec.outputs import OPTIMAL
 from papa.spec.task import TaskSpec
-from papa.spec.values import ConstantsKind, Positive, constants_kinds, listed
+from papa.spec.values import OPTIMAL, ConstantsKind, Frozen, Positive, constants_kinds, listed
 
 
 class ConstantsSpec(Frozen):

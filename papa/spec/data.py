@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from papa.spec.frozen import Frozen
+from papa.spec.values import Frozen
 
 ColumnName = Annotated[str, Field(max_length=200)]
 

@@ -20,13 +20,13 @@ from pydantic import (
 
 from papa.errors import shown
 from papa.spec.constants import ConstantsSpec
-from papa.spec.frozen import Frozen
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import drawn_from, scored_by, scores_in
-from papa.spec.outputs import OUTPUTS
 from papa.spec.task import TaskSpec
 from papa.spec.values import (
+    OUTPUTS,
     Fraction,
+    Frozen,
     Name,
     Order,
     Positive,

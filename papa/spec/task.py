@@ -8,8 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from papa.errors import joined, shown
 from papa.spec.data import Columns, Source
-from papa.spec.frozen import Frozen
-from papa.spec.values import Name, Positive, Rate, Seed, listed
+from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Metric = Literal[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticKnownError
 
 from papa.errors import shown
@@ -13,7 +13,20 @@ from papa.spec.controls import CONTROLS
 from papa.spec.derived import DERIVED
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
-from papa.spec.outputs import OUTPUTS
+
+OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
+OUTPUTS = ("mean_output", "mean_output_by_slot", RESAMPLED, OPTIMAL)
+OPTIMAL_RATE = 2e-3
+"""The learning rate of an optimal output (Li and Janson, 2024)."""
+
+
+class Frozen(BaseModel):
+    """A specification that cannot change and refuses keys it does not know; a field's docstring
+    describes it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]

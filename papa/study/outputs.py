@@ -22,7 +22,7 @@ class Outputs(OnText, WorkerStep):
 
     Attributes:
         slots: S.
-        kind: one of ``papa.spec.outputs``, but for what is trained.
+        kind: one of ``papa.spec.values``, but for what is trained.
         seed: of the draw; None where nothing is drawn.
     """
 

@@ -82,7 +82,7 @@ def results_table(
     """
     import pandas
 
-    from papa.reporting.results import result_rows
+    from papa.reporting.columns import result_rows
 
     documents = _read(read_scores, (found for one in cells for found in one.scores))
     references = _read(read_baseline, baselines.values())

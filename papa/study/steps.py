@@ -13,7 +13,7 @@ from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count
 from papa.spec.derived import DERIVED
 from papa.spec.orders import is_label_free, scored_by, without_name
-from papa.spec.outputs import OPTIMAL, OUTPUTS, RESAMPLED
+from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average

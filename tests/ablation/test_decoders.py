@@ -18,8 +18,7 @@ from transformers.masking_utils import eager_mask
 
 import papa
 from papa.ablation import interface
-from papa.ablation.mixing import Mixed
-from papa.ablation.substitutes import ByPosition
+from papa.ablation.substitutes import ByPosition, Mixed
 from papa.errors import SpecError
 from tests.ablation.models import DECODERS, GROUPED, answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone

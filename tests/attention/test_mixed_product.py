@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from papa.attention import mixing
-from papa.attention.mixed_product import mixed_product
-from papa.attention.mixing import mixed
+from papa.attention.mixing import mixed, mixed_product
 from papa.encoders.dispatch import InputDependentAttention
 from tests.attention.cases import Case, random_constants
 from tests.encoders.inputs import Inputs

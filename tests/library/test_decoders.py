@@ -10,8 +10,7 @@ import torch
 from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
 
 import papa
-from papa.ablation.mixing import Mixed
-from papa.ablation.substitutes import Zeros
+from papa.ablation.substitutes import Mixed, Zeros
 from papa.errors import DataError, EncoderError, SpecError
 from papa.library.fidelity import answers
 from papa.scores.fidelity import divergence

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from papa.ranking.likeness import kendall_tau, kept_in_common
+from papa.ranking.seeds import kendall_tau, kept_in_common
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from papa.ranking.seeds import Agreement, TrainedLambda
-from papa.ranking.stability import stability
+from papa.ranking.seeds import Agreement, TrainedLambda, stability
 from papa.reporting.certainty import agreement_rows, certainty, stability_rows
 from papa.scores.intervals import interval
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from papa.ranking.stability import Stability, is_stable, stability
+from papa.ranking.seeds import Stability, is_stable, stability
 
 FIRST = torch.tensor([[0.1, 0.2], [0.3, 0.4]])
 SWAPPED = torch.tensor([[0.1, 0.3], [0.2, 0.4]])

@@ -13,7 +13,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
 from papa.ranking.learned import lambda_gradients, train_lambda
-from papa.ranking.stability import MOVED, is_stable
+from papa.ranking.seeds import MOVED, is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
 

@@ -8,8 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from papa.scores.comparisons import holm, p_value
-from papa.scores.intervals import Measured, difference
+from papa.scores.intervals import Measured, difference, holm, p_value
 
 SEEDS, ROWS, ORDERS = 5, 150, 4
 

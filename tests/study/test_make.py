@@ -12,8 +12,7 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published, verify
-from papa.study.here import ThisProcess
-from papa.study.making import make
+from papa.study.here import ThisProcess, make
 from papa.study.step import Session, Step
 from papa.study.store import Store
 from tests.study.told import Told

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from papa.ranking.likeness import kendall_tau
+from papa.ranking.seeds import kendall_tau
 from papa.spec.orders import head_order
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, write_study
