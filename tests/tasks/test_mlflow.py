@@ -18,8 +18,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import mlflow
 import pandas
 import pytest
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
 
 from papa.errors import PapaError, TransientError
 from papa.study.store import MARKER, Store
@@ -231,9 +235,10 @@ def test_a_database_of_another_version(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     code = f"from tasks.mlflow import connect; connect({address!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
-    with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        (head,) = database.execute("select version_num from alembic_version").fetchone()
-        database.execute("update alembic_version set version_num = 'a1b2c3'")
-    with pytest.raises(TrackingError, match="found version a1b2c3, but expected " + head) as error:
+    versions = ScriptDirectory(Path(mlflow.__file__).parent / "store" / "db_migrations")
+    first, last = versions.get_base(), versions.get_current_head()
+    with create_engine(address).begin() as connection:
+        MigrationContext.configure(connection).stamp(versions, first)
+    with pytest.raises(TrackingError, match=f"found version {first}, but expected {last}") as error:
         check_tracking(address, "any")
     assert len(str(error.value).splitlines()) == 1
