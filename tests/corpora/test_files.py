@@ -94,11 +94,6 @@ def test_parquet_of_others_has_no_class_names(tmp_path: Path) -> None:
     assert read_file(tmp_path / "a.parquet", None, header=True).class_names == {}
 
 
-def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
-        read_file(write(tmp_path / "a.parquet", "PAR1 nonsense"), None, header=True)
-
-
 def test_text_keeps_headings_and_skips_blank_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "\n = Robert Boulter = \n\nHe is an actor .\u2028Yes .\n   \n")
     assert read_file(path, None, header=True).rows.to_pydict() == {

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import fmean
 
 import pandas
 import pytest
@@ -78,24 +77,6 @@ def test_each_seed_has_heads_of_its_own(finished: Finished, place: Path) -> None
         "fraction"
     )
     assert summary["seeds"].tolist() == [2, 2]
-
-
-def test_mlflow_has_the_mean_over_the_seeds(finished: Finished, place: Path) -> None:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{place / 'store' / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("small")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id])
-    children = [run for run in runs if run.data.params.get("fraction") == "0.0625"]
-    assert {run.data.params["seed"] for run in children} == {"0", "1"}
-    (line,) = (run for run in runs if run.data.tags["papa.role"] == "curve")
-    assert (line.data.params["constants"], line.data.params["order"]) == ("zeros", "random")
-    curve = {
-        point.step: point.value for point in client.get_metric_history(line.info.run_id, "score")
-    }
-    assert curve.keys() == {625, 10_000}
-    assert curve[625] == pytest.approx(fmean(run.data.metrics["score"] for run in children))
 
 
 def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, place: Path) -> None:
