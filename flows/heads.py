@@ -118,10 +118,8 @@ def text_of(answer: Answer, max_drop: float) -> str:
     """An answer in lines."""
     from papa.reporting.wording import order_label
 
-    most, title = (
-        answer.most,
-        (answer.encoder, answer.task, answer.constants, order_label(answer.order)),
-    )
+    most = answer.most
+    title = (answer.encoder, answer.task, answer.constants, order_label(answer.order))
     lines = [
         f"{' · '.join(title)}, within a drop of {100 * max_drop:g} % on these validation rows:"
     ]

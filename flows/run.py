@@ -80,10 +80,8 @@ def run_study(
                     progress.warned(spec.name, warning)
                 if checked.to_run and earlier_results(store, spec.name):
                     progress.warned(spec.name, _FINISHED_EARLIER)
-                interruption.hush, interruption.kept = (
-                    progress.hush,
-                    lambda: f"{progress.kept} in {store.address}",
-                )
+                interruption.hush = progress.hush
+                interruption.kept = lambda: f"{progress.kept} in {store.address}"
                 ready = stack.enter_context(
                     ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
                 )

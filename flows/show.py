@@ -135,10 +135,8 @@ def show_checked(checked: Checked, console: Console) -> None:
 def _encoders_table(inputs: StudyInputs) -> Table:
     table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
     for encoder in inputs.encoders:
-        shape, commit = (
-            f"{encoder.layers} × {encoder.heads}",
-            (encoder.revision or "local")[:_SHORT],
-        )
+        shape = f"{encoder.layers} × {encoder.heads}"
+        commit = (encoder.revision or "local")[:_SHORT]
         table.add_row(
             inputs.labels[encoder], encoder.model_type, shape, str(encoder.positions), commit
         )

@@ -111,11 +111,9 @@ def study_file(store: Store, study: str) -> Path:
 
 
 def _listed(store: Store, name: str) -> ListedStudy:
-    results, saved, failed = (
-        store.study(name),
-        saved_study(store, name),
-        store.study(f"{name}.failed"),
-    )
+    results = store.study(name)
+    saved = saved_study(store, name)
+    failed = store.study(f"{name}.failed")
     finished = is_complete(results)
     spec = _read((results / SPECIFICATION) if finished else saved)
     date, state = (

@@ -182,11 +182,9 @@ def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
         if not running:
             break
         future = ended.get()
-        step, result, state = (
-            running.pop(future),
-            future.result(raise_on_failure=False),
-            future.state,
-        )
+        step = running.pop(future)
+        result = future.result(raise_on_failure=False)
+        state = future.state
         if state.is_completed():
             states[step] = state
             order.done(step)

@@ -157,11 +157,9 @@ def _data_set(
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
-    source, columns, where = (
-        text.source,
-        text.columns,
-        cast("DatasetSource", HTTPDatasetSource(_PACKAGE)),
-    )
+    source = text.source
+    columns = text.columns
+    where = cast("DatasetSource", HTTPDatasetSource(_PACKAGE))
     split = getattr(source, "validation" if context == "validation" else "train", None)
     if isinstance(source, HubSource):
         where = HuggingFaceDatasetSource(

@@ -179,10 +179,8 @@ class StudyRuns:
 
         results, shown, done = found[self.track.results].folder, self.track.shown, 0
         verify(results)
-        digest, summary = (
-            read_metadata(results)["files"]["results.parquet"],
-            read_summary(results / "summary.csv"),
-        )
+        digest = read_metadata(results)["files"]["results.parquet"]
+        summary = read_summary(results / "summary.csv")
         for one in shown:
             self._log_files(one, found)
             rows = summary[
@@ -260,10 +258,8 @@ class StudyRuns:
         for (constants, order), line in rows.groupby(["constants", "order"], sort=False):
             entry = shown.curve(constants, order)
             run = self.child(shown, entry)
-            at, logged = (
-                now() if run.data.metrics else run.info.start_time,
-                run.data.tags.get(RESULTS_SHA256),
-            )
+            at = now() if run.data.metrics else run.info.start_time
+            logged = run.data.tags.get(RESULTS_SHA256)
             points = [
                 (name, row[column], at, _step(row["fraction"]))
                 for row in line.to_dict("records")

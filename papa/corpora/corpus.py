@@ -247,12 +247,10 @@ class _Writer:
         tokenizer: PreTrainedTokenizerBase,
         special_tokens: SpecialTokens,
     ) -> None:
-        self.task, self.layout, self.tokenizer, self.special_tokens = (
-            task,
-            layout,
-            tokenizer,
-            special_tokens,
-        )
+        self.task = task
+        self.layout = layout
+        self.tokenizer = tokenizer
+        self.special_tokens = special_tokens
         self.capacity = text_capacity(layout, task.kind, task.slots)
         self.tokens = dict.fromkeys(SPLITS, 0)
         self.labelled = dict.fromkeys(SPLITS, 0)

@@ -164,10 +164,8 @@ def _splits(source: HubSource, commit: str) -> Splits:
 
     with _outline(repository) as folder:
         try:
-            configs, default = (
-                get_dataset_config_names(folder),
-                get_dataset_default_config_name(folder),
-            )
+            configs = get_dataset_config_names(folder)
+            default = get_dataset_default_config_name(folder)
             config = _chosen(source.config, configs, default, label)
             builder = load_dataset_builder(folder, config)
             found = builder.config.data_files or {}

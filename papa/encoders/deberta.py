@@ -170,10 +170,8 @@ def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor
     encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
         positions = SlotPositions(encoder, dispatch, row)
-        encoder.get_rel_pos, encoder.get_rel_embedding = (
-            positions.get_rel_pos,
-            positions.get_rel_embedding,
-        )
+        encoder.get_rel_pos = positions.get_rel_pos
+        encoder.get_rel_embedding = positions.get_rel_embedding
 
 
 def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:

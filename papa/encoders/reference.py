@@ -164,10 +164,8 @@ def check_read(reference: EncoderReference, files: Watched) -> None:
     Raises:
         EncoderError: the files changed.
     """
-    folder, source = (
-        Path(reference.folder),
-        digest_of_source(reference.digest, reference.tokenizer_digest),
-    )
+    folder = Path(reference.folder)
+    source = digest_of_source(reference.digest, reference.tokenizer_digest)
     if folder.name == source:
         files.check_digest(source, str(verify(folder).get("digest_of_source")))
     else:

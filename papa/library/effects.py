@@ -153,10 +153,8 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
 def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " answers"]]:
     """The measure's name, and what is lost of each answer."""
     if "embeddings" in before:
-        first, second = (
-            before["embeddings"].astype(np.float64),
-            after["embeddings"].astype(np.float64),
-        )
+        first = before["embeddings"].astype(np.float64)
+        second = after["embeddings"].astype(np.float64)
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         return "cosine", 1 - (first * second).sum(1) / np.maximum(lengths, 1e-12)
     values = compared(before, after)

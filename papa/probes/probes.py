@@ -158,10 +158,8 @@ class SequenceProbe(Probe):
             table, entries = values.flatten(0, 1), tokens * layers + layer
         else:
             # Half-precision storage: sums are taken in float32.
-            table, entries = (
-                values[tokens, layer].to(weights.dtype),
-                torch.arange(len(tokens), device=device),
-            )
+            table = values[tokens, layer].to(weights.dtype)
+            entries = torch.arange(len(tokens), device=device)
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.

@@ -93,12 +93,10 @@ def _condition(cell: Any) -> str:
 
 def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     first = cells.iloc[0]
-    encoder, task, metric, baselines = (
-        first["encoder"],
-        first["task"],
-        metric_label(first),
-        baselines_label(first),
-    )
+    encoder = first["encoder"]
+    task = first["task"]
+    metric = metric_label(first)
+    baselines = baselines_label(first)
     records = cells.to_dict("records")
     if original is None or first["fraction"] == 1:
         scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]

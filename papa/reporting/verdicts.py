@@ -29,11 +29,9 @@ INCONCLUSIVE = (
 NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
-_ONE_SEED, _ONE_EXAMPLE, _NO_ORIGINAL = (
-    "one seed has no interval",
-    "one validation row has no interval",
-    "the study has no fraction 1",
-)
+_ONE_SEED = "one seed has no interval"
+_ONE_EXAMPLE = "one validation row has no interval"
+_NO_ORIGINAL = "the study has no fraction 1"
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:

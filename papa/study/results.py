@@ -93,10 +93,8 @@ def results_table(
         answer = words = None
         if found := baselines.get(place):
             reference = references[found]
-            answer, parts = (
-                reference.always_one_answer,
-                [(reference.word_embeddings, reference.word_examples)],
-            )
+            answer = reference.always_one_answer
+            parts = [(reference.word_embeddings, reference.word_examples)]
             words = measured_of(own[0].metric, parts, found.path)
         for scored in own:
             for document in (documents[found] for found in scored.scores):

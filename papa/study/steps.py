@@ -146,10 +146,8 @@ class _Builder:
         self, encoder: EncoderReference, task: TaskSpec, masked: TaskSpec | None = None
     ) -> Tokenise:
         """The task's text; or, ``masked``, with words to restore."""
-        name, flops = (
-            f"tokenise · {self._name(encoder, task)}",
-            costs.tokenising_flops(self.inputs.sizes[task]),
-        )
+        name = f"tokenise · {self._name(encoder, task)}"
+        flops = costs.tokenising_flops(self.inputs.sizes[task])
         name, task = (f"{name} · masked", masked) if masked else (name, task)
         return self._once(
             Tokenise(
@@ -162,10 +160,8 @@ class _Builder:
     ) -> Matrices | Outputs | Distances:
         """The constants of a cell, before any training of their own."""
         where, kind = self._name(encoder, task), spec.start if spec.is_trained else spec.kind
-        flops, text = (
-            costs.averaging_flops(encoder, self.inputs.sizes[task]),
-            (encoder, self._corpus(encoder, task)),
-        )
+        flops = costs.averaging_flops(encoder, self.inputs.sizes[task])
+        text = (encoder, self._corpus(encoder, task))
         if spec.kind == RESAMPLED:
             name = f"outputs · {where} · {kind} · seed {seed}"
             return self._once(Outputs(name, 0.0, *text, task.slots, kind, seed))
@@ -277,10 +273,8 @@ class _Builder:
         draw: tuple[int, ...] = (),
     ) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
-        flops, corpus = (
-            costs.answering_flops(encoder, self.inputs.sizes[task]),
-            self._corpus(encoder, task),
-        )
+        flops = costs.answering_flops(encoder, self.inputs.sizes[task])
+        corpus = self._corpus(encoder, task)
         return self._once(
             Answers(name, flops, encoder, corpus, constants, task, order, count, rankings, draw)
         )
