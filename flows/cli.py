@@ -19,10 +19,12 @@ from flows.options import (
     Study,
     Verbose,
     Workers,
+    argument,
     errors_in_one_sentence,
     load,
     one_sentence,
     open_store,
+    option,
 )
 
 app = typer.Typer(
@@ -48,9 +50,7 @@ def main(
 
 @app.command()
 def run(
-    study: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY.yaml]", help="The study.", show_default=False)
-    ] = None,
+    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
     encoders: Annotated[
         list[str] | None,
         typer.Option(
@@ -149,21 +149,14 @@ def plan(
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     gpus: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Plan for so many GPUs instead of this machine.", show_default=False
-        ),
+        int | None, option(min=1, help="Plan for so many GPUs instead of this machine.")
     ] = None,
     nodes: Annotated[
         int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")
     ] = 1,
     tflops: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            help="What one of them reaches; measured, or an A100's, without it.",
-            show_default=False,
-        ),
+        option(min=0.001, help="What one of them reaches; measured, or an A100's, without it."),
     ] = None,
 ) -> None:
     """Show what would run, what is cached and about what it costs; compute nothing."""

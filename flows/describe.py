@@ -15,9 +15,11 @@ from flows.options import (
     Overrides,
     StoreAddress,
     Verbose,
+    argument,
     load_stored,
     one_sentence,
     open_store,
+    option,
 )
 from flows.terminal import say
 from papa.errors import SpecError
@@ -29,42 +31,30 @@ if TYPE_CHECKING:
 def describe(
     study: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[STUDY]",
-            help="A finished study's YAML file, or its name in the store.",
-            show_default=False,
-        ),
+        argument(metavar="[STUDY]", help="A finished study's YAML file, or its name in the store."),
     ] = None,
     encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder", metavar="NAME", help="A name or a folder; no study.", show_default=False
-        ),
+        str | None, option("--encoder", metavar="NAME", help="A name or a folder; no study.")
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--text",
             metavar="FILE",
             help="With --encoder: a text a line, or a table with a column 'text'.",
-            show_default=False,
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--only",
             metavar="NAME",
             help="similarity, separators or outliers; may be repeated. All without it.",
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Write a Parquet file for each.", show_default=False
-        ),
+        Path | None, option("--out", metavar="FOLDER", help="Write a Parquet file for each.")
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "papa-store"
 
-Study = Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study.", show_default=False)]
+
+def option(*names: str, **settings: Any) -> Any:
+    """An option without a default to show."""
+    return typer.Option(*names, show_default=False, **settings)
+
+
+def argument(**settings: Any) -> Any:
+    """An argument without a default to show."""
+    return typer.Argument(show_default=False, **settings)
+
+
+Study = Annotated[Path, argument(metavar="STUDY.yaml", help="The study.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="a.b=c",
-        help="Override a value of the study; may be repeated.",
-        show_default=False,
-    ),
+    option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),
 ]
 StoreAddress = Annotated[
     str,
@@ -39,31 +45,21 @@ StoreAddress = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        help="Workers; as many as CPU cores or GPUs without it.",
-        show_default=False,
-    ),
+    int | None, option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.")
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--ray-address",
         metavar="ADDRESS",
         help="A Ray cluster: host:port on one of its nodes, or ray://host:10001.",
-        show_default=False,
     ),
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")
 ]
 StudyOrName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY", help="Its YAML file, or its name in the store.", show_default=False
-    ),
+    str, argument(metavar="STUDY", help="Its YAML file, or its name in the store.")
 ]
 
 

@@ -15,19 +15,16 @@ from flows.options import (
     StoreAddress,
     StudyOrName,
     Verbose,
+    argument,
     load_stored,
     one_sentence,
     open_store,
+    option,
 )
 from papa.errors import SpecError
 
-EncoderName = Annotated[
-    str | None,
-    typer.Option("--encoder", help="The study's only one without it.", show_default=False),
-]
-TaskName = Annotated[
-    str | None, typer.Option("--task", help="The study's only one without it.", show_default=False)
-]
+EncoderName = Annotated[str | None, option("--encoder", help="The study's only one without it.")]
+TaskName = Annotated[str | None, option("--task", help="The study's only one without it.")]
 
 
 def heads(
@@ -43,13 +40,7 @@ def heads(
         bool, typer.Option("--tsv", help="Print λ of every head, a line for each layer.")
     ] = False,
     scores: Annotated[
-        Path | None,
-        typer.Option(
-            "--scores",
-            metavar="FILE",
-            help="Order heads by these scores instead.",
-            show_default=False,
-        ),
+        Path | None, option("--scores", metavar="FILE", help="Order heads by these scores instead.")
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -76,22 +67,12 @@ def heads(
 
 def export(
     study: StudyOrName,
-    to: Annotated[
-        Path,
-        typer.Option("--to", metavar="FOLDER", help="A new or empty folder.", show_default=False),
-    ],
+    to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
     fraction: Annotated[
-        float | None,
-        typer.Option(help="Share of heads that stay input-dependent.", show_default=False),
+        float | None, option(help="Share of heads that stay input-dependent.")
     ] = None,
     max_drop: Annotated[
-        str | None,
-        typer.Option(
-            "--max-drop",
-            metavar="SHARE",
-            help="Instead of it: a drop, such as 1%.",
-            show_default=False,
-        ),
+        str | None, option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.")
     ] = None,
     encoder: EncoderName = None,
     task: TaskName = None,
@@ -101,8 +82,7 @@ def export(
         bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")
     ] = False,
     int8: Annotated[
-        bool,
-        typer.Option("--int8", help="Also measure 8 bits, alone and with the constant heads."),
+        bool, typer.Option("--int8", help="Also measure 8 bits, alone and with the constant heads.")
     ] = False,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -159,15 +139,9 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
 
 
 def compare(
-    studies: Annotated[
-        list[str],
-        typer.Argument(metavar="STUDY...", help="Names of studies in MLflow.", show_default=False),
-    ],
+    studies: Annotated[list[str], argument(metavar="STUDY...", help="Names of studies in MLflow.")],
     to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="FOLDER", help="Write the table and a figure there.", show_default=False
-        ),
+        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
     ] = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
