@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from papa.library.effects import head_effects
     from papa.library.encoder import TextEncoder, load_encoder
     from papa.library.fidelity import Fidelity, fidelity
-    from papa.library.lambdas import constant_heads, train_lambda
+    from papa.library.lambdas import constant_heads, train_lambda, train_own_lambda
     from papa.library.measuring import Measurement, measure
-    from papa.library.own_lambda import train_own_lambda
     from papa.library.savings import CacheSavings, cache_savings
     from papa.library.scoring import score_heads
     from papa.library.steps import average, features, fit_probe, replaced
@@ -44,9 +43,8 @@ _PLACES = {
     "papa.library.effects": ("head_effects",),
     "papa.library.encoder": ("TextEncoder", "load_encoder"),
     "papa.library.fidelity": ("Fidelity", "fidelity"),
-    "papa.library.lambdas": ("constant_heads", "train_lambda"),
+    "papa.library.lambdas": ("constant_heads", "train_lambda", "train_own_lambda"),
     "papa.library.measuring": ("Measurement", "measure"),
-    "papa.library.own_lambda": ("train_own_lambda",),
     "papa.library.savings": ("CacheSavings", "cache_savings"),
     "papa.library.scoring": ("score_heads",),
     "papa.library.steps": ("average", "features", "fit_probe", "replaced"),

@@ -66,7 +66,6 @@ def test_the_page_and_the_surface_name_the_same() -> None:
         "papa.library.lambdas",
         "papa.library.steps",
         "papa.library.measuring",
-        "papa.library.own_lambda",
         "papa.library.savings",
         "papa.library.scoring",
         "papa.spec.head_scores",

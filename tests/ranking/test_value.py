@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from papa.attention.replacement import replaced
-from papa.encoders.resumed import resumed
 from papa.probes.probes import Probe
 from papa.ranking.scores.frozen import frozen_probe
 from papa.ranking.scores.greedy import greedy_places
 from papa.ranking.scores.shapley import shapley_values
-from papa.ranking.value import FrozenValue
+from papa.ranking.value import FrozenValue, resumed
 from papa.spec import ExecutionSpec, RankingSpec
 from papa.study.costs import Size, averaging_flops, scoring_flops
 from tests.attention.cases import Case, random_constants
