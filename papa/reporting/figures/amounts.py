@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas
 
-from papa.reporting.figures.chart import Chart, on_page, records
+from papa.reporting.figures.chart import Chart, layer, on_page, records, told
 from papa.reporting.wording import metric_label, percent_label
 
 _DRAWN = ["encoder", "rows", "mean", "low", "high", "unseen_share"]
@@ -38,47 +38,26 @@ def _chart(task: str, rows: pandas.DataFrame) -> Chart:
     }
     colour = {"field": "encoder", "type": "nominal", "sort": None}
     legend = {"title": None, "orient": "bottom"} if rows["encoder"].nunique() > 1 else None
+    mean = {"y": {"field": "mean", **score}}
     tooltip = [
-        {"field": "encoder"},
-        {"field": "rows"},
-        *(
-            {"field": name, "title": text, "format": ".4f"}
-            for name, text in (("mean", "score"), ("low", "from"), ("high", "to"))
-        ),
-        {"field": "unseen", "title": "entries never seen"},
+        told("encoder"),
+        told("rows"),
+        told("mean", "score", ".4f"),
+        told("low", "from", ".4f"),
+        told("high", "to", ".4f"),
+        told("unseen", "entries never seen"),
     ]
+    interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
+    unseen = {**mean, "text": {"field": "unseen"}, "color": None}
     specification = {
         **on_page(task, 260),
         "data": {"values": records(drawn)},
         "encoding": {"x": x, "color": {**colour, "legend": legend}},
         "layer": [
-            {
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
-                "encoding": {"y": {"field": "low", **score}, "y2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "line", "strokeWidth": 2},
-                "encoding": {"y": {"field": "mean", **score}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": {"y": {"field": "mean", **score}, "tooltip": tooltip},
-            },
-            {
-                "mark": {
-                    "type": "text",
-                    "dy": 16,
-                    "align": "right",
-                    "dx": -5,
-                    "style": "row-label",
-                },
-                "encoding": {
-                    "y": {"field": "mean", **score},
-                    "text": {"field": "unseen"},
-                    "color": None,
-                },
-            },
+            layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
+            layer("line", mean, strokeWidth=2),
+            layer("point", {**mean, "tooltip": tooltip}, filled=True, size=70, opacity=1),
+            layer("text", unseen, dy=16, align="right", dx=-5, style="row-label"),
         ],
     }
     return Chart(f"rows-{task}", task, rows[_DRAWN], specification)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ OF_THE_PAGE: Colours = {
     "background": "transparent",
 }
 """The page's style decides, so figures follow the reader's setting and the printer's."""
+_ROW = 40
+"""Pixels of a row with a name above it."""
 FILE_FONT = '"Liberation Sans", Arial, Helvetica, sans-serif'
 """vl-convert brings the first; the others are as wide, so files look the same anywhere."""
 _PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif'
@@ -175,6 +178,61 @@ def on_page(description: str, height: int) -> dict[str, Any]:
         "width": "container",
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
+    }
+
+
+def layer(mark: str, encoding: dict[str, Any], where: str = "", **looks: Any) -> dict[str, Any]:
+    """A layer of marks, of the rows for which the expression ``where`` holds."""
+    parts = {"transform": where and [{"filter": where}], "encoding": encoding}
+    drawn = {name: part for name, part in parts.items() if part}
+    return {**drawn, "mark": {"type": mark, **looks}}
+
+
+def told(field: str, title: str = "", format: str = "") -> dict[str, str]:
+    """A line of what is told of a point under the mouse."""
+    named = {"field": field, "title": title, "format": format}
+    return {name: value for name, value in named.items() if value}
+
+
+def verdict_rows(
+    description: str,
+    rows: pandas.DataFrame,
+    x: dict[str, Any],
+    difference: Sequence[str],
+    verdicts: Mapping[str, str],
+    legend: str,
+    tooltip: list[dict[str, str]],
+) -> dict[str, Any]:
+    """A row for each ``name``: a difference from 0 with its interval and its verdict.
+
+    Args:
+        description: of the figure.
+        rows: what is drawn, with columns ``name`` and ``verdict``.
+        x: the axis of differences.
+        difference: its column, and those of its interval's ends.
+        verdicts: each with its shape.
+        legend: the title of the verdicts.
+        tooltip: what is told of a point.
+    """
+    names, (column, low, high) = list(dict.fromkeys(rows["name"])), difference
+    verdict: dict[str, Any] = {"field": "verdict", "type": "nominal"}
+    verdict["scale"] = {"domain": list(verdicts)}
+    verdict["legend"] = {"title": legend, "orient": "bottom"}
+    shape = {**verdict, "scale": {**verdict["scale"], "range": list(verdicts.values())}}
+    x = {"type": "quantitative", **x}
+    interval = {"x": {"field": low, **x}, "x2": {"field": high}, "color": verdict}
+    point = {"x": {"field": column, **x}, "color": verdict, "shape": shape, "tooltip": tooltip}
+    name = {"text": {"field": "name"}, "x": {"value": 2}}
+    return {
+        **on_page(description, _ROW * len(names)),
+        "data": {"values": records(rows)},
+        "encoding": {"y": {"field": "name", "type": "nominal", "sort": names, "axis": None}},
+        "layer": [
+            layer("rule", {"x": {"datum": 0, **x}, "y": None}),
+            layer("rule", interval, f"isValid(datum.{low})", strokeWidth=2),
+            layer("point", point, filled=True, size=90, opacity=1),
+            layer("text", name, align="left", dy=-13, style="row-label"),
+        ],
     }
 
 

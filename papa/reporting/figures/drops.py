@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy
 import pandas
 
-from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
+from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told, verdict_rows
 from papa.reporting.summary import LINE
 from papa.reporting.wording import (
     axis_label,
@@ -20,9 +19,6 @@ from papa.reporting.wording import (
     percent_label,
     varying,
 )
-
-_ROW = 40
-"""Pixels of one encoder on one task."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +134,9 @@ def drops_figure(drops: Drops) -> Chart:
         drops: with at least one task.
     """
     chart = encoders_chart(drops)
-    title = ", ".join(
-        part
-        for part in ("" if len(drops.tasks) > 1 else drops.tasks[0], _correlation(drops))
-        if part
-    )
-    sized = {
-        "$schema": SCHEMA,
-        "title": {"text": title, "anchor": "start"},
-        "width": 520,
-        "height": 320,
-    }
+    only = () if len(drops.tasks) > 1 else drops.tasks
+    title = {"text": ", ".join(filter(None, (*only, _correlation(drops)))), "anchor": "start"}
+    sized = {"$schema": SCHEMA, "title": title, "width": 520, "height": 320}
     drawn = {name: part for name, part in chart.specification.items() if name not in _ON_PAGE}
     return Chart("drops", drops.caption, chart.data, {**sized, **drawn})
 
@@ -188,36 +176,30 @@ def encoders_chart(drops: Drops) -> Chart:
     }
     encoder = {"field": "encoder", "type": "nominal", "sort": None, "legend": None}
     tooltip = [
-        {"field": "encoder"},
-        {"field": "original", "format": ".4f"},
-        {"field": "relative_drop", "title": "relative drop", "format": ".2%"},
+        told("encoder"),
+        told("original", format=".4f"),
+        told("relative_drop", "relative drop", ".2%"),
     ]
     names = [
-        {
-            "transform": [{"filter": f"datum.side === '{side}'"}],
-            "mark": {"type": "text", "align": side, "dx": offset, "style": "row-label"},
-            "encoding": {"text": {"field": "encoder"}},
-        }
+        layer(
+            "text",
+            {"text": {"field": "encoder"}},
+            f"datum.side === '{side}'",
+            align=side,
+            dx=offset,
+            style="row-label",
+        )
         for side, offset in (("left", 9), ("right", -9))
     ]
+    point = {"color": encoder, "shape": encoder, "tooltip": tooltip}
     specification = {
         **on_page("Encoders", 280),
         "data": {"values": records(points)},
         "encoding": {"x": x, "y": y},
-        "layer": [
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {"color": encoder, "shape": encoder, "tooltip": tooltip},
-            },
-            *names,
-        ],
+        "layer": [layer("point", point, filled=True, size=90, opacity=1), *names],
     }
-    return Chart(
-        "encoders",
-        " · ".join(filter(None, ("Encoders", _correlation(drops)))),
-        drops.points,
-        specification,
-    )
+    title = " · ".join(filter(None, ("Encoders", _correlation(drops))))
+    return Chart("encoders", title, drops.points, specification)
 
 
 def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
@@ -229,89 +211,34 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
             1.
         fractions: the identifier of the input that chooses the fraction.
     """
-    headings = fraction_headings(lines)
+    headings, verdicts = (
+        fraction_headings(lines),
+        {True: "beats its baselines", False: "inconclusive"},
+    )
     rows = lines[lines["relative_drop"].notna()].assign(
         heads=lambda cells: cells["fraction"].map(headings),
         name=lambda cells: cells["task"] + " · " + cells["encoder"],
-        verdict=lambda cells: cells["beats_baseline"].map(
-            {True: "beats its baselines", False: "inconclusive"}
-        ),
+        verdict=lambda cells: cells["beats_baseline"].map(verdicts),
     )
-    names = list(dict.fromkeys(rows["name"]))
-    x = {"type": "quantitative", "title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
-    y = {"field": "name", "type": "nominal", "sort": names, "axis": None}
-    verdict: dict[str, Any] = {
-        "field": "verdict",
-        "type": "nominal",
-        "scale": {"domain": ["beats its baselines", "inconclusive"]},
-        "legend": {"title": "original score", "orient": "bottom"},
-    }
-    tooltip = [
-        {"field": "name", "title": "task · encoder"},
-        {"field": "heads", "title": "input-dependent"},
-        *(
-            {"field": field, "title": text, "format": ".2%"}
-            for field, text in (
-                ("relative_drop", "drop"),
-                ("drop_low", "from"),
-                ("drop_high", "to"),
-            )
-        ),
-    ]
+    ends = (("relative_drop", "drop"), ("drop_low", "from"), ("drop_high", "to"))
+    columns = [field for field, _ in ends]
+    chosen = {"name": fractions, "value": list(headings.values())[-1]}
     specification = {
-        **on_page("Relative drop", _ROW * len(names)),
-        "params": [
-            {
-                "name": fractions,
-                "value": list(headings.values())[-1],
-                "bind": {"element": f"#{fractions}"},
-            }
-        ],
-        "data": {
-            "values": records(
-                rows[["name", "heads", "verdict", "relative_drop", "drop_low", "drop_high"]]
-            )
-        },
+        **verdict_rows(
+            "Relative drop",
+            rows[["name", "heads", "verdict", *columns]],
+            {"title": "relative drop", "axis": {"format": "~%", "tickCount": 6}},
+            columns,
+            dict(zip(verdicts.values(), ("circle", "diamond"), strict=True)),
+            "original score",
+            [
+                told("name", "task · encoder"),
+                told("heads", "input-dependent"),
+                *(told(field, text, ".2%") for field, text in ends),
+            ],
+        ),
+        "params": [{**chosen, "bind": {"element": f"#{fractions}"}}],
         "transform": [{"filter": f"datum.heads === {fractions}"}],
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "rule"}, "encoding": {"x": {"datum": 0, **x}, "y": None}},
-            {
-                "transform": [{"filter": "isValid(datum.drop_low)"}],
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {
-                    "x": {"field": "drop_low", **x},
-                    "x2": {"field": "drop_high"},
-                    "color": verdict,
-                },
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {
-                    "x": {"field": "relative_drop", **x},
-                    "color": verdict,
-                    "shape": {
-                        **verdict,
-                        "scale": {**verdict["scale"], "range": ["circle", "diamond"]},
-                    },
-                    "tooltip": tooltip,
-                },
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dy": -13, "style": "row-label"},
-                "encoding": {"text": {"field": "name"}, "x": {"value": 2}},
-            },
-        ],
     }
-    columns = [
-        "encoder",
-        "task",
-        "constants",
-        "order",
-        "fraction",
-        "relative_drop",
-        "drop_low",
-        "drop_high",
-        "beats_baseline",
-    ]
-    return Chart("relative-drop", "Relative drop", rows[columns], specification)
+    data = rows[[*LINE, "fraction", *columns, "beats_baseline"]]
+    return Chart("relative-drop", "Relative drop", data, specification)

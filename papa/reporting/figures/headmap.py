@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from papa.reporting.figures.chart import Chart, on_page, records
+from papa.reporting.figures.chart import Chart, layer, on_page, records, told
 from papa.reporting.heads import HeadScore, HeadsOfEncoder
 
 _ROW = 24
@@ -30,15 +30,10 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
         {
             "layer": np.repeat(np.arange(layers), count),
             "head": np.tile(np.arange(count), layers),
-            **{
-                name: values.flatten()
-                for name, values in (
-                    ("score", score.values),
-                    ("low", score.low),
-                    ("high", score.high),
-                    ("surely", score.surely),
-                )
-            },
+            "score": score.values.flatten(),
+            "low": score.low.flatten(),
+            "high": score.high.flatten(),
+            "surely": score.surely.flatten(),
         }
     )
     far = float(np.abs(rows["surely"] - score.nothing).max()) or 1.0
@@ -49,6 +44,21 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
         colour = {"domain": ends, "range": ["#b35806", "#f7f7f7", "#2166ac"]}
     title = f"{score.name}, {heads.encoder}, {heads.task}"
     axis = {"type": "ordinal", "axis": {"labelAngle": 0, "domain": False, "ticks": False}}
+    surely = {
+        "field": "surely",
+        "type": "quantitative",
+        "title": score.name,
+        "scale": colour,
+        "legend": {"orient": "bottom", "gradientLength": 160, "tickCount": 3},
+    }
+    tooltip = [
+        told("layer", "Layer"),
+        told("head", "Head"),
+        told("score", score.name, ".4f"),
+        told("low", "95 % from", ".4f"),
+        told("high", "to", ".4f"),
+    ]
+    apart = f"datum.surely !== {score.nothing}"
     specification = {
         **on_page(f"{title}: layer by head", _ROW * layers),
         "data": {"values": records(rows)},
@@ -57,29 +67,8 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
             "y": {"field": "layer", "title": "Layer", **axis},
         },
         "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "#8a94a0", "strokeWidth": 0.5},
-                "encoding": {
-                    "color": {
-                        "field": "surely",
-                        "type": "quantitative",
-                        "title": score.name,
-                        "scale": colour,
-                        "legend": {"orient": "bottom", "gradientLength": 160, "tickCount": 3},
-                    },
-                    "tooltip": [
-                        {"field": "layer", "title": "Layer"},
-                        {"field": "head", "title": "Head"},
-                        {"field": "score", "title": score.name, "format": ".4f"},
-                        {"field": "low", "title": "95 % from", "format": ".4f"},
-                        {"field": "high", "title": "to", "format": ".4f"},
-                    ],
-                },
-            },
-            {
-                "transform": [{"filter": f"datum.surely !== {score.nothing}"}],
-                "mark": {"type": "circle", "size": 9, "color": "#1d2733", "opacity": 1},
-            },
+            layer("rect", {"color": surely, "tooltip": tooltip}, stroke="#8a94a0", strokeWidth=0.5),
+            layer("circle", {}, apart, size=9, color="#1d2733", opacity=1),
         ][: 2 if score.told_apart else 1],
     }
     name = f"heads-{score.name}-{heads.encoder}-{heads.task}"

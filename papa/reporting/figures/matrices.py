@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pandas
 
-from papa.reporting.figures.chart import SCHEMA, Chart
+from papa.reporting.figures.chart import SCHEMA, Chart, told
 from papa.reporting.figures.heatmaps import UNSEEN, HeatMaps, heat_maps, level_image
 from papa.reporting.heads import HeadsOfEncoder
 from papa.spec.orders import Head
@@ -165,9 +165,9 @@ def matrix_specification() -> dict[str, Any]:
             "x": {"field": "column", **ordinal, "axis": {**axis, "orient": "top"}, "title": _TO},
             "color": _COLOUR,
             "tooltip": [
-                {"field": "from", "title": _FROM},
-                {"field": "to", "title": _TO},
-                {"field": "weight", "title": "mean attention", "format": ".3~g"},
+                told("from", _FROM),
+                told("to", _TO),
+                told("weight", "mean attention", ".3~g"),
             ],
         },
     }

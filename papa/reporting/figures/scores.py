@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.figures.chart import SCHEMA, Chart, on_page, records
+from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told
 from papa.reporting.summary import LINE
 from papa.reporting.verdicts import INCONCLUSIVE, MARK, WORDS, one_answer_label
 from papa.reporting.wording import (
@@ -46,35 +46,27 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
     lines = _Lines(summary, varying(summary, _LINE_AXES))
     width = 380 if len(tasks) == 1 else 300
     note = {"subtitle": f"{MARK} {INCONCLUSIVE}"} if not summary["beats_baseline"].all() else {}
+    size = {"width": width, "height": 280}
     panels = [
-        {
-            "title": {"text": task, "anchor": "start"},
-            "width": width,
-            "height": 280,
-            "layer": lines.panel(task),
-        }
+        {"title": {"text": task, "anchor": "start"}, **size, "layer": lines.panel(task)}
         for task in tasks
     ]
-    columns = min(len(tasks), _PANELS_PER_ROW)
+    in_a_row = min(len(tasks), _PANELS_PER_ROW)
     specification = {
         "$schema": SCHEMA,
         "title": {"text": fixed_caption(summary), "style": "caption", "anchor": "start", **note},
         "params": [{"name": SPACING, "value": "even"}, *lines.params()],
         "concat": panels,
-        "columns": columns,
+        "columns": in_a_row,
         "spacing": 30,
-        "config": {"legend": {"columns": lines.legend_columns(columns * width)}},
+        "config": {"legend": {"columns": lines.legend_columns(in_a_row * width)}},
     }
     title = (
         "Score against the share of heads that stay input-dependent, with 95 % intervals and "
-        "baselines"
+        "baselines."
     )
-    return Chart(
-        "scores",
-        f"{title}.",
-        summary[["study", *_COLUMNS] if "study" in summary else _COLUMNS],
-        specification,
-    )
+    columns = ["study", *_COLUMNS] if "study" in summary else _COLUMNS
+    return Chart("scores", title, summary[columns], specification)
 
 
 def score_charts(
@@ -158,21 +150,16 @@ class _Lines:
 
     def legend_columns(self, width: int) -> int:
         """How many entries of its legends fit side by side."""
-        labels = [
-            *self._label(self.summary, self.axes[:1]),
-            *self._label(self.summary, self.axes[1:]),
-        ]
+        parts = self.axes[:1], self.axes[1:]
+        labels = [label for axes in parts for label in self._label(self.summary, axes)]
         return max(1, min(4, width // (40 + 7 * max(map(len, labels)))))
 
     def panel(self, task: str) -> list[_Layer]:
         """The layers of one task."""
         rows = self.summary[self.summary["task"] == task]
         chosen = [{"filter": f"datum.encoder === {self.encoder}"}] if self.encoder else []
-        score = {
-            "type": "quantitative",
-            "title": metric_label(rows.iloc[0]),
-            "scale": {"zero": False},
-        }
+        title, scale = metric_label(rows.iloc[0]), {"zero": False}
+        score = {"type": "quantitative", "title": title, "scale": scale}
         x = {
             "field": "x",
             "type": "quantitative",
@@ -190,13 +177,17 @@ class _Lines:
         if dash["legend"]:
             dash["legend"] = {**dash["legend"], "symbolType": "stroke", "symbolSize": 600}
         tooltip = [
-            {"field": "line", "title": "line"},
-            {"field": "heads", "title": "input-dependent"},
-            *(
-                {"field": name, "title": text, "format": ".4f"}
-                for name, text in (("mean", "score"), ("low", "from"), ("high", "to"))
-            ),
+            told("line", "line"),
+            told("heads", "input-dependent"),
+            told("mean", "score", ".4f"),
+            told("low", "from", ".4f"),
+            told("high", "to", ".4f"),
         ]
+        mean = {"y": {"field": "mean", **score}}
+        interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
+        point = {**mean, "shape": colour, "tooltip": tooltip}
+        dagger = {**mean, "text": {"field": "mark"}, "color": None}
+        bold = {"fontSize": 14, "fontWeight": "bold"}
         at_fraction = {
             "data": {"values": records(self._points(rows))},
             "transform": [
@@ -205,32 +196,10 @@ class _Lines:
             ],
             "encoding": {"x": x, "color": colour},
             "layer": [
-                {
-                    "transform": [{"filter": "isValid(datum.low)"}],
-                    "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
-                    "encoding": {"y": {"field": "low", **score}, "y2": {"field": "high"}},
-                },
-                {
-                    "mark": {"type": "line", "strokeWidth": 2},
-                    "encoding": {"y": {"field": "mean", **score}, "strokeDash": dash},
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                    "encoding": {
-                        "y": {"field": "mean", **score},
-                        "shape": colour,
-                        "tooltip": tooltip,
-                    },
-                },
-                {
-                    "transform": [{"filter": "datum.mark !== ''"}],
-                    "mark": {"type": "text", "dx": 11, "fontSize": 14, "fontWeight": "bold"},
-                    "encoding": {
-                        "y": {"field": "mean", **score},
-                        "text": {"field": "mark"},
-                        "color": None,
-                    },
-                },
+                layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
+                layer("line", {**mean, "strokeDash": dash}, strokeWidth=2),
+                layer("point", point, filled=True, size=70, opacity=1),
+                layer("text", dagger, "datum.mark !== ''", dx=11, **bold),
             ],
         }
         return [*self._baselines(rows, chosen, score, colour), at_fraction]
@@ -253,21 +222,8 @@ class _Lines:
             at_true=1 - rows["fraction"] + shift,
             mark=last.map({True: MARK, False: ""}),
         )
-        return drawn[
-            [
-                "encoder",
-                "line",
-                "hue",
-                "dash",
-                "heads",
-                "at_even",
-                "at_true",
-                "mean",
-                "low",
-                "high",
-                "mark",
-            ]
-        ]
+        places = ["line", "hue", "dash", "heads", "at_even", "at_true"]
+        return drawn[["encoder", *places, "mean", "low", "high", "mark"]]
 
     def _baselines(
         self,
@@ -292,45 +248,24 @@ class _Lines:
         layers = []
         for name, column, side, end, own_colour in parts:
             lines = of_encoder[["encoder", "hue"]].assign(baseline=name, score=of_encoder[column])
-            lines = lines.dropna(subset="score").drop_duplicates(
-                ["encoder", "score"] if self.encoder else "score"
-            )
-            top = (
-                lines.groupby("encoder")["score"].transform("max")
-                if self.encoder
-                else lines["score"].max()
-            )
-            y = {"field": "score", **score}
+            same = ["encoder", "score"] if self.encoder else ["score"]
+            lines = lines.dropna(subset="score").drop_duplicates(same)
+            top = lines["score"].max()
+            if self.encoder:
+                top = lines.groupby("encoder")["score"].transform("max")
+            lines["name"] = (lines["score"] == top).map({True: name, False: ""})
+            tooltip = {"tooltip": [told("baseline"), told("score", format=".4f")]}
+            rule = {**tooltip, "color": colour} if own_colour else tooltip
+            text = {"text": {"field": "name"}, "x": {"value": end}}
+            place: dict[str, Any] = {"dx": 2 if side == "left" else -2, "dy": -5, "align": side}
             layers.append(
                 {
-                    "data": {
-                        "values": records(
-                            lines.assign(name=(lines["score"] == top).map({True: name, False: ""}))
-                        )
-                    },
+                    "data": {"values": records(lines)},
                     "transform": chosen,
-                    "encoding": {"y": y},
+                    "encoding": {"y": {"field": "score", **score}},
                     "layer": [
-                        {
-                            "mark": {"type": "rule", "strokeDash": [2, 4]},
-                            "encoding": {
-                                "tooltip": [
-                                    {"field": "baseline"},
-                                    {"field": "score", "format": ".4f"},
-                                ],
-                                **({"color": colour} if own_colour else {}),
-                            },
-                        },
-                        {
-                            "mark": {
-                                "type": "text",
-                                "fontSize": 10.5,
-                                "dx": 2 if side == "left" else -2,
-                                "dy": -5,
-                                "align": side,
-                            },
-                            "encoding": {"text": {"field": "name"}, "x": {"value": end}},
-                        },
+                        layer("rule", rule, strokeDash=[2, 4]),
+                        layer("text", text, fontSize=10.5, **place),
                     ],
                 }
             )
