@@ -7,7 +7,6 @@ for each layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +16,6 @@ from transformers import PreTrainedConfig
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import route_interface
 from papa.encoders.family import Family, every_token, positions_are_slots, positions_count_tokens
-
-
-def _attentions(model: nn.Module) -> Sequence[nn.Module]:
-    return [layer.attention.self for layer in model.encoder.layer]  # type: ignore[union-attr]
 
 
 def inputs_by_slot(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
@@ -44,7 +39,6 @@ def _inputs_by_count(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, T
 BERT = Family(
     name="BERT",
     model_types=("bert",),
-    attentions=_attentions,
     projections=("query", "key"),
     model_inputs=inputs_by_slot,
     route=route_interface,
@@ -56,18 +50,14 @@ ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
 
 def _refuse_unpadded(config: PreTrainedConfig) -> str | None:
-    named = isinstance(config.pad_token_id, int)
-    return (
-        None
-        if named
-        else "its config.json names no pad_token_id, after which its positions count: add it"
-    )
+    if isinstance(config.pad_token_id, int):
+        return None
+    return "its config.json names no pad_token_id, after which its positions count: add it"
 
 
 ROBERTA = Family(
     name="RoBERTa",
     model_types=("roberta", "xlm-roberta", "camembert"),
-    attentions=_attentions,
     projections=("query", "key"),
     model_inputs=_inputs_by_count,
     route=route_interface,
@@ -76,10 +66,6 @@ ROBERTA = Family(
     refuse=_refuse_unpadded,
     note="absolute positions count real tokens, as with padding",
 )
-
-
-def _distilbert_attentions(model: Any) -> list[nn.Module]:
-    return [layer.attention for layer in model.transformer.layer]
 
 
 def _distilbert_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
@@ -93,7 +79,7 @@ def _distilbert_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str,
 DISTILBERT = Family(
     name="DistilBERT",
     model_types=("distilbert",),
-    attentions=_distilbert_attentions,
+    attentions=lambda model: [layer.attention for layer in model.transformer.layer],
     projections=("q_lin", "k_lin"),
     model_inputs=_distilbert_inputs,
     route=route_interface,

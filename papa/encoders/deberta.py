@@ -223,14 +223,9 @@ def _refuse(config: PreTrainedConfig) -> str | None:
     return None
 
 
-def _attentions_v1(model: Any) -> list[nn.Module]:
-    return [layer.attention.self for layer in model.encoder.layer]
-
-
 DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
-    attentions=_attentions_v1,
     projections=("query", "key", "pos_proj", "pos_q_proj"),
     model_inputs=model_inputs,
     route=_route_v1,
@@ -294,14 +289,9 @@ class SlotConvolution(nn.Module):
         )
 
 
-def _attentions_v2(model: Any) -> list[nn.Module]:
-    return [layer.attention.self for layer in model.encoder.layer]
-
-
 DEBERTA_V2 = Family(
     name="DeBERTa v2/v3",
     model_types=("deberta-v2",),
-    attentions=_attentions_v2,
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
     model_inputs=model_inputs,
     route=_route_v2,

@@ -22,7 +22,8 @@ class Family:
     Attributes:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
-        attentions: its self-attention modules, one per layer in order; layers may share one.
+        attentions: its self-attention modules, one per layer in order; layers may share one. They
+            are where BERT has them, unless a family says otherwise.
         projections: attribute names, on a routed self-attention module, of the linear maps whose
             rows only heads with input-dependent attention need: queries, keys, positions. A module
             may lack some.
@@ -41,12 +42,14 @@ class Family:
 
     name: str
     model_types: tuple[str, ...]
-    attentions: Callable[[nn.Module], Sequence[nn.Module]]
     projections: tuple[str, ...]
     model_inputs: Callable[[MicroBatch, PreTrainedConfig], dict[str, Tensor]]
     route: Callable[[nn.Module, Dispatch], None]
     positions: Callable[[PreTrainedConfig], int]
     note: str
+    attentions: Callable[[Any], Sequence[nn.Module]] = lambda model: [
+        layer.attention.self for layer in model.encoder.layer
+    ]
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
     scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None

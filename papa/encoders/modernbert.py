@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
@@ -97,14 +97,10 @@ def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tens
     }
 
 
-def _attentions(model: Any) -> list[nn.Module]:
-    return [layer.attn for layer in model.layers]
-
-
 MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
-    attentions=_attentions,
+    attentions=lambda model: [layer.attn for layer in model.layers],
     projections=("query", "key"),
     model_inputs=_model_inputs,
     route=_route,

@@ -63,14 +63,10 @@ def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tens
     }
 
 
-def _attentions(model: Any) -> list[nn.Module]:
-    return [layer.attention.attn for layer in model.encoder.layer]
-
-
 MPNET = Family(
     name="MPNet",
     model_types=("mpnet",),
-    attentions=_attentions,
+    attentions=lambda model: [layer.attention.attn for layer in model.encoder.layer],
     projections=("q", "k"),
     model_inputs=_model_inputs,
     route=_route,

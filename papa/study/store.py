@@ -71,6 +71,11 @@ class Store:
     def __init__(self, address: Address) -> None:
         self.backend = store_at(address)
         self.address, self.root = self.backend.address, self.backend.machine_folder
+        self.artifacts, self.runs = f"{self.address}/artifacts", f"{self.address}/runs"
+        self.prefect, self.scratch = self.root / "prefect", self.root / "scratch"
+        self.locks = self.root / "locks"
+        self.mlflow_database = self.root / "mlflow.db"
+        self.mlflow_artifacts = self.root / "mlartifacts"
 
     def __repr__(self) -> str:
         return f"Store({self.address!r})"
@@ -79,36 +84,6 @@ class Store:
     def is_remote(self) -> bool:
         """Whether its artifacts lie elsewhere than in its folder on this machine."""
         return str(self.root) != self.address
-
-    @property
-    def artifacts(self) -> str:
-        """Where artifacts lie."""
-        return f"{self.address}/artifacts"
-
-    @property
-    def runs(self) -> str:
-        """Where studies say that they use the store."""
-        return f"{self.address}/runs"
-
-    @property
-    def prefect(self) -> Path:
-        return self.root / "prefect"
-
-    @property
-    def mlflow_database(self) -> Path:
-        return self.root / "mlflow.db"
-
-    @property
-    def mlflow_artifacts(self) -> Path:
-        return self.root / "mlartifacts"
-
-    @property
-    def scratch(self) -> Path:
-        return self.root / "scratch"
-
-    @property
-    def locks(self) -> Path:
-        return self.root / "locks"
 
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""

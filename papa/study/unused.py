@@ -104,7 +104,8 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
     whole = {
         folder
         for folder, files in groups.items()
-        if _ARTIFACT.fullmatch(folder) and _is_folder(folder, files)
+        # It may be a file or a link itself.
+        if _ARTIFACT.fullmatch(folder) and all(file.path != folder for file in files)
     }
     stages = {folder.partition("/")[0] for folder in whole}
     known = {
@@ -137,21 +138,13 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
     return kept
 
 
-def _is_folder(folder: str, files: Iterable[StoredFile]) -> bool:
-    """Whether files lie in a folder of this name, and it is not a file or a link itself."""
-    return all(file.path != folder for file in files)
-
-
 def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     """The names of all artifacts that results reach, results among them."""
     origins: dict[str, set[str]] = {}
     todo = []
     for document in documents:
-        read = {
-            *document.get("upstream", {}).values(),
-            *document.get("origins", ()),
-            *document.get("inputs", ()),
-        }
+        read = {*document.get("upstream", {}).values()}
+        read |= {*document.get("origins", ()), *document.get("inputs", ())}
         for name in _names(document):
             origins.setdefault(name, set()).update(origin for origin in read if origin)
             if document.get("stage") in _RESULTS:
@@ -227,10 +220,5 @@ def _on_disk(path: Path, name: str, reason: str) -> Unused:
 
 def _unused(address: str, name: str, reason: str, files: Iterable[StoredFile]) -> Unused:
     files = list(files)
-    return Unused(
-        address,
-        name,
-        reason,
-        sum(file.size for file in files),
-        max(file.modified for file in files),
-    )
+    newest = max(file.modified for file in files)
+    return Unused(address, name, reason, sum(file.size for file in files), newest)
