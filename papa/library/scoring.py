@@ -29,9 +29,10 @@ def score_heads(
     """A score for every head, from the training split alone; the smallest become constant first.
 
     ``shapley`` and ``greedy`` value a set of heads by the loss of a probe that was trained on the
-    encoder as it is, while all other heads are constant. ``gates`` trains a gate for every head
-    together with a probe. ``gradient`` asks how much the loss of that trained probe changes as a
-    head is turned down. ``confidence``, ``variance`` and ``distance`` (to constant) read no labels.
+    encoder as it is, while all other heads are constant; ``effect`` those with one head constant.
+    ``gates`` trains a gate for every head together with a probe. ``gradient`` asks how much the
+    loss of that trained probe changes as a head is turned down. ``confidence``, ``variance``,
+    ``distance`` (to constant) and ``self_lambda`` read no labels.
 
     Examples:
         >>> import papa
@@ -53,11 +54,12 @@ def score_heads(
         dataset: as for ``train_lambda``.
         task: which columns hold what; None takes ``text`` and ``label``.
         by: ``shapley`` (Held & Yang, 2022), ``greedy``, ``gates`` (Voita et al., 2019),
-            ``gradient`` (Michel et al., 2019), ``confidence``, ``variance`` or ``distance``.
+            ``gradient`` or ``effect`` (Michel et al., 2019), ``confidence``, ``variance``,
+            ``distance`` or ``self_lambda``.
         rows: a sample of that many training rows; None takes 256, for ``gates`` all.
         evaluations: how often ``shapley`` and ``greedy`` may value a set of heads.
-        epochs: of ``gates``; None takes the task's.
-        learning_rate: likewise.
+        epochs: of ``gates`` and ``self_lambda``; None takes the task's.
+        learning_rate: likewise, but for ``self_lambda`` 0.02.
         seed: of all that is drawn.
         progress: whether to show a bar.
 

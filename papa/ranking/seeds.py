@@ -129,6 +129,19 @@ class Agreement:
     shared: Mapping[float, Shared]
 
 
+def interval_over_seeds(
+    by_seed: Float[np.ndarray, "seeds layers heads"],
+) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
+    """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
+    seeds, mean = len(by_seed), by_seed.mean(axis=0)
+    if seeds == 1:
+        return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
+    from scipy.stats import t
+
+    half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1) * by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
+    return mean - half, mean + half
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedLambda:
     """λ of every head, trained once with each of several seeds; heads become constant by its mean.
@@ -154,17 +167,7 @@ class TrainedLambda:
         self,
     ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
         """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
-        seeds = len(self.by_seed)
-        if seeds == 1:
-            return np.full_like(self.mean, math.nan), np.full_like(self.mean, math.nan)
-        from scipy.stats import t
-
-        half = (
-            t.ppf((1 + _CONFIDENCE) / 2, seeds - 1)
-            * self.by_seed.std(axis=0, ddof=1)
-            / math.sqrt(seeds)
-        )
-        return self.mean - half, self.mean + half
+        return interval_over_seeds(self.by_seed)
 
     @property
     def told(self) -> Bool[np.ndarray, "layers heads"]:

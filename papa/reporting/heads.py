@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns
-from papa.ranking.seeds import TrainedLambda
+from papa.ranking.seeds import TrainedLambda, interval_over_seeds
 from papa.reporting.wording import NOTHING, fraction_label, order_label
 from papa.spec.cells import constant_count
+from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head
 
 COUNTED = "Layers and heads are counted from 0, as in head orders, exports and the library."
@@ -64,6 +65,7 @@ class HeadsOfEncoder:
         orders: by name, the study's head orders that are the same for every seed: all heads, the
             first to become constant first.
         given: the scores that the study names, by their names.
+        computed: scores by methods of ``HEAD_SCORES``, by ranking seed.
     """
 
     encoder: str
@@ -75,15 +77,19 @@ class HeadsOfEncoder:
     lambdas: TrainedLambda | None
     orders: Mapping[str, Sequence[Head]]
     given: Mapping[str, Float[np.ndarray, "layers heads"]] = field(default_factory=dict)
+    computed: Mapping[str, Float[np.ndarray, "seeds layers heads"]] = field(default_factory=dict)
 
     def scores(self) -> list[HeadScore]:
-        """λ, where it was trained, and the scores that the study names."""
+        """λ, where it was trained, and the scores that the study names or computes."""
         found = []
         if self.lambdas is not None:
             found.append(HeadScore("λ", self.lambdas.mean, *self.lambdas.interval, nothing=0.5))
         for name, values in self.given.items():
             unknown = np.full(values.shape, np.nan)
             found.append(HeadScore(name, values, unknown, unknown))
+        for method, by_seed in self.computed.items():
+            ends, asked = interval_over_seeds(by_seed), HEAD_SCORES[method]
+            found.append(HeadScore(asked.label, by_seed.mean(0), *ends, asked.nothing))
         return found
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:

@@ -4,6 +4,7 @@ head with the smallest score becomes constant first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,9 +23,10 @@ class ScoringMethod:
         module: what computes it: its ``score`` takes and gives what
             ``papa.ranking.scores.asked`` says; of a streamed one, its ``of_rows`` what
             ``papa.ranking.scores.streamed`` says.
+        nothing: the score of a head that is as good constant; nan where none is known.
         label_free: whether it reads text alone; others read labels too.
         streamed: whether it is a mean over rows of attention matrices; all of these share a pass
-            over the text.
+            over the text, which draws nothing but a sample of rows.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
         passes: about how many forward passes it takes over the rows, for plans; of one that reads
             ``epochs``, or takes evaluations, theirs count.
@@ -34,6 +36,7 @@ class ScoringMethod:
 
     label: str
     module: str
+    nothing: float = math.nan
     label_free: bool = False
     streamed: bool = False
     reads: tuple[str, ...] = ()
@@ -70,6 +73,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         "Shapley values",
         "papa.ranking.scores.shapley",
         reads=("evaluations",),
+        nothing=0.0,
         evaluations=lambda heads, budget: max(budget, 2 + 4 * (heads - 1)),
     ),
     "greedy": ScoringMethod(
@@ -78,8 +82,21 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         reads=("evaluations",),
         evaluations=lambda heads, budget: greedy_evaluations(heads, greedy_step(heads, budget)),
     ),
+    # All heads, and each alone constant.
+    "effect": ScoringMethod(
+        "effect",
+        "papa.ranking.scores.effect",
+        nothing=0.0,
+        evaluations=lambda heads, budget: heads + 1,
+    ),
     "gates": ScoringMethod(
         "L0 gates", "papa.ranking.scores.gates", reads=("epochs", "learning_rate")
+    ),
+    "self_lambda": ScoringMethod(
+        "λ that keeps hidden states",
+        "papa.ranking.scores.self_lambda",
+        label_free=True,
+        reads=("epochs", "learning_rate"),
     ),
 }
 

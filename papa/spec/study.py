@@ -170,9 +170,9 @@ class StudySpec(Frozen):
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
     or random; by a method that scores heads, the smallest score first: gradient, shapley, greedy,
-    gates, and label-free confidence, variance or distance (to constant); or by somebody's scores,
-    likewise: 'scores:FILE' (``papa.load_scores`` says what it may hold). Each also from its end:
-    reversed:distance."""
+    gates, effect, and label-free confidence, variance, distance (to constant) or self_lambda; or by
+    somebody's scores, likewise: 'scores:FILE' (``papa.load_scores`` says what it may hold). Each
+    also from its end: reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of scores:FILE are added by themselves."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)

@@ -149,8 +149,7 @@ class Aggregate(WorkerStep):
         }
         scores = {
             pair: {
-                method: read_head_scores(method, by_seed).mean(0)
-                for method, by_seed in by_method.items()
+                method: read_head_scores(method, by_seed) for method, by_seed in by_method.items()
             }
             for pair, by_method in rankings.items()
         }
@@ -229,7 +228,7 @@ def inspected(
         found: artifacts of the averages.
         averages: of each encoder and task.
         lambdas: λ by (encoder label, task), where it was trained.
-        scores: of all heads by (encoder label, task) and what orders are scored by.
+        scores: of all heads by (encoder label, task) and what orders are scored by, by seed.
         study: its orders that are the same for all seeds, and its scores.
     """
     import pandas
@@ -279,8 +278,9 @@ def _heads(
     assert constants.counts is not None
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
+    means = {name: by_seed.mean(0) for name, by_seed in scores.items()}
     arranged = {
-        name: head_order(name, scores.get(scored_by(name) or ""), layers, heads, draw)
+        name: head_order(name, means.get(scored_by(name) or ""), layers, heads, draw)
         for name, draw in _draws(study).items()
         if scored_by(name) in (None, *scores)
     }
@@ -293,6 +293,6 @@ def _heads(
         patterns,
         lambdas,
         arranged,
-        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores}
-        | {HEAD_SCORES[name].label: own for name, own in scores.items() if name in HEAD_SCORES},
+        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores},
+        {name: by_seed for name, by_seed in scores.items() if name in HEAD_SCORES},
     )

