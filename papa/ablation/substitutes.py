@@ -231,13 +231,13 @@ class Mixed:
 
     Attributes:
         substitute: C.
-        shares: λ of every head, of which gradients may be asked.
+        shares: λ of every head, or of each in each text; gradients may be asked of it.
     """
 
     substitute: Substitute
-    shares: Float[Tensor, "layers heads"]
+    shares: Float[Tensor, "layers *batch heads"]
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
         constant = self.substitute.output(attention, layer, heads)
-        share = self.shares[layer].to(constant)[heads][:, None, None]
+        share = self.shares[layer].to(constant)[..., heads, None, None]
         return constant + share * (attention.output(heads) - constant)

@@ -9,7 +9,7 @@ from papa.library.encoder import TextEncoder
 from papa.library.tasks import LabelledData, Task, prepared
 from papa.ranking.scores.asked import Asked, Scored
 from papa.ranking.scores.streamed import scores_by
-from papa.spec.methods import HEAD_SCORES, check_evaluations
+from papa.spec.methods import HEAD_SCORES, check_evaluations, no_score_of_own
 
 
 def score_heads(
@@ -89,11 +89,9 @@ def score_heads(
     }
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
         described = ready.study.tasks[0]
-        if described.head == "own" and not HEAD_SCORES[by].label_free:
-            raise SpecError(
-                f"task '{described.name}' has head=\"own\", and {by} scores heads by a probe: "
-                "leave head out, or take train_lambda"
-            )
+        reason = no_score_of_own(by, described.name, with_itself=described.with_itself)
+        if described.head == "own" and reason:
+            raise SpecError(reason)
         with bar(HEAD_SCORES[by].label, progress) as report:
             found = scores_by(
                 [by],

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerRule, attention_modules, routed
-from papa.ablation.substitutes import ByPosition, Mixed, heads_replaced
+from papa.ablation.substitutes import ByPosition
 from papa.attention.constants import ConstantMatrices
-from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
-from papa.corpora.tokens import IGNORED, SpecialTokens
+from papa.corpora.tokens import SpecialTokens
 from papa.errors import SpecError
-from papa.probes.minibatches import minibatches, part_tokens, window_rows
-from papa.probes.own import AtSlots, Padded, answers_of, class_ids, class_names
+from papa.probes.minibatches import minibatches, window_rows
 from papa.probes.training import adamw
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.own_loss import OwnLoss, in_batches
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
@@ -64,12 +61,8 @@ def train_lambda_of_own(
     size = (int(config.num_hidden_layers), int(config.num_attention_heads))
     theta = nn.Parameter(torch.zeros(size, device=model.device))
     optimizer, lambdas = adamw([theta], task.probe, rate), list[Tensor]()
-    ids = (
-        class_ids(corpus.label_names, class_names(model), task)
-        if corpus.label_names and not (task.of_embeddings or _agreement(task))
-        else None
-    )
-    loss_of = partial(_loss, model, ByPosition(constants.matrices), task, ids)
+    substitute = ByPosition(constants.matrices)
+    loss_of = OwnLoss.on_training_text(model, substitute, corpus, special_tokens, task)
     window = window_rows(
         len(split),
         int(split.lengths.sum()),
@@ -84,15 +77,10 @@ def train_lambda_of_own(
             chosen, loss, answered = rows[positions], 0.0, 0
             optimizer.zero_grad()
             theta.grad = torch.zeros_like(theta)
-            for part in rows_of_like_length(
-                split.first_lengths[chosen],
-                split.lengths[chosen],
-                part_tokens(model.device.type != "cpu"),
-            ):
-                batch = Padded.of(split, split.rows[chosen[part]], special_tokens, model.device)
-                labels = split.labels_of(split.rows[chosen[part]])
-                summed, count = loss_of(batch, labels, theta)
-                if count:
+            for some in in_batches(loss_of, chosen):
+                with torch.enable_grad():
+                    summed, lengths = loss_of(some, theta.sigmoid())
+                if count := int(lengths.sum()):
                     summed.backward()
                     loss, answered = loss + float(summed.detach()), answered + count
             theta.grad /= max(answered, 1)
@@ -113,49 +101,3 @@ def train_lambda_of_own(
             progress(total, total)
             break
     return torch.stack(lambdas)
-
-
-def _agreement(task: TaskSpec) -> bool:
-    """Whether λ is trained on agreement; masked and next words have a loss of their own."""
-    return task.metric == "agreement" and task.kind not in ("mlm", "causal")
-
-
-def _loss(
-    model: PreTrainedModel,
-    constants: ByPosition,
-    task: TaskSpec,
-    ids: Int[np.ndarray, " classes"] | None,
-    batch: Padded,
-    labels: np.ndarray,
-    theta: Float[Tensor, "layers heads"],
-) -> tuple[Tensor, int]:
-    """The sum of the losses of a batch's answers, and how many they are."""
-    own: dict[str, Tensor] = {}
-    if task.of_embeddings or _agreement(task):
-        with torch.no_grad():
-            own = answers_of(model, batch, task.of_embeddings)
-    at = AtSlots(Mixed(constants, theta.sigmoid()), batch.slots)
-    rules: dict[int, LayerRule] = {
-        layer: partial(
-            heads_replaced, layer=layer, heads=torch.arange(theta.shape[1]), substitute=at
-        )
-        for layer in range(len(theta))
-    }
-    with torch.enable_grad(), routed(model, attention_modules(model), rules):
-        found = answers_of(model, batch, task.of_embeddings)
-    if task.of_embeddings:
-        cosines = nn.functional.cosine_similarity(found["embeddings"], own["embeddings"])
-        return (1 - cosines).sum(), len(cosines)
-    if task.kind in ("mlm", "causal"):
-        return -found["log_probabilities"].sum(), len(found["log_probabilities"])
-    logits = found["logits"]
-    if _agreement(task):
-        before, after = own["logits"].log_softmax(-1), logits.log_softmax(-1)
-        divergence = nn.functional.kl_div(after, before, reduction="sum", log_target=True)
-        return divergence, len(logits)
-    if task.regression:
-        truth = torch.from_numpy(labels).to(logits)
-        return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum"), len(logits)
-    kept = labels[labels != IGNORED]
-    truth = torch.from_numpy(kept if ids is None else ids[kept]).long().to(logits.device)
-    return nn.functional.cross_entropy(logits, truth, reduction="sum"), len(logits)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
+from papa.ablation.substitutes import ByPosition
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
@@ -20,8 +21,9 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
+from papa.ranking.own_loss import OwnLoss, in_batches
 from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.frozen import frozen_probe
+from papa.ranking.scores.frozen import frozen_probe, own_loss
 from papa.spec.methods import VALUED_ROWS
 from papa.spec.orders import Head
 
@@ -138,8 +140,45 @@ class FrozenValue:
         return -total / terms
 
 
-def frozen_value(asked: Asked) -> FrozenValue:
-    """v on a sample of training rows, by a probe that is trained first."""
+class OwnValue:
+    """v(S) is the negative mean loss of what the model's own head answers on some rows. The model
+    runs as its users call it, all layers each time.
+
+    Args:
+        loss: with C as the substitute.
+        rows: their places in the split.
+        size: L and H.
+
+    Attributes:
+        heads, evaluations: as of ``FrozenValue``.
+    """
+
+    def __init__(
+        self, loss: OwnLoss, rows: Int[np.ndarray, " rows"], size: tuple[int, int]
+    ) -> None:
+        self.heads, self.evaluations = [*np.ndindex(*size)], 0
+        self._loss, self._rows, self._size = loss, rows, size
+
+    @torch.inference_mode()
+    def __call__(self, own: Set[Head]) -> float:
+        """v of the heads that stay input-dependent."""
+        shares, total, answers = torch.zeros(self._size), 0.0, 0
+        for head in own:
+            shares[head] = 1.0
+        for rows in in_batches(self._loss, self._rows):
+            summed, lengths = self._loss(rows, shares.to(self._loss.model.device))
+            total, answers = total + float(summed), answers + int(lengths.sum())
+        self.evaluations += 1
+        return -total / answers
+
+
+def frozen_value(asked: Asked) -> FrozenValue | OwnValue:
+    """v on a sample of training rows: by a probe that is trained first, or by the model's own
+    head.
+    """
     split = asked.corpus.split("train")
     rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
+    if asked.task.head == "own":
+        loss = own_loss(asked, ByPosition(asked.constants.matrices))
+        return OwnValue(loss, rows, (asked.encoder.layers, asked.encoder.heads))
     return FrozenValue(asked.encoder, asked.constants, split, rows, frozen_probe(asked))

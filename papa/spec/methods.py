@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from papa.errors import SpecError
 
@@ -24,6 +25,8 @@ class ScoringMethod:
             ``papa.ranking.scores.asked`` says; of a streamed one, its ``of_rows`` what
             ``papa.ranking.scores.streamed`` says.
         nothing: the score of a head that is as good constant; nan where none is known.
+        own_head: which tasks of a model's own head it scores heads of: all; those with a loss of
+            their own, as what compares answers with themselves has no gradient there; or none.
         label_free: whether it reads text alone; others read labels too.
         streamed: whether it is a mean over rows of attention matrices; all of these share a pass
             over the text, which draws nothing but a sample of rows.
@@ -37,6 +40,7 @@ class ScoringMethod:
     label: str
     module: str
     nothing: float = math.nan
+    own_head: Literal["all", "with a loss", "none"] = "all"
     label_free: bool = False
     streamed: bool = False
     reads: tuple[str, ...] = ()
@@ -67,7 +71,9 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "confidence": _streamed("confidence", "confidence"),
     "variance": _streamed("variance", "variance"),
     "distance": _streamed("distance", "distance to constant"),
-    "gradient": ScoringMethod("gradient", "papa.ranking.scores.gradient", passes=3),
+    "gradient": ScoringMethod(
+        "gradient", "papa.ranking.scores.gradient", own_head="with a loss", passes=3
+    ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
         "Shapley values",
@@ -90,7 +96,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         evaluations=lambda heads, budget: heads + 1,
     ),
     "gates": ScoringMethod(
-        "L0 gates", "papa.ranking.scores.gates", reads=("epochs", "learning_rate")
+        "L0 gates", "papa.ranking.scores.gates", own_head="none", reads=("epochs", "learning_rate")
     ),
     "self_lambda": ScoringMethod(
         "λ that keeps hidden states",
@@ -99,6 +105,26 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         reads=("epochs", "learning_rate"),
     ),
 }
+
+
+def no_score_of_own(method: str, task: str, *, with_itself: bool) -> str | None:
+    """Why a method scores no heads by what a model's own head answers; None where it does.
+
+    Args:
+        method: a name in ``HEAD_SCORES``.
+        task: its name.
+        with_itself: whether it compares answers with the original's.
+    """
+    asked = HEAD_SCORES[method]
+    instead = "take effect, or a label-free one such as distance"
+    if asked.own_head == "none":
+        return f"{asked.label} are trained with a probe, and task {task} has head: own: {instead}"
+    if asked.own_head == "with a loss" and with_itself:
+        return (
+            f"{asked.label} is that of a loss, and task {task} compares the model with itself, "
+            f"where every one is 0: {instead}"
+        )
+    return None
 
 
 def check_evaluations(method: str, evaluations: int, heads: int) -> None:

@@ -20,7 +20,7 @@ from pydantic import (
 
 from papa.errors import shown
 from papa.spec.constants import ConstantsSpec
-from papa.spec.methods import HEAD_SCORES
+from papa.spec.methods import HEAD_SCORES, no_score_of_own
 from papa.spec.orders import drawn_from, scored_by, scores_in
 from papa.spec.task import TaskSpec
 from papa.spec.values import (
@@ -268,13 +268,11 @@ class StudySpec(Frozen):
                 f"constants: {trained[0]} ones are trained with a probe, and task {own[0]} has "
                 "head: own"
             )
-        methods = [HEAD_SCORES.get(scored_by(order) or "") for order in self.orders]
-        labelled = next((one.label for one in methods if one and not one.label_free), None)
-        if own and labelled:
-            raise ValueError(
-                f"orders: {labelled} is computed with a probe, and task {own[0]} has head: own: "
-                "take lambda or a label-free order such as distance"
-            )
+        methods = [one for one in map(scored_by, self.orders) if one in HEAD_SCORES]
+        for task, method in product(self.tasks, methods):
+            reason = no_score_of_own(method, task.name, with_itself=task.with_itself)
+            if task.head == "own" and reason:
+                raise ValueError(f"orders: {reason}")
         if self.layout.segment_ids == "stay" and any(
             task.kind == "pair" for task in self.tasks if task.head == "own"
         ):

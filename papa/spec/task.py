@@ -209,13 +209,19 @@ class TaskSpec(Frozen):
         return self.kind == "similarity" or self.metric in EMBEDDING_METRICS
 
     @property
+    def with_itself(self) -> bool:
+        """Whether a model's own head is compared with what it answered before."""
+        agrees = self.metric == "agreement" and self.kind not in ("mlm", "causal")
+        return self.head == "own" and (agrees or self.of_embeddings)
+
+    @property
     def lambda_objective(self) -> str:
         """What λ is trained to keep low, in words."""
         if self.head == "probe":
             return "the loss of a probe"
         if self.of_embeddings:
             return "one less the cosine of embeddings to the original's"
-        if self.metric == "agreement" and self.kind not in ("mlm", "causal"):
+        if self.with_itself:
             return "the divergence of answers from the original's"
         return "the loss of the model's own head"
 

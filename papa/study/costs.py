@@ -186,18 +186,19 @@ def scoring_flops(
     the frozen probe of one that reads labels. What is trained for epochs costs what λ does.
 
     Sets of heads differ from the one before in one head, drawn alike from all layers, and layers
-    below it are not computed again.
+    below it are not computed again; those of a model with its own head are.
     """
     scoring = HEAD_SCORES[method]
     if "epochs" in scoring.reads:
         return ranking_flops(encoder, size, task, ranking)
     rows, times = ranking.rows or size.train, scoring.passes
     if scoring.evaluations:
-        asked = scoring.evaluations(encoder.layers * encoder.heads, ranking.evaluations)
+        times = scoring.evaluations(encoder.layers * encoder.heads, ranking.evaluations)
         rows = ranking.rows or VALUED_ROWS
-        times = asked * (encoder.layers + 1) / (2 * encoder.layers)
+        if task.head == "probe":
+            times *= (encoder.layers + 1) / (2 * encoder.layers)
     passes = times * _forward_flops(encoder, min(rows, size.train) * size.tokens)
-    if scoring.label_free:
+    if scoring.label_free or task.head == "own":
         return passes
     probe = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)
     return passes + probe + _forward_flops(encoder, size.train * size.tokens)

@@ -52,7 +52,7 @@ class ScoreHeads(WorkerStep):
 
     def spec(self) -> dict[str, Any]:
         first = HEAD_SCORES[self.methods[0]]
-        of_task = {"kind", "slots"}
+        of_task, own = {"kind", "slots"}, self.task.head == "own" and not first.label_free
         if not first.label_free:
             of_task |= {"labels", "metric", "positive", "head", "probe"}
         if "epochs" in first.reads:
@@ -62,6 +62,7 @@ class ScoreHeads(WorkerStep):
             "task": self.task.model_dump(mode="json", include=of_task),
             "ranking": self.ranking.model_dump(mode="json", include={"rows", *first.reads}),
             "methods": list(self.methods),
+            **({"labelled": self.task.columns.label is not None} if own else {}),
             # Without a sample a pass over the text draws nothing.
             "seed": None if first.streamed and self.ranking.rows is None else self.seed,
         }

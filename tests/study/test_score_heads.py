@@ -111,8 +111,10 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
 def test_what_a_method_cannot_serve_is_one_sentence() -> None:
     columns = {"text": "text", "label": "label"}
     own = {**SMALL["tasks"][0], "head": "own", "columns": columns}
-    with pytest.raises(SpecError, match="orders: gradient is computed with a probe, and task rev"):
-        steps_of(orders=["gradient"], tasks=[own])
+    with pytest.raises(SpecError, match="orders: L0 gates are trained with a probe, and task rev"):
+        steps_of(orders=["gates"], tasks=[own])
+    with pytest.raises(SpecError, match="task reviews compares the model with itself, where every"):
+        steps_of(orders=["gradient"], tasks=[{**own, "metric": "agreement"}])
     with pytest.raises(CheckError, match="evaluations is 10, and Shapley values of 72 heads take"):
         steps_of(orders=["shapley"], ranking={"evaluations": 10})
     with pytest.raises(SpecError, match=r"use 'lambda', .*'distance'"):

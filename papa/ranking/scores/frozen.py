@@ -1,14 +1,21 @@
-"""The probe by which labels are read: trained on the encoder as it is, then frozen."""
+"""By what labels are read: a probe that is trained on the encoder as it is and then frozen, or the
+model's own head.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 
+from papa.ablation.substitutes import Substitute
+from papa.corpora.tokens import special_tokens_for
+from papa.encoders.reference import load_tokenizer
 from papa.probes.evaluate import build_probe
 from papa.probes.feature_sources import StreamedFeatures, feature_bytes, stored
 from papa.probes.features import check_disk
+from papa.probes.own import load_own, own_class
 from papa.probes.probes import Probe
 from papa.probes.training import fit_probes
+from papa.ranking.own_loss import OwnLoss
 from papa.ranking.scores.asked import Asked
 
 
@@ -42,3 +49,22 @@ def frozen_probe(asked: Asked) -> Probe:
             token_values=(encoder.layers + 1) * encoder.width,
         )
     return probe.requires_grad_(False)
+
+
+def own_loss(asked: Asked, substitute: Substitute) -> OwnLoss:
+    """The loss of what the model's own head answers on the training text.
+
+    Args:
+        asked: of an encoder that was loaded from its files.
+        substitute: what heads put out as far as their attention is not their own.
+
+    Raises:
+        EncoderError: its weights lack the head, or its attention cannot be reached.
+    """
+    reference, task = asked.encoder.reference, asked.task
+    assert reference is not None, "an own head is read from files"
+    model = load_own(reference, own_class(task, reference), str(asked.encoder.device))
+    special_tokens = special_tokens_for(task.kind, load_tokenizer(reference))
+    return OwnLoss.on_training_text(
+        model.requires_grad_(False), substitute, asked.corpus, special_tokens, task
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from papa.ablation.substitutes import Zeros
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
 from papa.probes.packed import live_features
+from papa.ranking.own_loss import in_batches
 from papa.ranking.scores.asked import Asked, Scored
-from papa.ranking.scores.frozen import frozen_probe
+from papa.ranking.scores.frozen import frozen_probe, own_loss
 
 
 @dataclass
@@ -36,8 +39,33 @@ def score(asked: Asked) -> Scored:
     code takes the absolute value at each token and adds those up, and divides by the norm of each
     layer; neither is done here.
     """
+    of_rows = _own_gradients(asked) if asked.task.head == "own" else _probes_gradients(asked)
+    done, found = 0, list[np.ndarray]()
+    for gradients in of_rows:
+        found.append(gradients.double().cpu().numpy())
+        done += gradients.shape[1]
+        asked.progress(done, len(asked.rows))
+    of_inputs = np.concatenate(found, axis=1)
+    inputs = of_inputs.shape[1]
+    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(inputs) if inputs > 1 else None
+    return Scored(of_inputs.mean(axis=1), error, evaluations=2)
+
+
+def _own_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:
+    """By the loss of what the model's own head answers."""
+    loss, encoder = own_loss(asked, Zeros()), asked.encoder
+    for rows in in_batches(loss, asked.rows):
+        size = encoder.layers, len(rows), encoder.heads
+        gates = torch.ones(size, device=loss.model.device, requires_grad=True)
+        summed, lengths = loss(rows, gates)
+        (gradient,) = torch.autograd.grad(summed, gates)
+        yield gradient.abs() / lengths.to(gradient).clamp(min=1)[None, :, None]
+
+
+def _probes_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:
+    """By the loss of a frozen probe."""
     encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
-    probe, found, done = frozen_probe(asked), list[np.ndarray](), 0
+    probe = frozen_probe(asked)
     for number, batch in enumerate(micro_batches(split, rows, encoder.tokens_per_batch(None)), 1):
         gates = torch.ones(
             encoder.layers, len(batch.rows), encoder.heads, device=encoder.device
@@ -52,9 +80,4 @@ def score(asked: Asked) -> Scored:
         labels = (
             features.lengths.clamp(min=1) if features.token_labels else torch.ones(len(batch.rows))
         )
-        found.append((gradient.abs().cpu() / labels[None, :, None]).double().numpy())
-        done += len(batch.rows)
-        asked.progress(done, len(rows))
-    of_inputs = np.concatenate(found, axis=1)
-    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else None
-    return Scored(of_inputs.mean(axis=1), error, evaluations=2)
+        yield gradient.abs().cpu() / labels[None, :, None]
