@@ -95,7 +95,7 @@ ORDER_COLUMNS = {
     "low": "lower end of its interval over seeds and examples, both paired",
     "high": "its upper end",
     "p": "of the mean: one less the confidence at which its interval begins to hold 0",
-    "p_holm": "that by Holm's rule, over all pairs of one encoder, task and kind of constants",
+    "p_holm": "that by Holm's rule, over all pairs with random orders, or all others",
     "beyond_chance": "of the mean: whether that is below .05",
     "kendall_tau": "of the mean: Kendall's τ of the two orders, the mean over seeds",
     "kept_by_both": "of the heads that stay input-dependent by the first order, the share that do by both",  # noqa: E501

@@ -33,8 +33,9 @@ def orders_note(compared: OrdersCompared) -> str:
     )
     return (
         f"Of the differences between two head orders {told} are beyond chance at 5 %, by Holm's "
-        "rule over all pairs of one encoder, task and kind of constants. They are of mean scores "
-        f"over {fractions}, paired by seed and example."
+        "rule over what is compared with random orders, and over all other pairs, of one encoder, "
+        f"task and kind of constants. They are of mean scores over {fractions}, paired by seed and "
+        "example."
     )
 
 

@@ -23,6 +23,7 @@ GROUP = LINE[:3]
 BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
 """What can be said of an order's mean score beside another's."""
 _LEVEL = 0.05
+_RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class OrdersCompared:
 def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
     """Compare every two head orders of each encoder, task and kind of constants.
 
-    The p values of one encoder, task and kind of constants are Holm's over all its pairs of orders.
+    Of one encoder, task and kind of constants, Holm's rule goes over the orders that are compared
+    with random ones, which asks whether an order knows anything, and apart over all other pairs.
 
     Args:
         results: a row for every cell and seed, with ``RESULT_COLUMNS``.
@@ -130,12 +132,18 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
         scores |= {(*group, order): within(metric, joint(one)) for order, one in means.items()}
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
-        p_values = [p_value(means[first], means[other]) for first, other in pairs]
-        for (first, other), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
+        p_values = {pair: p_value(*(means[order] for order in pair)) for pair in pairs}
+        adjusted = _adjusted(p_values)
+        for first, other in pairs:
             named = {**dict(zip(GROUP, group, strict=True)), "order": first, "other": other}
             known = found.get(group[:2], {})
             both = known.get(first), known.get(other)
-            tested = {"p": p, "p_holm": adjusted, "beyond_chance": adjusted < _LEVEL}
+            p_holm = adjusted[first, other]
+            tested = {
+                "p": p_values[first, other],
+                "p_holm": p_holm,
+                "beyond_chance": p_holm < _LEVEL,
+            }
             alike = {"kendall_tau": _over_seeds(*both, kendall_tau)}
             rows.append({**named, **_ends(means[first], means[other]), **tested, **alike})
             for at, count in constant.items():
@@ -152,6 +160,15 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
     return OrdersCompared(pairs_found, scores, found)
 
 
+def _adjusted(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """By Holm's rule in two families: pairs with random orders, and all others."""
+    found: dict[tuple[str, str], float] = {}
+    for with_random in (True, False):
+        own = [pair for pair in p_values if (_RANDOM in pair) == with_random]
+        found |= dict(zip(own, holm([p_values[pair] for pair in own]), strict=True))
+    return found
+
+
 def _mean(scores: Sequence[Measured]) -> Measured:
     """The mean of scores on the same examples, by seed."""
     seeds = scores[0].scores
@@ -162,7 +179,7 @@ def _mean(scores: Sequence[Measured]) -> Measured:
 
 
 def _ends(first: Measured, other: Measured) -> dict[str, float]:
-    lost = difference(first, other)
+    lost = difference(first, other, unseen=False)
     return {"difference": lost.mean, "low": lost.low, "high": lost.high}
 
 

@@ -120,7 +120,9 @@ def within(metric: str, found: Interval) -> Interval:
     return replace(found, low=max(found.low, least), high=min(found.high, most))
 
 
-def difference(first: Measured, second: Measured, confidence: float = 0.95) -> Interval:
+def difference(
+    first: Measured, second: Measured, confidence: float = 0.95, *, unseen: bool = True
+) -> Interval:
     """The first's mean score less the second's, paired by seed and by example.
 
     Where their examples differ in number they are not the same, and the variances over examples are
@@ -129,6 +131,8 @@ def difference(first: Measured, second: Measured, confidence: float = 0.95) -> I
     Args:
         first, second: any two.
         confidence: of the interval.
+        unseen: whether the interval allows for differences that no example shows. One that says
+            how large a difference may be needs it; one that tests whether there is any does not.
 
     Returns:
         Its ends are nan for one seed or example, everything is nan where no seed is in both.
@@ -137,9 +141,12 @@ def difference(first: Measured, second: Measured, confidence: float = 0.95) -> I
     if not seeds:
         return NOT_KNOWN
     if len(values[0]) == len(values[1]):
-        return _joint(scores[0] - scores[1], values[0] - values[1], confidence=confidence)
-    apart = np.concatenate([effects - effects.mean() for effects in values])
-    return _joint(scores[0] - scores[1], apart, rows=min(map(len, values)), confidence=confidence)
+        effects, rows = values[0] - values[1], len(values[0])
+    else:
+        effects = np.concatenate([of_one - of_one.mean() for of_one in values])
+        rows = min(map(len, values))
+    lost, unit = scores[0] - scores[1], 1.0 if unseen else 0.0
+    return _joint(lost, effects, unit=unit, rows=rows, confidence=confidence)
 
 
 def paired_drop(original: Measured, other: Measured) -> Interval:
@@ -200,7 +207,7 @@ def _joint(
     Args:
         scores: by seed.
         influences: of each example on the mean.
-        unit: what one example in n may change, times n.
+        unit: what one example in n may change, times n; 0 for no more than examples show.
         rows: how many examples there are, if not those of ``influences``.
         confidence: of the interval.
     """
@@ -253,19 +260,19 @@ _LEAST = 1e-12
 
 
 def p_value(first: Measured, second: Measured) -> float:
-    """How surely two scores differ: one less the largest confidence at which the interval of their
-    ``difference`` leaves 0 out.
+    """How surely two scores differ: one less the largest confidence at which the interval of the
+    ``difference`` that seeds and examples show leaves 0 out.
 
     Returns:
         1e-12 at least; nan where the interval has no ends.
     """
-    found = difference(first, second)
+    found = difference(first, second, unseen=False)
     if math.isnan(found.low):
         return math.nan
     from scipy.optimize import brentq
 
     def excess(exponent: float) -> float:
-        wide = difference(first, second, 1 - math.exp(exponent))
+        wide = difference(first, second, 1 - math.exp(exponent), unseen=False)
         return wide.high - wide.mean - abs(found.mean)
 
     least = math.log(_LEAST)

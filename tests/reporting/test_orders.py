@@ -12,6 +12,7 @@ from papa.reporting.columns import ORDER_COLUMNS
 from papa.reporting.orders import BETTER, NOT_TOLD, FoundOrder, compare_orders
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import summarise
+from papa.scores.intervals import holm
 from papa.spec.orders import head_order
 from tests.reporting.studies import results, study
 
@@ -77,6 +78,17 @@ def test_only_what_is_better_beyond_chance_is_called_so() -> None:
     better, worse = apart.counts()
     assert better == {(MINILM, "reviews", "average", "lambda"): 3}
     assert sum(worse.values()) == 3
+
+
+def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
+    compared = compare_orders(frame(better=0.004), {})
+    assert compared is not None
+    means = compared.means
+    drawn = (means["order"] == "random") | (means["other"] == "random")
+    assert (drawn.sum(), (~drawn).sum()) == (3, 3)
+    for family in (means[drawn], means[~drawn]):
+        assert family["p_holm"].tolist() == pytest.approx(holm(family["p"].tolist()))
+    assert means["p_holm"].tolist() != pytest.approx(holm(means["p"].tolist()))
 
 
 def test_one_order_or_no_fraction_between_is_no_comparison() -> None:

@@ -14,7 +14,7 @@ SEEDS, ROWS, ORDERS = 5, 150, 4
 
 
 def scores_of(
-    numbers: np.random.Generator, *shares: float, over_seeds: float = 0.05
+    numbers: np.random.Generator, *shares: float, over_seeds: float = 0.05, over_rows: float = 1.0
 ) -> list[Measured]:
     """Accuracies of several orders on the same examples, some of which are hard for all.
 
@@ -22,11 +22,13 @@ def scores_of(
         numbers: what they are drawn from.
         shares: how good each order is.
         over_seeds: how much its seeds vary.
+        over_rows: how much its answers to single examples do.
     """
     hard = numbers.normal(size=ROWS)
     found = []
     for share in shares:
-        noise = numbers.normal(size=(SEEDS, ROWS)) + over_seeds * numbers.normal(size=(SEEDS, 1))
+        noise = over_rows * numbers.normal(size=(SEEDS, ROWS))
+        noise += over_seeds * numbers.normal(size=(SEEDS, 1))
         correct = (hard + noise) / math.sqrt(2) < share
         examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
         by_seed = dict(enumerate(correct.mean(axis=1).tolist()))
@@ -41,10 +43,10 @@ def p_values(found: list[Measured]) -> list[float]:
 def test_the_p_value_is_where_the_interval_meets_zero() -> None:
     first, other = scores_of(np.random.default_rng(0), 0.9, 0.6)
     p = p_value(first, other)
-    found = difference(first, other, confidence=1 - p)
+    found = difference(first, other, confidence=1 - p, unseen=False)
     assert found.low == pytest.approx(0, abs=1e-4)
     assert p == pytest.approx(p_value(other, first))
-    assert (p < 0.05) == (difference(first, other).low > 0)
+    assert (p < 0.05) == (difference(first, other, unseen=False).low > 0)
 
 
 def test_equal_scores_differ_by_chance_and_one_seed_tells_nothing() -> None:
@@ -63,19 +65,35 @@ def test_holm_of_a_case_by_hand() -> None:
     assert holm([]) == []
 
 
-@pytest.mark.parametrize("over_seeds", [0.05, 1.0])
+@pytest.mark.parametrize(("over_seeds", "over_rows"), [(0.05, 1.0), (1.0, 1.0), (0.05, 0.1)])
 def test_where_all_orders_are_equal_at_most_one_study_in_twenty_tells_any_apart(
-    over_seeds: float,
+    over_seeds: float, over_rows: float
 ) -> None:
-    """Whether examples or seeds vary most."""
+    """Whether examples or seeds vary most, or few answers vary at all."""
     numbers = np.random.default_rng(0)
-    studies = [
-        p_values(scores_of(numbers, *[0.8] * ORDERS, over_seeds=over_seeds)) for _ in range(100)
-    ]
+    varying = {"over_seeds": over_seeds, "over_rows": over_rows}
+    studies = [p_values(scores_of(numbers, *[0.8] * ORDERS, **varying)) for _ in range(100)]
     told = np.mean([min(holm(found)) < 0.05 for found in studies])
     one_by_one = np.mean([min(found) < 0.05 for found in studies])
     assert told <= 0.05
     assert one_by_one > told, "without Holm's rule more are told apart that are equal"
+
+
+def test_a_difference_that_few_examples_show_is_told() -> None:
+    """One in fifty is answered by the one alone, whatever the seed: the rule of three, which says
+    how much no example may have shown, would hide it."""
+    numbers = np.random.default_rng(0)
+    hard = numbers.normal(size=300)
+    first, other = (
+        Measured.of(
+            "accuracy",
+            {seed: float((hard < share).mean()) for seed in range(SEEDS)},
+            [np.stack([hard < share, np.ones(300)], axis=-1).astype(float)] * SEEDS,
+        )
+        for share in (0.86, 0.8)
+    )
+    assert 0 < first.scores[0] - other.scores[0] < 3.84 / 300 * 2
+    assert p_value(first, other) < 0.05
 
 
 def test_an_order_that_is_better_is_told_from_the_others() -> None:
