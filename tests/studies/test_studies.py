@@ -57,7 +57,9 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> Non
 @pytest.mark.parametrize(
     "path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fractions(path: Path) -> None:
+def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fractions(
+    path: Path,
+) -> None:
     large = next(
         STUDIES / folder / path.name
         for folder in ("paper", "more")
