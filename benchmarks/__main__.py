@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks.busy import busy_rows
 from benchmarks.document import PAGE, RECORD, known, record
 from benchmarks.heads import head_rows
 from benchmarks.memory import memory_rows
@@ -41,6 +42,7 @@ def all_rows(folder: Path) -> Iterator[Row]:
     yield from value_rows(folder)
     yield from memory_rows(folder)
     yield from worker_rows(folder)
+    yield from busy_rows(folder)
     yield from pipeline_rows(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import statistics
 import subprocess
@@ -16,7 +17,10 @@ import pytest
 import benchmarks.rows
 from benchmarks import __main__ as bench
 from benchmarks import document
+from benchmarks.busy import busy
 from benchmarks.rows import LeftOut, Measured, Row, selected
+from papa.storage.artifacts import published
+from papa.storage.metadata import METADATA
 from papa.timing import (
     LEAST,
     MOST,
@@ -282,3 +286,17 @@ def test_the_command_explains_itself_and_names_what_it_does_not_know() -> None:
     unknown = command("--rows", "gpu")
     assert unknown.returncode == 2
     assert unknown.stderr.splitlines()[-1].endswith("or a part of a row's name")
+
+
+def test_workers_are_busy_while_they_have_steps(tmp_path: Path) -> None:
+    """Two steps of 8 s at once, then one of 2 s alone, beside what is no worker's: 18 of 20 s."""
+    for number, (ended, seconds_, work) in enumerate([(108, 8, 7), (108, 8, 7), (110, 2, 2)]):
+        folder = tmp_path / "artifacts" / "probe" / str(number)
+        found = {"stage": "probe", "seconds": seconds_, "worker_seconds": work}
+        if number == 2:
+            (tmp_path / "artifacts" / "aggregate" / "0").mkdir(parents=True)
+            (tmp_path / "artifacts" / "aggregate" / "0" / METADATA).write_text('{"seconds": 50}')
+        with published(str(folder), found):
+            pass
+        os.utime(folder / METADATA, (ended, ended))
+    assert busy(tmp_path) == pytest.approx(0.9)

@@ -8,6 +8,7 @@ optimizer takes the step. So the result is the same, bit for bit, on any number 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ PartGradient = tuple[float, Tensors]
 """A part's loss and its gradient."""
 PartGradients = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
 """Computes the gradient of every part at the values, in the parts' order."""
+Moments = Sequence[tuple[Tensor, Tensor]]
+"""AdamW's first and second moment of every trained tensor."""
 
 
 class JointGradients:
@@ -132,7 +135,9 @@ def train_jointly(
     progress: Progress,
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
-) -> None:
+    first: int = 0,
+    moments: Moments = (),
+) -> Moments:
     """Train on rows of the training split with the optimiser of ``papa.probes.training``.
 
     On the whole split a seed sees the minibatches that ``train_probes`` shows it.
@@ -142,7 +147,7 @@ def train_jointly(
         trained: as in ``JointGradients``; changed in place.
         corpus: its training split is trained on.
         spec: rows in a minibatch, weight decay, largest gradient norm.
-        epochs: passes over the rows, at most.
+        epochs: passes over the rows, at most, with those before.
         parameter_rate: that of the encoder's parameter, where it is another.
         seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
@@ -151,6 +156,11 @@ def train_jointly(
         progress: called with rows done and in all, over all epochs.
         on_epoch: called with each epoch's loss, the mean over its minibatches.
         stop: asked after every epoch whether to leave out the others.
+        first: epochs that were trained before; ``trained`` is as they left it.
+        moments: what this function returned after them.
+
+    Returns:
+        The moments after the last epoch, to go on from.
 
     Raises:
         NumbersError: there is NaN or infinity in a hidden state.
@@ -161,9 +171,13 @@ def train_jointly(
     parameter, *probe = trained
     own = {"params": [parameter], "lr": parameter_rate or rate}
     groups: list[dict[str, Any]] = [own, {"params": probe}]
-    optimizer = adamw(groups, spec, rate)
-    tokens, total, done = part_tokens(on_gpu), epochs * len(rows), 0
-    for epoch in range(epochs):
+    taken = first * math.ceil(len(rows) / spec.batch_size)
+    optimizer = adamw(groups, spec, rate, taken)
+    for tensor, (mean, square) in zip(trained, moments, strict=bool(moments)):
+        steps = torch.tensor(float(taken), device=tensor.device)
+        optimizer.state[tensor] = {"step": steps, "exp_avg": mean, "exp_avg_sq": square}
+    tokens, total, done = part_tokens(on_gpu), epochs * len(rows), first * len(rows)
+    for epoch in range(first, epochs):
         losses = list[float]()
         for step, positions in enumerate(
             minibatches(len(rows), epoch, seed, window, spec.batch_size)
@@ -186,7 +200,9 @@ def train_jointly(
         if stop():
             # Epochs that are left out count as done.
             progress(total, total)
-            return
+            break
+    states = [optimizer.state[tensor] for tensor in trained]
+    return [(state["exp_avg"], state["exp_avg_sq"]) for state in states]
 
 
 def joint_step(

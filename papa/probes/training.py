@@ -257,7 +257,10 @@ _NORM_EPSILON = 1e-6
 
 
 def adamw(
-    parameters: Iterable[nn.Parameter] | list[dict[str, Any]], spec: ProbeSpec, rate: float
+    parameters: Iterable[nn.Parameter] | list[dict[str, Any]],
+    spec: ProbeSpec,
+    rate: float,
+    taken: int = 0,
 ) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
@@ -266,11 +269,12 @@ def adamw(
 
     Args:
         parameters: what is trained, or groups of it.
+        taken: steps that were taken before.
     """
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True
     )
-    steps = count(1)
+    steps = count(1 + taken)
 
     def set_epsilon(*_: Any) -> None:
         epsilon = spec.adam_epsilon / math.sqrt(1 - _BETAS[1] ** next(steps))

@@ -18,6 +18,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, PartGradients, train_jointly
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.halfway import Halfway
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
@@ -62,6 +63,8 @@ def train_lambda(
     of_parts: PartGradients | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
+    halfway: Halfway | None = None,
+    until: int | None = None,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ (0 at the start) and a probe are trained together, the
     encoder is frozen.
@@ -79,6 +82,9 @@ def train_lambda(
             finds them here.
         progress: called with (rows done, rows) over all epochs.
         on_epoch: called with each epoch's loss, under ``seed``.
+        halfway: where an earlier call stopped; this one goes on from there and leaves it where it
+            stops. λ is the same to the bit in any number of calls.
+        until: the epoch after which to stop; None trains all.
 
     Raises:
         SpecError: the loss is no longer a number.
@@ -86,19 +92,21 @@ def train_lambda(
     here = lambda_gradients(
         encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed
     )
-    theta, lambdas = here.trained[0], list[Tensor]()
+    halfway = halfway or Halfway()
+    halfway.restore(here.trained)
+    theta, lambdas = here.trained[0], halfway.lambdas
 
     def after_epoch() -> bool:
         lambdas.append(theta.detach().sigmoid().cpu())
         return ranking.until_stable and is_stable(lambdas, sets)
 
-    train_jointly(
+    moments = train_jointly(
         of_parts or here.of_parts,
         here.trained,
         corpus,
         spec=task.probe,
         rows=sampled_rows(len(corpus.split("train")), ranking.rows, seed),
-        epochs=ranking.epochs_on(task),
+        epochs=until or ranking.epochs_on(task),
         rate=ranking.learning_rate or task.probe.learning_rate,
         seed=seed,
         token_values=(encoder.layers + 1) * encoder.width,
@@ -106,5 +114,8 @@ def train_lambda(
         progress=progress,
         on_epoch=on_epoch,
         stop=after_epoch,
+        first=len(lambdas),
+        moments=halfway.moments,
     )
+    halfway.keep(here.trained, moments)
     return torch.stack(lambdas)

@@ -9,9 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.errors import ArtifactError
 from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, check_form, read_metadata, reading, verify
+from papa.storage.artifacts import (
+    ArtifactReference,
+    borrowed,
+    check_form,
+    is_complete,
+    published,
+    read_metadata,
+    reading,
+    remove,
+    sha256_of_json,
+    verify,
+)
 from papa.study.average import Average
 from papa.study.controls import Controls
 from papa.study.step import Context, Session, Step, WorkerStep
@@ -28,11 +40,15 @@ if TYPE_CHECKING:
     from papa.encoders.encoder import Encoder
     from papa.probes.joint import JointGradients, PartGradient, Tensors
     from papa.probes.minibatches import Part
+    from papa.ranking.halfway import Halfway
     from papa.ranking.seeds import TrainedLambda
 
 LAMBDA = "lambda.safetensors"
 _FEEDS_HELPERS = 1.25
 """Parts in a minibatch, by tokens, from which a second worker saves more here than elsewhere."""
+_CALL_FLOPS = 5e11
+"""About how much work a call has at least: some seconds of a core."""
+_HALFWAY = "rank-epochs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +96,36 @@ class Rank(OnText, WorkerStep):
         return {**super().inputs(), "constants": self.constants}
 
     def run(self, session: Session, progress: Progress) -> None:
-        helpers = self.helpers(session.store, session.pool.on_gpu)
-        on_epoch = partial(session.on_epoch, self.name)
-        encoder = None if self.encoder.causal else self.encoder
-        self.run_on_worker(
-            session, progress, encoder=encoder, urgency=1, helpers=helpers, on_epoch=on_epoch
-        )
+        """Train some epochs a call: seeds take turns on the workers, and one that became idle
+        helps with the next call.
+        """
+        store, encoder = session.store, None if self.encoder.causal else self.encoder
+        while not self.is_complete(store):
+            self.run_on_worker(
+                session,
+                # A call begins at 0.
+                lambda done, total: progress(done, total) if done else None,
+                encoder=encoder,
+                urgency=1,
+                helpers=self.helpers(store, session.pool.on_gpu),
+                on_epoch=partial(session.on_epoch, self.name),
+            )
+        for epochs in range(1, self.epochs):
+            remove(self.after(epochs, store))
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in all, at most."""
+        return self.ranking.epochs_on(self.task)
+
+    def epochs_a_call(self) -> int:
+        """After how many epochs another seed has its turn."""
+        of_epoch = self.flops / self.epochs
+        return max(1, math.ceil(_CALL_FLOPS / of_epoch)) if of_epoch else self.epochs
+
+    def after(self, epochs: int, store: Store) -> str:
+        """The address of what an unfinished training leaves after so many epochs."""
+        return store.folder(_HALFWAY, sha256_of_json([self.key, epochs]))
 
     def helpers(self, store: Store, on_gpu: bool) -> int:
         """How many workers beside its own have a part of a minibatch that is worth it."""
@@ -102,11 +142,16 @@ class Rank(OnText, WorkerStep):
         from safetensors.torch import save_file
 
         from papa.ranking.learned import train_lambda
+        from papa.ranking.seeds import is_stable
 
         corpus, constants = self.opened(context.found)
+        before: list[dict[str, float]] = []
         if encoder is None or self.task.head == "own":
             lambdas = self._of_own(encoder, constants, corpus, context)
         else:
+            halfway, before = self.halfway(context.store)
+            begun = len(halfway.lambdas)
+            until = min(self.epochs, begun + self.epochs_a_call())
             with (context.group or WorkerGroup(encoder)).replicas(
                 self.gradients, {"store": context.store}
             ) as replicas:
@@ -119,11 +164,40 @@ class Rank(OnText, WorkerStep):
                     seed=self.seed,
                     sets=self.sets,
                     of_parts=partial(_gradients_by, replicas),
-                    progress=context.progress,
+                    progress=lambda done, total: context.progress(
+                        done, total * self.epochs // until
+                    ),
                     on_epoch=context.on_epoch,
+                    halfway=halfway,
+                    until=until,
                 )
-        with context.published(epochs=len(lambdas)) as folder:
+            if until < self.epochs and not (
+                self.ranking.until_stable and is_stable(halfway.lambdas, self.sets)
+            ):
+                self._leave(halfway, [*before, context.work()], context.store)
+                remove(self.after(begun, context.store))
+                return
+        with context.published(before, epochs=len(lambdas)) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+
+    def halfway(self, store: Store) -> tuple[Halfway, list[dict[str, float]]]:
+        """Where an unfinished training stopped, and the work of each call up to there."""
+        from papa.ranking.halfway import Halfway
+
+        for epochs in range(self.epochs - 1, 0, -1):
+            address = self.after(epochs, store)
+            if is_complete(address):
+                try:
+                    with borrowed(address) as folder, reading(address):
+                        return Halfway.load(folder), read_metadata(address)["work"]
+                except ArtifactError:
+                    remove(address)
+        return Halfway(), []
+
+    def _leave(self, halfway: Halfway, work: list[dict[str, float]], store: Store) -> None:
+        metadata = {"stage": _HALFWAY, "name": self.name, "work": work}
+        with published(self.after(len(halfway.lambdas), store), metadata) as folder:
+            halfway.save(folder)
 
     def _of_own(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -222,19 +222,30 @@ class Context:
         """Seconds from the start to this value's first use, so that result and metadata agree."""
         return time.monotonic() - self._started
 
+    def work(self) -> dict[str, float]:
+        """The seconds so far, and those of all workers."""
+        # The parts of a group's work are of like size.
+        workers = self.group.size if self.group else 1
+        worked = (worker_clock(self.device) - self._worked) * workers
+        return {"seconds": self.seconds, "worker_seconds": worked}
+
     @contextmanager
-    def published(self, **found: Any) -> Iterator[Path]:
+    def published(self, before: Sequence[Mapping[str, Any]] = (), **found: Any) -> Iterator[Path]:
         """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found``
-        and the seconds.
+        and the seconds, those of earlier calls (``before``) with them.
 
         Raises:
             ArtifactError: the disk is full.
             EncoderError: the encoder's files changed meanwhile.
         """
-        # The parts of a group's work are of like size.
-        worked = (worker_clock(self.device) - self._worked) * (self.group.size if self.group else 1)
-        times = {"seconds": self.seconds, "worker_seconds": worked, "device": self.device}
-        metadata = {**self.step.metadata(self.found), **found, **times}
+        now = self.work()
+        times = {name: now[name] + sum(call[name] for call in before) for name in now}
+        metadata = {
+            **self.step.metadata(self.found),
+            **found,
+            **times,
+            "device": self.device,
+        }
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
             if self.encoder is not None:
