@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from papa.ablation.substitutes import Streaming
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
-    from papa.exporting import ExportedEncoder, SentenceModule, load_exported
+    from papa.exporting import (
+        ExportedEncoder,
+        SentenceModule,
+        load_exported,
+        load_sentence_transformer,
+        save_exported,
+    )
     from papa.library.ablating import ablated
     from papa.library.constants import constants
     from papa.library.decoder import Decoder, load_decoder
@@ -35,7 +41,14 @@ _PLACES = {
     "papa.ablation.substitutes": ("Streaming",),
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
-    "papa.exporting": ("ExportedEncoder", "SentenceModule", "load_exported"),
+    "papa.exporting": (
+        "ExportedEncoder",
+        "SentenceModule",
+        "load_exported",
+        "load_sentence_transformer",
+        "load_sentence_transformer",
+        "save_exported",
+    ),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
     "papa.library.decoder": ("Decoder", "load_decoder"),
@@ -83,8 +96,10 @@ __all__ = [
     "load_encoder",
     "load_exported",
     "load_scores",
+    "load_sentence_transformer",
     "measure",
     "replaced",
+    "save_exported",
     "score_heads",
     "train_lambda",
     "train_own_lambda",

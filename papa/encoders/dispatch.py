@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -199,7 +200,7 @@ class DependentHeadsProjection(nn.Module):
     others.
 
     The rows of those heads are kept, one copy for each set of heads: layers may share the
-    projection.
+    projection. While its weights are in training they are taken anew at every call.
 
     Args:
         head_width: d/H.
@@ -228,15 +229,18 @@ class DependentHeadsProjection(nn.Module):
         return self._rows_of(tuple(heads.tolist()))(hidden_states)
 
     def _rows_of(self, heads: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-        if heads not in self._slices:
+        in_training = self.linear.weight.requires_grad
+        if in_training or heads not in self._slices:
             rows = torch.cat(
                 [torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads]
             )
             rows = rows.to(self.linear.weight.device)
+            weight = self.linear.weight[rows].contiguous()
             bias = None if self.linear.bias is None else self.linear.bias[rows]
-            self._slices[heads] = self._prepared(
-                linear_of(self.linear.weight[rows].contiguous(), bias)
-            )
+            if in_training:
+                self._slices.clear()  # They are of other weights.
+                return partial(F.linear, weight=weight, bias=bias)
+            self._slices[heads] = self._prepared(linear_of(weight, bias))
         return self._slices[heads]
 
 

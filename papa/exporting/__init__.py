@@ -6,7 +6,16 @@
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.sentences import SentenceModule
+from papa.exporting.saving import save_exported
+from papa.exporting.sentences import SentenceModule, load_sentence_transformer
 from papa.exporting.writing import export_encoder
 
-__all__ = ["ExportedEncoder", "InputLayout", "SentenceModule", "export_encoder", "load_exported"]
+__all__ = [
+    "ExportedEncoder",
+    "InputLayout",
+    "SentenceModule",
+    "export_encoder",
+    "load_exported",
+    "load_sentence_transformer",
+    "save_exported",
+]

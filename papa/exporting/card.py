@@ -83,6 +83,11 @@ def model_card(document: ExportDocument) -> str:
         limits = (
             f"Two texts per input, up to {first} tokens of the first and {second} of the second"
         )
+    others = (
+        "all other weights were trained after the export, and nothing but speed was measured since"
+        if document.tuned
+        else "all other weights are unchanged"
+    )
     title = markdown_text(encoder["name"].rpartition("/")[2])
     return f"""---
 library_name: papa-attention
@@ -93,7 +98,7 @@ base_model: {json.dumps(encoder["name"])}
 
 {source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant
 matrices ({document.constants}).
-Those heads compute no queries, keys or softmax; all other weights are unchanged.
+Those heads compute no queries, keys or softmax; {others}.
 
 {cell}| Report | Finding |
 | --- | --- |
@@ -114,8 +119,8 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 - {limits} (S = {layout["slots"]} slots); longer inputs are refused.
 - [SEP] stands in the last slot, not after the text, so hidden states differ from the original's
   whatever heads are constant.
-- The weights are frozen.
-  The score above is that of probes trained on these hidden states, on the task named above.
+- A score above is that of probes trained on these hidden states, on the task named above.
+  `docs/how-to/export.md` shows how to train the weights further.
 - `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
 - The licence and the limits of {name} hold for this folder too.
 """

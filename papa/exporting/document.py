@@ -43,6 +43,7 @@ class ExportDocument:
         size: bytes of weights and constants, and of the source encoder's weights.
         classifier: of what the probe that comes along tells classes (``papa.exporting.classifier``)
             and on how many validation rows as the study's; None where none does.
+        tuned: whether its weights were trained after the export.
     """
 
     encoder: Mapping[str, Any]
@@ -55,6 +56,7 @@ class ExportDocument:
     fidelity: Mapping[str, Any] | None
     size: Mapping[str, int]
     classifier: Mapping[str, Any] | None = None
+    tuned: bool = False
 
     def write(self, folder: Path) -> None:
         """Write ``papa.json`` with the digests of all files in ``folder``; the last file to be
@@ -116,7 +118,7 @@ def read_document(folder: Path) -> ExportDocument:
             for name in ("score", "speed", "fidelity", "classifier")
         ):
             raise TypeError
-        if not isinstance(fields["constants"], str):
+        if not (isinstance(fields["constants"], str) and isinstance(fields["tuned"], bool)):
             raise TypeError
         if not all(isinstance(size, int) for size in fields["size"].values()):
             raise TypeError

@@ -76,7 +76,7 @@ def load_exported(
             weights = _tensors(folder / CLASSIFIER)
             classifier = Classifier.read(document.classifier, weights, encoder, layout.slots)
         return ExportedEncoder(
-            encoder, constants, document.heads, layout, tokenizer, document, classifier
+            encoder, constants, document.heads, layout, tokenizer, document, classifier, folder
         )
     except PapaError:
         raise

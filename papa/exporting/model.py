@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Int
@@ -23,6 +24,7 @@ from papa.exporting.classifier import Classifier
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
+from papa.exporting.trimming import without_constant_heads
 from papa.spec.orders import Head
 
 
@@ -36,11 +38,13 @@ class ExportedOutput(ModelOutput):
 
 
 class ExportedEncoder(nn.Module):
-    """A frozen encoder some of whose heads are constant, called like a model of ``transformers``:
+    """An encoder some of whose heads are constant, called like a model of ``transformers``;
+    frozen until ``requires_grad_(True)``:
 
         model = papa.load_exported("folder")
-        inputs = model.tokenizer(["a text", "another"], padding=True, truncation=True,
-        return_tensors="pt") states = model(**inputs).last_hidden_state
+        texts = ["a text", "another"]
+        inputs = model.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+        states = model(**inputs).last_hidden_state
 
     Inside, tokens move into the slots that the constants were made for and run without padding, in
     batches of inputs of like length; hidden states come back at the tokens' positions, 0 where
@@ -55,6 +59,7 @@ class ExportedEncoder(nn.Module):
         tokenizer: the encoder's tokenizer.
         document: what the folder says of itself.
         classifier: the probe that came along.
+        folder: that it was loaded from.
 
     Attributes:
         unseen_share: of what the constant heads read of their matrices, over all inputs, the share
@@ -70,6 +75,7 @@ class ExportedEncoder(nn.Module):
         tokenizer: PreTrainedTokenizerBase | None = None,
         document: ExportDocument | None = None,
         classifier: Classifier | None = None,
+        folder: Path | None = None,
     ) -> None:
         super().__init__()
         self.model = encoder.model
@@ -77,7 +83,7 @@ class ExportedEncoder(nn.Module):
         self.heads = tuple(heads)
         self.layout = layout
         self.tokenizer = tokenizer
-        self.document = document
+        self.document, self.folder = document, folder
         self.classifier = None if classifier is None else classifier.to(encoder.device)
         self._entries = EntryCounts()
         self._encoder, self._constants = encoder, constants
@@ -167,6 +173,14 @@ class ExportedEncoder(nn.Module):
             logits[batch.rows] = found
         return logits
 
+    def weights(self) -> dict[str, Tensor]:
+        """The encoder's weights as they are now, without rows that constant heads alone need."""
+        self._put_back()
+        try:
+            return without_constant_heads(self.model, self.heads)
+        finally:
+            self._put_back = self._replace()
+
     @contextmanager
     def dense(self) -> Iterator[DenseEncoder]:
         """Inside the block its computation is in fixed steps on padded tensors, and cannot be done
@@ -181,7 +195,7 @@ class ExportedEncoder(nn.Module):
             self._put_back = self._replace()
 
     def train(self, mode: bool = True) -> ExportedEncoder:
-        """Frozen: stays in eval mode."""
+        """Stays in eval mode: nothing is dropped, in training of its weights either."""
         return super().train(False)
 
     def _replace(self) -> weakref.finalize:

@@ -1,7 +1,10 @@
-"""An exported encoder as the first module of a model of sentence-transformers."""
+"""An exported encoder as the first module of a model of sentence-transformers, saved and loaded
+with it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from papa.errors import ArtifactError
 from papa.exporting.loading import load_exported
+from papa.exporting.saving import save_exported
+from papa.storage.metadata import is_plain
+
+_MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
+_KEPT = ("prompts", "default_prompt_name", "similarity_fn_name")
 
 
 class SentenceModule(nn.Module):
@@ -24,8 +33,8 @@ class SentenceModule(nn.Module):
         model = SentenceTransformer(modules=[module, pooling])
         vectors = model.encode(["a text", "another"])
 
-    That library loads a class of ours from a folder only with ``trust_remote_code``, so the model
-    is put together in code and not saved.
+    ``model.save_pretrained("folder")`` keeps all of it. That library loads a class of ours only
+    with ``trust_remote_code``: ``papa.load_sentence_transformer`` does without.
 
     Args:
         folder: what ``papa export`` wrote, from a task on single texts.
@@ -41,6 +50,19 @@ class SentenceModule(nn.Module):
     ) -> None:
         super().__init__()
         self.model = load_exported(folder, device, int8=int8)
+
+    @classmethod
+    def load(
+        cls, model_name_or_path: str | Path, subfolder: str = "", **_: object
+    ) -> SentenceModule:
+        """What ``save`` wrote, as modules of sentence-transformers are loaded."""
+        return cls(Path(model_name_or_path) / subfolder)
+
+    def save(self, output_path: str | Path, *_: object, **__: object) -> None:
+        """Write the export as it is now (``papa.save_exported``), as modules of
+        sentence-transformers are saved.
+        """
+        save_exported(self.model, output_path)
 
     @property
     def tokenizer(self) -> Any:
@@ -73,3 +95,50 @@ class SentenceModule(nn.Module):
         names = ("input_ids", "attention_mask", "token_type_ids")
         inputs = {name: features[name] for name in names if name in features}
         return {**features, "token_embeddings": self.model(**inputs).last_hidden_state}
+
+
+def load_sentence_transformer(
+    folder: str | Path, device: str | torch.device = "cpu", *, int8: bool = False
+) -> Any:
+    """A ``SentenceTransformer`` from a folder that one with a ``SentenceModule`` was saved to; or
+    from an export itself, mean-pooled. No code of the folder is run.
+
+    Args:
+        folder: of ``save_pretrained``, or of ``papa export`` from a task on single texts.
+        device, int8: as of ``load_exported``.
+
+    Raises:
+        ArtifactError: the folder is neither, or names a module that is of neither library.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers.util import import_from_string
+
+    folder = Path(folder)
+    if not (folder / _MODULES).is_file():
+        module = SentenceModule(folder, device, int8=int8)
+        pooling = Pooling(module.get_embedding_dimension(), "mean")
+        return SentenceTransformer(modules=[module, pooling], device=str(device))
+    modules = list[nn.Module]()
+    try:
+        settings = json.loads((folder / _SETTINGS).read_text())
+        kept = {name: settings[name] for name in _KEPT if name in settings}
+        listed = [(one["type"], one["path"]) for one in json.loads((folder / _MODULES).read_text())]
+        if not all(path == "" or is_plain(path) for _, path in listed):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtifactError(
+            f"{folder} is damaged ({_MODULES} or {_SETTINGS}): save the model again"
+        ) from None
+    for kind, path in listed:
+        if kind == f"{SentenceModule.__module__}.{SentenceModule.__name__}":
+            modules.append(SentenceModule(folder / path, device, int8=int8))
+        elif kind.startswith("sentence_transformers."):
+            theirs: Any = import_from_string(kind)
+            modules.append(theirs.load(str(folder), subfolder=path))
+        else:
+            raise ArtifactError(
+                f"{folder / _MODULES} names {kind}, which neither PAPA nor sentence-transformers "
+                "has: put the model together in code, with papa.SentenceModule"
+            )
+    return SentenceTransformer(modules=modules, device=str(device), **kept)

@@ -113,7 +113,7 @@ def export_encoder(
             4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.matrices)
         )
         check_onnx(original.config, layout, bytes_needed)
-    with _written_aside(folder) as scratch:
+    with written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)
         if classifier is not None:
             classifier.save(scratch)
@@ -266,7 +266,7 @@ def _save(
 
 
 @contextmanager
-def _written_aside(folder: Path) -> Iterator[Path]:
+def written_aside(folder: Path) -> Iterator[Path]:
     """A scratch folder that is renamed to ``folder`` on success and removed on an error."""
     folder = Path(os.path.abspath(folder))
     try:
