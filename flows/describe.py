@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,11 +20,15 @@ from flows.options import (
     open_store,
     option,
 )
+from flows.studies import rebuild_report
 from flows.terminal import say
 from papa.errors import SpecError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from papa.spec import StudySpec
+    from papa.study.store import Store
 
 
 def describe(
@@ -44,12 +47,20 @@ def describe(
             help="With --encoder: a text a line, or a table with a column 'text'.",
         ),
     ] = None,
+    trees: Annotated[
+        Path | None,
+        option(
+            "--trees",
+            metavar="FILE",
+            help="Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel.",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         option(
             "--only",
             metavar="NAME",
-            help="similarity, separators or outliers; may be repeated. All without it.",
+            help="A description, such as norms; may be repeated. All without it.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
@@ -66,58 +77,65 @@ def describe(
             raise SpecError(f"--out {out} is a file, expected a folder: give another name")
         console = Console()
         if study is not None and encoder is None and text is None:
-            from papa.study.describe import describe_study
-            from papa.study.stored import StoredStudy
-
             opened = open_store(store)
-            stored = StoredStudy(load_stored(study, overrides, opened), opened)
-            frames = describe_study(stored, only, limit)
-        elif study is None and encoder is not None and text is not None:
-            frames = _of_file(encoder, text, only, limit)
+            spec = load_stored(study, overrides, opened)
+            frames = _of_study(spec, opened, trees, only, limit)
+        elif study is None and encoder is not None and (text is None) != (trees is None):
+            frames = _of_file(encoder, text, trees, only, limit)
         else:
-            raise SpecError("give a STUDY, or --encoder and --text, and not both")
-        for name, frame in frames.items():
-            for place, own in _parts(frame):
-                console.print(*by_layer(f"{place}{name}", own), sep="\n")
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
+            raise SpecError(
+                "give a STUDY, or --encoder with --text or --trees, and not more than that"
+            )
+        _print(console, frames)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            for name, frame in frames.items():
                 frame.to_parquet(out / f"{name}.parquet", index=False)
                 say(console, f"Written to {out / f'{name}.parquet'}")
 
 
+def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:
+    from papa.descriptions.told import told
+
+    for one in told(frames):
+        table = Table(*one.headings, title=one.heading, caption=one.note)
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
 def _of_file(
-    encoder: str, text: Path, only: list[str] | None, limit: int
+    encoder: str, text: Path | None, trees: Path | None, only: list[str] | None, limit: int
 ) -> dict[str, pd.DataFrame]:
     from papa.corpora.local_files import format_of, read_file
+    from papa.corpora.treebank import read_trees
+    from papa.descriptions.table import chosen
     from papa.library.describing import describe as described
+    from papa.library.describing import describe_trees
     from papa.library.encoder import load_encoder
     from papa.library.inputs import require_columns
 
+    names = chosen(only, trees is not None)
+    if trees is not None:
+        return describe_trees(load_encoder(encoder), read_trees(trees)[:limit], names)
+    assert text is not None
     table = read_file(text, format_of(text) or "text", header=True)
     require_columns(table, {"text": "text"})
-    return described(load_encoder(encoder), table.rows.slice(0, limit), only)
+    return described(load_encoder(encoder), table.rows.slice(0, limit), names)
 
 
-def _parts(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each encoder and task of a study, with what their titles begin with."""
-    if "task" not in frame:
-        yield "", frame
-        return
-    for (encoder, task), own in frame.groupby(["encoder", "task"], sort=False):
-        yield f"{encoder} · {task} · ", own
+def _of_study(
+    study: StudySpec, store: Store, trees: Path | None, only: list[str] | None, limit: int
+) -> dict[str, pd.DataFrame]:
+    """Describe a study; what is told is kept beside its results, and shown in its report."""
+    from papa.corpora.treebank import read_trees
+    from papa.study.describe import describe_study, keep_described
+    from papa.study.stored import StoredStudy
 
-
-def by_layer(name: str, frame: pd.DataFrame) -> Iterator[Table]:
-    """A table for each measure, of its means in each layer; of pairs of heads, those within a
-    layer.
-    """
-    if "other_layer" in frame:
-        frame = frame[frame["layer"] == frame["other_layer"]]
-    for measure in (column for column in frame if frame[column].dtype.kind == "f"):
-        means = frame.pivot_table(index="layer", columns="attention", values=measure, sort=False)
-        table = Table("layer", title=f"{name}: {measure}, mean by layer")
-        for attention in means.columns:
-            table.add_column(attention, justify="right")
-        for layer, row in zip(means.index, means.to_numpy(), strict=True):
-            table.add_row(str(layer), *(f"{value:.3f}" for value in row))
-        yield table
+    stored = StoredStudy(study, store)
+    sentences = None if trees is None else read_trees(trees)[:limit]
+    frames = describe_study(stored, only, limit, sentences)
+    say(Console(), f"Written to {keep_described(stored, frames)}")
+    if stored.steps.steps[-1] in stored.found:
+        rebuild_report(study, store, Console())
+    return frames

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pandas as pd
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
 
 
@@ -22,32 +20,17 @@ class Outliers:
     """
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.texts: dict[str, int] = defaultdict(int)
+        self.means = Means()
 
     def see(self, seen: Seen) -> None:
         if seen.of == "constant":
             return
         numbers = seen.states.double().flatten(1)
-        found = torch.stack([kurtosis(numbers), numbers.abs().amax(dim=1)])
-        self.sums[seen.of] = self.sums.get(seen.of, 0) + found
-        self.texts[seen.of] += 1
+        sums = {"kurtosis": kurtosis(numbers), "largest": numbers.abs().amax(dim=1)}
+        self.means.add(seen.of, 1, sums)
 
     def frame(self) -> pd.DataFrame:
-        parts = []
-        for of, sums in self.sums.items():
-            found, largest = sums / self.texts[of]
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "attention": of,
-                        "layer": range(len(found)),
-                        "kurtosis": found,
-                        "largest": largest,
-                    }
-                )
-            )
-        return pd.concat(parts, ignore_index=True)
+        return self.means.frame()
 
 
 def kurtosis(numbers: Float[Tensor, "states numbers"]) -> Float[Tensor, " states"]:

@@ -10,12 +10,13 @@ from typing import Literal, Protocol
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import at_slots, check_fits, normalised_rows
 from papa.corpora.batches import MicroBatch
+from papa.corpora.treebank import LaidTrees, Tree
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 
@@ -34,6 +35,9 @@ class Seen:
         value: V of every head.
         states: the L+1 hidden states; with "constant" those of the model as it is.
         separators: which tokens are separators.
+        output_maps: W_O of every head.
+        tree: the gold tree, where texts have some; None else.
+        words: the number of each token's word in it, -1 for special tokens; None else.
     """
 
     of: Attention
@@ -41,6 +45,9 @@ class Seen:
     value: Float[Tensor, "layers heads n head_width"]
     states: Float[Tensor, "states n width"]
     separators: Bool[Tensor, " n"]
+    output_maps: Float[Tensor, "layers heads head_width width"]
+    tree: Tree | None = None
+    words: Int[Tensor, " n"] | None = None
 
     @property
     def output(self) -> Float[Tensor, "layers heads n head_width"]:
@@ -77,15 +84,21 @@ class _Kept:
 
 @torch.no_grad()
 def seen_in(
-    encoder: Encoder, constants: ConstantMatrices, batch: MicroBatch, separator: int
+    encoder: Encoder,
+    constants: ConstantMatrices,
+    batch: MicroBatch,
+    separator: int,
+    laid: LaidTrees | None = None,
 ) -> Iterator[Seen]:
-    """Every text of a micro-batch three times; memory holds the matrices of one micro-batch.
+    """Every text of a micro-batch three times, one after the other: as it is, its constants, and
+    replaced; memory holds the matrices of one micro-batch.
 
     Args:
         encoder: as it is, without rules.
         constants: C of every head.
         batch: some texts.
         separator: its token id.
+        laid: the trees, where the batch is of sentences with some.
 
     Raises:
         ArtifactError: the matrices do not fit the encoder.
@@ -93,27 +106,32 @@ def seen_in(
     """
     check_fits(constants, encoder)
     batch = batch.to(encoder.device)
-    matrices = constants.matrices.to(encoder.device)
+    matrices, output_maps = constants.matrices.to(encoder.device), encoder.output_maps.cpu()
+    passes = []
     for replacing in (False, True):
         rules = {layer: _Kept(matrices[layer], replacing) for layer in range(encoder.layers)}
         with encoder.ruled(dict(rules)):
-            states = torch.stack(encoder.token_states(batch))
-        for number in range(len(batch.rows)):
-            own = batch.inputs_of_tokens == number
-            at = batch.column_ids[own]
-            # Of one text at a time, as all heads' matrices of a batch twice are the peak.
-            first, fixed = (
-                torch.stack([rule.own[which][number][:, at][:, :, at] for rule in rules.values()])
-                for which in (0, 1)
-            )
-            value = torch.stack([rule.own[2][number][:, at] for rule in rules.values()])
+            passes.append((list(rules.values()), torch.stack(encoder.token_states(batch))))
+    for number, row in enumerate(batch.rows.tolist()):
+        own = batch.inputs_of_tokens == number
+        at = batch.column_ids[own]
+
+        def of_text(kept: list[_Kept], which: int, number: int = number, at: Tensor = at) -> Tensor:
+            found = torch.stack([rule.own[which][number][:, at] for rule in kept])
+            return (found if which == 2 else found[..., at]).cpu()
+
+        kinds: tuple[Attention, ...] = ("input-dependent", "replaced")
+        for of, (kept, states) in zip(kinds, passes, strict=True):
             seen = Seen(
-                "replaced" if replacing else "input-dependent",
-                first.cpu(),
-                value.cpu(),
+                of,
+                of_text(kept, 0),
+                of_text(kept, 2),
                 states[:, own].cpu(),
                 (batch.input_ids[own] == separator).cpu(),
+                output_maps,
+                None if laid is None else laid.trees[row],
+                None if laid is None else torch.from_numpy(laid.words[row]),
             )
             yield seen
-            if not replacing:
-                yield replace(seen, of="constant", attention=fixed.cpu())
+            if of == "input-dependent":
+                yield replace(seen, of="constant", attention=of_text(kept, 1))

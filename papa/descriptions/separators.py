@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pandas as pd
-import torch
-from torch import Tensor
 
-from papa.descriptions.seen import ATTENTIONS, Seen
+from papa.descriptions.means import Means
+from papa.descriptions.seen import Seen
 
 
 class Separators:
@@ -20,29 +17,13 @@ class Separators:
     """
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.tokens: dict[str, int] = defaultdict(int)
+        self.means = Means()
 
     def see(self, seen: Seen) -> None:
-        mass = seen.attention[..., seen.separators].sum(dim=-1)
-        found = torch.stack([mass, seen.output.norm(dim=-1)]).double().sum(dim=-1)
-        self.sums[seen.of] = self.sums.get(seen.of, 0) + found
-        self.tokens[seen.of] += len(seen.separators)
+        mass = seen.attention[..., seen.separators].sum(dim=(-1, -2))
+        update = seen.output.norm(dim=-1).sum(dim=-1)
+        sums = {"separator_mass": mass, "update": update}
+        self.means.add(seen.of, len(seen.separators), sums)
 
     def frame(self) -> pd.DataFrame:
-        parts = []
-        for of in ATTENTIONS:
-            mass, update = self.sums[of] / self.tokens[of]
-            layers, heads = mass.shape
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "attention": of,
-                        "layer": torch.arange(layers).repeat_interleave(heads),
-                        "head": torch.arange(heads).repeat(layers),
-                        "separator_mass": mass.flatten(),
-                        "update": update.flatten(),
-                    }
-                )
-            )
-        return pd.concat(parts, ignore_index=True)
+        return self.means.frame()

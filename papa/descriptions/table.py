@@ -10,25 +10,43 @@ import pandas as pd
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch
+from papa.corpora.treebank import COLUMNS, LaidTrees
+from papa.descriptions.flow import Flow
+from papa.descriptions.mixing import Mixing
+from papa.descriptions.norms import Norms
 from papa.descriptions.outliers import Outliers
+from papa.descriptions.rollout import Rollout
 from papa.descriptions.seen import Description, seen_in
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
+from papa.descriptions.syntax import Syntax
+from papa.descriptions.trees import Trees
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError, meant
 
+OF_TREES: dict[str, Callable[[], Description]] = {"syntax": Syntax, "trees": Trees}
+"""Those that need gold trees."""
 DESCRIPTIONS: dict[str, Callable[[], Description]] = {
     "similarity": Similarity,
     "separators": Separators,
+    "norms": Norms,
+    "mixing": Mixing,
+    "rollout": Rollout,
+    "flow": Flow,
     "outliers": Outliers,
+    **OF_TREES,
 }
 
 
-def chosen(names: Sequence[str] | None) -> list[str]:
-    """The names of descriptions; None takes all.
+def chosen(names: Sequence[str] | None, trees: bool) -> list[str]:
+    """The names of descriptions; None takes all that can be told.
+
+    Args:
+        names: of descriptions.
+        trees: whether there are gold trees.
 
     Raises:
-        SpecError: there is no such description.
+        SpecError: there is no such description, or it needs trees.
     """
     for name in names or ():
         if name not in DESCRIPTIONS:
@@ -36,7 +54,12 @@ def chosen(names: Sequence[str] | None) -> list[str]:
                 f"there is no description '{name}'{meant(name, DESCRIPTIONS)}: give one of "
                 f"{', '.join(DESCRIPTIONS)}"
             )
-    return list(DESCRIPTIONS if names is None else names)
+        if name in OF_TREES and not trees:
+            raise SpecError(
+                f"description '{name}' needs sentences with gold trees: give a CoNLL-U file, or a "
+                f"table with the columns {', '.join(COLUMNS)}"
+            )
+    return [name for name in names or DESCRIPTIONS if trees or name not in OF_TREES]
 
 
 def described(
@@ -46,6 +69,7 @@ def described(
     separator: int,
     names: Sequence[str],
     seen_rows: Callable[[int], object] = lambda done: None,
+    laid: LaidTrees | None = None,
 ) -> dict[str, pd.DataFrame]:
     """A data frame for each description of some texts.
 
@@ -56,6 +80,7 @@ def described(
         separator: its token id.
         names: of descriptions.
         seen_rows: called with the number of texts seen so far.
+        laid: the trees, where the texts are sentences with some.
 
     Raises:
         ArtifactError: the matrices do not fit the encoder.
@@ -63,7 +88,7 @@ def described(
     """
     found, done = {name: DESCRIPTIONS[name]() for name in names}, 0
     for batch in batches:
-        for seen in seen_in(encoder, constants, batch, separator):
+        for seen in seen_in(encoder, constants, batch, separator, laid):
             for description in found.values():
                 description.see(seen)
         done += len(batch.rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
@@ -80,6 +80,7 @@ DISTILBERT = Family(
     name="DistilBERT",
     model_types=("distilbert",),
     attentions=lambda model: [layer.attention for layer in model.transformer.layer],
+    output_maps=lambda model: [layer.attention.out_lin for layer in model.transformer.layer],
     projections=("q_lin", "k_lin"),
     model_inputs=_distilbert_inputs,
     route=route_interface,
@@ -88,7 +89,7 @@ DISTILBERT = Family(
 )
 
 
-def _albert_attentions(model: Any) -> list[nn.Module]:
+def _albert_attentions(model: Any) -> list[Any]:
     groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
     of_groups = [group.albert_layers[0].attention for group in groups]
     # As transformers spreads layers over groups, rounding included.
@@ -108,6 +109,7 @@ ALBERT = Family(
     name="ALBERT",
     model_types=("albert",),
     attentions=_albert_attentions,
+    output_maps=lambda model: [attention.dense for attention in _albert_attentions(model)],
     projections=("query", "key"),
     model_inputs=inputs_by_slot,
     route=route_interface,

@@ -120,6 +120,12 @@ class Encoder:
             self.files.check()
 
     @property
+    def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
+        """W_O of every head: its part of the linear map of what a layer's heads put out."""
+        weights = [linear.weight.T for linear in self.family.output_maps(self.model)]
+        return torch.stack(weights).unflatten(1, (self.heads, -1))
+
+    @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
         """The input embeddings of the vocabulary."""
         return self.model.get_input_embeddings().weight  # type: ignore[operator]

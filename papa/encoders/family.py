@@ -24,6 +24,8 @@ class Family:
         model_types: the ``model_type`` values of its configurations.
         attentions: its self-attention modules, one per layer in order; layers may share one. They
             are where BERT has them, unless a family says otherwise.
+        output_maps: W_O, the linear maps of what all heads of a layer put out, side by side;
+            likewise.
         projections: attribute names, on a routed self-attention module, of the linear maps whose
             rows only heads with input-dependent attention need: queries, keys, positions. A module
             may lack some.
@@ -49,6 +51,9 @@ class Family:
     note: str
     attentions: Callable[[Any], Sequence[nn.Module]] = lambda model: [
         layer.attention.self for layer in model.encoder.layer
+    ]
+    output_maps: Callable[[Any], Sequence[nn.Linear]] = lambda model: [
+        layer.attention.output.dense for layer in model.encoder.layer
     ]
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None

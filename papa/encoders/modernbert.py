@@ -101,6 +101,7 @@ MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
     attentions=lambda model: [layer.attn for layer in model.layers],
+    output_maps=lambda model: [layer.attn.Wo for layer in model.layers],
     projections=("query", "key"),
     model_inputs=_model_inputs,
     route=_route,

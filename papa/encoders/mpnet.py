@@ -67,6 +67,7 @@ MPNET = Family(
     name="MPNet",
     model_types=("mpnet",),
     attentions=lambda model: [layer.attention.attn for layer in model.encoder.layer],
+    output_maps=lambda model: [layer.attention.attn.o for layer in model.encoder.layer],
     projections=("q", "k"),
     model_inputs=_model_inputs,
     route=_route,

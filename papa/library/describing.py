@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from papa.corpora.treebank import LaidTrees, Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
 from papa.library.bars import bar
 from papa.library.encoder import TextEncoder
-from papa.library.inputs import Texts, laid_out
-from papa.library.steps import average
+from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
+from papa.library.steps import average_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +41,11 @@ def describe(
 
     Args:
         encoder: whose heads.
-        texts: as for ``average``.
-        descriptions: "similarity", pairs of heads: Jensen-Shannon divergence of their rows in nats,
-            cosine of their outputs, clusters (Clark et al., 2019); "separators", heads: attention
-            on separators and the norm of their output; "outliers", layers: kurtosis and largest
-            number of hidden states (Bondarenko et al., 2023). None takes all.
+        texts: as for ``average``; or a table with the columns ``tokens``, ``head`` and ``deprel``,
+            sentences with gold trees as the hub's Universal Dependencies have them, which
+            "syntax" and "trees" need. Sentences that do not fit are left out.
+        descriptions: names from docs/how-to/describe.md, such as "similarity", "norms" or "syntax".
+            None takes all that can be told of these texts.
         text: as for ``average``.
         text_pair: as for ``average``.
         progress: whether to show a bar.
@@ -53,20 +54,49 @@ def describe(
         A data frame for each description.
 
     Raises:
-        DataError: there is no text, or what was given is something else.
-        SpecError: there is no such description, or the call stands inside ``replaced``.
+        DataError: there is no text, what was given is something else, or a tree is none.
+        SpecError: there is no such description, it needs trees, or the call stands inside
+            ``replaced``.
     """
-    names = chosen(descriptions)
-    encoder.check_whole()
     texts = texts if hasattr(texts, "__len__") else list(texts)
-    constants = average(encoder, texts, text=text, text_pair=text_pair, progress=progress)
-    inputs, separator = laid_out(encoder, texts, text, text_pair), encoder.special_tokens.sep
+    table = table_of(texts, "the table of texts") if is_tabular(texts) else None
+    if table is not None and has_trees(table.rows.column_names):
+        return describe_trees(encoder, trees_of(table), descriptions, progress=progress)
+    names = chosen(descriptions, trees=False)
+    encoder.check_whole()
+    return _told(encoder, laid_out(encoder, texts, text, text_pair), names, None, progress)
+
+
+def describe_trees(
+    encoder: TextEncoder,
+    trees: Sequence[Tree],
+    descriptions: Sequence[str] | None = None,
+    *,
+    progress: bool = True,
+) -> dict[str, pd.DataFrame]:
+    """``describe`` on sentences with gold trees."""
+    names = chosen(descriptions, trees=True)
+    encoder.check_whole()
+    laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
+    inputs = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
+    return _told(encoder, inputs, names, laid, progress)
+
+
+def _told(
+    encoder: TextEncoder,
+    inputs: LaidOut,
+    names: Sequence[str],
+    laid: LaidTrees | None,
+    progress: bool,
+) -> dict[str, pd.DataFrame]:
+    constants = average_of(encoder, inputs, progress)
     with bar("describing", progress) as report:
         return described(
             encoder.encoder,
             constants,
             inputs.batches(),
-            separator,
+            encoder.special_tokens.sep,
             names,
             lambda done: report(done, len(inputs)),
+            laid,
         )

@@ -18,14 +18,13 @@ from papa.errors import SpecError
 from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
-from papa.library.inputs import Texts, laid_out
+from papa.library.inputs import LaidOut, Texts, laid_out
 from papa.library.tasks import LabelledData, Task, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
 from papa.spec.orders import Head
 
 
-@torch.no_grad()
 def average(
     encoder: TextEncoder,
     texts: Texts,
@@ -55,7 +54,13 @@ def average(
         DataError: there is no text, or what was given is something else.
     """
     encoder.check_whole()
-    inputs, done = laid_out(encoder, texts, text, text_pair), 0
+    return average_of(encoder, laid_out(encoder, texts, text, text_pair), progress)
+
+
+@torch.no_grad()
+def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> ConstantMatrices:
+    """The average over texts that are laid out; see ``average``."""
+    done = 0
     with (
         bar("averaging", progress) as report,
         averaging(encoder.encoder, encoder.slots) as averager,

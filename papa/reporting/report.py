@@ -12,8 +12,9 @@ from typing import Any
 import jinja2
 import pandas
 
+from papa.descriptions.told import Told
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.amounts import AMOUNTS_NOTE, amounts, amounts_table
+from papa.reporting.amounts import amounts
 from papa.reporting.answers import answers
 from papa.reporting.certainty import agreement_rows, certainty, stability_rows, trained_on
 from papa.reporting.details import (
@@ -24,29 +25,27 @@ from papa.reporting.details import (
     unseen_rows,
     versions,
 )
-from papa.reporting.figures.amounts import amount_charts
 from papa.reporting.figures.chart import Chart
 from papa.reporting.figures.drops import drops_figure, drops_over_tasks
 from papa.reporting.figures.matrices import matrices_figure
-from papa.reporting.figures.orders import order_charts
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.order_tables import (
-    COST_NOTE,
-    LIKENESS_NOTE,
-    order_rows,
     orders_note,
-    pair_rows,
 )
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
-from papa.reporting.page import Section, page_context
+from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
+from papa.reporting.sections import (
+    NotedTable,
+    amounts_section,
+    descriptions_section,
+    orders_section,
+)
 from papa.reporting.tables import (
     TEXT_COLUMNS,
-    WrittenTable,
     contrast_table,
-    markdown_table,
     markdown_text,
     score_tables,
 )
@@ -94,6 +93,7 @@ class Extras:
         orders: the head orders themselves, and what they took, by (encoder, task) and name.
         heads: of each encoder and task whose average the study has, for matrices and the table of
             heads.
+        descriptions: tables of what heads do, where somebody had them described.
         provenance: the run that writes the report.
     """
 
@@ -103,19 +103,8 @@ class Extras:
     paper: PaperReference | None = None
     orders: FoundOrders = field(default_factory=dict)
     heads: Sequence[HeadsOfEncoder] = ()
+    descriptions: Sequence[Told] = ()
     provenance: Provenance | None = None
-
-
-@dataclass(frozen=True)
-class _Table:
-    heading: str
-    note: str
-    headings: list[str]
-    rows: list[list[str]]
-
-    @property
-    def markdown(self) -> str:
-        return markdown_table(self.headings, self.rows)
 
 
 def write_report(
@@ -151,10 +140,12 @@ def write_report(
     for figure in figures:
         figure.write(folder)
     context = _context(study, results, summary, figures, orders, extras)
-    more = [_orders_section(orders)] if orders else []
+    more = [orders_section(orders)] if orders else []
     averages = amounts(study, results, summary, extras.corpora)
     if averages is not None:
-        more.append(_amounts_section(averages))
+        more.append(amounts_section(averages))
+    if extras.descriptions:
+        more.append(descriptions_section(extras.descriptions))
     page = page_context(study, summary, extras.heads, more)
     pages = {
         "report.md": context
@@ -212,18 +203,20 @@ def _context(
     }
     contrasts = contrast_table(summary)
     tables = [
-        _Table(table.heading, notes[table.heading], table.headings, table.rows)
+        NotedTable(table.heading, notes[table.heading], table.headings, table.rows)
         for table in [*score_tables(summary), *([contrasts] if contrasts else [])]
     ]
     if extras.paper is not None and len(extras.paper.scores):
         known = summary, extras.paper.scores
-        tables.append(_Table("Beside the paper", comparison_note(*known), *comparison_rows(*known)))
+        tables.append(
+            NotedTable("Beside the paper", comparison_note(*known), *comparison_rows(*known))
+        )
     if extras.patterns is not None:
         cells = extras.patterns.map(
             lambda value: f"{value:.3f}" if isinstance(value, float) else str(value)
         )
         tables.append(
-            _Table(
+            NotedTable(
                 "Patterns of the constant matrices",
                 "Paper, Section 5.1; defined in docs/method.md.",
                 list(cells.columns),
@@ -233,10 +226,10 @@ def _context(
     if extras.lambdas:
         known = extras.lambdas, study.fractions
         tables.append(
-            _Table("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known))
+            NotedTable("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known))
         )
         tables.append(
-            _Table(
+            NotedTable(
                 "Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)
             )
         )
@@ -255,7 +248,7 @@ def _context(
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
-        "tasks": _Table("Tasks", "", *task_rows(study)),
+        "tasks": NotedTable("Tasks", "", *task_rows(study)),
         "unseen": _optional("Unseen share", unseen_rows(results)),
         "truncation": _optional("Text", corpus_rows(extras.corpora)),
         "versions": versions(),
@@ -267,23 +260,6 @@ def _context(
     }
 
 
-def _orders_section(orders: OrdersCompared) -> Section:
-    note = f"{orders_note(orders)} Drawn: {orders.pairs['constants'].iloc[0]}."
-    tables = _noted(order_rows(orders), COST_NOTE), _noted(pair_rows(orders), LIKENESS_NOTE)
-    return Section("Head orders told apart", note, order_charts(orders), tables=tables)
-
-
-def _amounts_section(averages: pandas.DataFrame) -> Section:
-    note = "The score by averages over little text; below points the share of entries never seen."
-    table = _noted(amounts_table(averages), AMOUNTS_NOTE)
-    charts = amount_charts(averages)
-    return Section("How much text an average needs", note, charts, tables=(table,))
-
-
-def _noted(table: WrittenTable, note: str) -> _Table:
-    return _Table(table.heading, note, table.headings, table.rows)
-
-
 def _certainties(extras: Extras, study: StudySpec) -> list[str]:
     """What is known of each head order by λ."""
     told = {task.name: trained_on(task) for task in study.tasks}
@@ -293,6 +269,6 @@ def _certainties(extras: Extras, study: StudySpec) -> list[str]:
     ]
 
 
-def _optional(heading: str, table: tuple[list[str], list[list[str]]]) -> _Table | None:
+def _optional(heading: str, table: tuple[list[str], list[list[str]]]) -> NotedTable | None:
     headings, rows = table
-    return _Table(heading, "", headings, rows) if rows else None
+    return NotedTable(heading, "", headings, rows) if rows else None

@@ -35,7 +35,9 @@ HEADINGS = {
     "order": "Head order",
     "study": "Study",
 }
-TEXT_COLUMNS = frozenset({*HEADINGS.values(), "Other", "Metric", "Source", "Corpus", "Beats both"})
+TEXT_COLUMNS = frozenset(
+    {*HEADINGS.values(), "Other", "Metric", "Source", "Corpus", "Beats both", "Measure", "Relation"}
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ average matrices (paper, Section 5.1, Figure 4).
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +25,7 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
-from papa.storage.atomic import scratch_beside
-from papa.storage.metadata import METADATA
+from papa.study.kept import digests, kept, replace_folder
 from papa.study.locks import claimed
 from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
@@ -120,14 +118,16 @@ class Aggregate(WorkerStep):
         with published(
             self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}
         ) as scratch:
-            self.write(scratch, context.found)
+            self.write(scratch, context.found, context.store)
 
-    def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
+    def write(self, folder: Path, found: Mapping[Step, ArtifactReference], store: Store) -> None:
         """Write the results, the figures, both reports and the resolved specification, from
         finished artifacts.
 
         Args:
             folder: made if it does not exist.
+            store: where descriptions of the study may be kept. No number of a result depends on
+                them, so they are in no key; ``papa describe`` writes the report again.
         """
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
@@ -158,6 +158,7 @@ class Aggregate(WorkerStep):
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
             orders=found_orders(self.cells, found),
+            descriptions=kept(store, self.study.name, digests(self.averages, found)),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
             **inspected(found, self.averages, lambdas, scores, self.study),
         )
@@ -179,20 +180,6 @@ def earlier_results(store: Store, study: str) -> Path | None:
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return write_yaml(study.model_dump(mode="json"))
-
-
-def replace_folder(target: Path, source: Path) -> None:
-    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
-    with scratch_beside(target) as fresh:
-        old = fresh.with_name(f"{fresh.name}.old")
-        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
-        shutil.copy2(source / METADATA, fresh / METADATA)
-        try:
-            if target.exists():
-                target.rename(old)
-            fresh.rename(target)
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
 from papa.study.average import Average
+from papa.study.kept import digests, keep
 from papa.study.stored import StoredStudy
 from papa.study.tokenise import open_corpus
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from papa.corpora.treebank import Tree
     from papa.study.aggregate import Averaged
 
 
 def describe_study(
-    stored: StoredStudy, names: Sequence[str] | None, limit: int
+    stored: StoredStudy,
+    names: Sequence[str] | None,
+    limit: int,
+    trees: Sequence[Tree] | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Descriptions of the first validation rows of every task, with the study's own average as the
     constant matrices: a data frame for each, with the columns ``encoder`` and ``task``.
 
     Args:
         names: of descriptions; None takes all.
+        trees: sentences that what needs gold trees is told of.
 
     Raises:
-        SpecError: there is no such description, or no finished average of an encoder.
+        SpecError: there is no such description, it needs trees, or there is no finished average
+            of an encoder.
     """
     import pandas as pd
 
     from papa.descriptions.table import chosen
 
-    wanted = chosen(names)
+    wanted = chosen(names, trees is not None)
     averages = [
         one
         for part in stored.steps.parts
@@ -48,7 +56,7 @@ def describe_study(
     frames = [
         {
             name: frame.assign(encoder=one.label, task=one.task.name)
-            for name, frame in _described(stored, one, wanted, limit).items()
+            for name, frame in _described(stored, one, wanted, limit, trees).items()
         }
         for one in averages
     ]
@@ -56,20 +64,39 @@ def describe_study(
 
 
 def _described(
-    stored: StoredStudy, one: Averaged, names: Sequence[str], limit: int
+    stored: StoredStudy,
+    one: Averaged,
+    names: Sequence[str],
+    limit: int,
+    trees: Sequence[Tree] | None,
 ) -> dict[str, pd.DataFrame]:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.batches import micro_batches
     from papa.corpora.tokens import special_tokens_of
-    from papa.descriptions.table import described
+    from papa.corpora.treebank import lay_out
+    from papa.descriptions.table import OF_TREES, described
     from papa.encoders.encoder import load_encoder
 
     assert isinstance(one.constants, Average)
+    slots, tokenizer = one.task.slots, load_tokenizer(one.encoder)
     constants = ConstantMatrices.load(
-        stored.found[one.constants].folder, encoder=one.encoder, slots=one.task.slots
+        stored.found[one.constants].folder, encoder=one.encoder, slots=slots
     )
+    special_tokens = special_tokens_of(tokenizer)
+    laid = None if trees is None else lay_out(trees, tokenizer, special_tokens, slots)
     split = open_corpus(stored.found[one.constants.corpus]).split("validation")
-    encoder, rows = load_encoder(one.encoder), split.rows[:limit]
-    batches = micro_batches(split, rows, encoder.tokens_per_batch(None))
-    separator = special_tokens_of(load_tokenizer(one.encoder)).sep
-    return described(encoder, constants, batches, separator, names)
+    encoder = load_encoder(one.encoder)
+    rows = micro_batches(split, split.rows[:limit], encoder.tokens_per_batch(None))
+    of_rows = [name for name in names if name not in OF_TREES]
+    of_trees = [name for name in names if name in OF_TREES]
+    found = described(encoder, constants, rows, special_tokens.sep, of_rows) if of_rows else {}
+    if laid is not None and of_trees:
+        batches = laid.batches(encoder.tokens_per_batch(None))
+        found |= described(encoder, constants, batches, special_tokens.sep, of_trees, laid=laid)
+    return found
+
+
+def keep_described(stored: StoredStudy, frames: Mapping[str, pd.DataFrame]) -> Path:
+    """Keep what ``describe_study`` told beside the study's results; returns the folder."""
+    averages = [one for part in stored.steps.parts for one in part.averaged]
+    return keep(stored.store, stored.inputs.study.name, digests(averages, stored.found), frames)

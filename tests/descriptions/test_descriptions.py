@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 import papa
 from papa.descriptions.outliers import kurtosis
-from papa.descriptions.seen import Seen
+from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity, clusters, divergences
 
@@ -107,8 +107,9 @@ def planted(attention: Tensor) -> list[Seen]:
     n = attention.shape[-1]
     value = torch.eye(n).expand(*attention.shape[:2], n, n)
     separators = torch.arange(n) == n - 1
-    kinds = ("input-dependent", "constant", "replaced")
-    return [Seen(of, attention, value, torch.randn(2, n, 8), separators) for of in kinds]  # type: ignore[arg-type]
+    maps = torch.zeros(*attention.shape[:2], n, 8)
+    rest = (value, torch.randn(2, n, 8), separators, maps)
+    return [Seen(of, attention, *rest) for of in ATTENTIONS]
 
 
 def test_planted_heads() -> None:

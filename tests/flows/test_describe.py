@@ -12,6 +12,10 @@ from tests.finished import finish_study
 from tests.flows.conftest import SMALL, said, words, write_study
 
 ENCODER = "embedded/all-MiniLM-L6-v2"
+TREE = "".join(
+    f"{number}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
+    for number, word, head, relation in [(1, "Dogs", 2, "nsubj"), (2, "bark", 0, "root")]
+)
 
 
 def test_tables_are_printed_and_written(tmp_path: Path) -> None:
@@ -19,9 +23,10 @@ def test_tables_are_printed_and_written(tmp_path: Path) -> None:
     texts.write_text("A fine film.\nDull, and then it ends.\n")
     finished = said("describe", "--encoder", ENCODER, "--text", str(texts), "--out", str(out))
     assert finished.code == 0
-    assert "separators: separator_mass, mean by layer" in finished.out
+    assert "separators: means by layer" in finished.out
     rows = {path.stem: len(pandas.read_parquet(path)) for path in out.iterdir()}
-    assert rows == {"similarity": 3 * 72 * 71 // 2, "separators": 3 * 72, "outliers": 2 * 7}
+    pairs = {"similarity": 3 * 72 * 71 // 2, "outliers": 2 * 7}
+    assert rows == pairs | {"separators": 216, "norms": 216, "mixing": 18, "rollout": 24, "flow": 4}
 
 
 @pytest.mark.server
@@ -29,9 +34,13 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     study, store = write_study(tmp_path, SMALL | {"fractions": [1, 0]}), tmp_path / "store"
     finish_study(study, store)
     given = ["--store", str(store), "--limit", "20"]
-    finished = said("describe", "small", *given, "--out", str(tmp_path / "out"))
+    page, trees = store / "studies" / "small" / "report.html", tmp_path / "one.conllu"
+    assert "What heads do" not in page.read_text()
+    trees.write_text(TREE)
+    more = ["--trees", str(trees), "--out", str(tmp_path / "out")]
+    finished = said("describe", "small", *given, *more)
     assert finished.code == 0, finished.err
-    assert "reviews · separators: separator_mass, mean by layer" in " ".join(finished.out.split())
+    assert "reviews · separators: means by layer" in " ".join(finished.out.split())
     found = pandas.read_parquet(tmp_path / "out" / "separators.parquet")
     assert set(found["task"]) == {"reviews"}
     assert found.groupby("attention").size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
@@ -39,6 +48,15 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     own, constant = mass["input-dependent"], mass["constant"]
     assert own.corr(constant) > 0.9, "the study's average looks at separators as heads do"
     assert not own.equals(constant)
+    kept = page.parent / "descriptions"
+    assert pandas.read_parquet(kept / "separators.parquet").equals(found)
+    assert said("report", "small", "--store", str(store)).code == 0
+    for heading in ("What heads do", "reviews · trees: the best head for each relation"):
+        assert heading in page.read_text(), "it stays when the report is written again"
+    assert "open><summary>all-MiniLM-L6-v2 · reviews · trees" not in page.read_text(), "closed"
+    (kept / "trees.parquet").write_bytes(b"damaged")
+    assert said("report", "small", "--store", str(store)).code == 0
+    assert "What heads do" not in page.read_text(), "what is damaged is not shown"
     other = said(
         "describe", "small", *given, "--set", "constants=[zeros]", "--set", "orders=[random]"
     )
@@ -46,7 +64,7 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     assert "no finished average of an encoder" in " ".join(words(other))
     both = said("describe", "small", *given, "--encoder", ENCODER)
     assert both.code == 1
-    assert "give a STUDY, or --encoder and --text" in " ".join(words(both))
+    assert "give a STUDY, or --encoder with --text" in " ".join(words(both))
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
@@ -58,6 +76,9 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (["--text", str(tmp_path / "absent.txt")], "absent.txt"),
         (["--text", str(texts), "--out", str(texts)], "expected a folder"),
         (["--text", str(texts), "--only", "outlier"], "no description 'outlier'"),
+        (["--text", str(texts), "--only", "syntax"], "'syntax' needs sentences with gold trees"),
+        (["--trees", str(table)], "table.csv has no trees (columns: body)"),
+        (["--text", str(texts), "--trees", str(table)], "--text or --trees"),
     ]:
         finished = said("describe", "--encoder", ENCODER, *given)
         assert finished.code == 1

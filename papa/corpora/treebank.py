@@ -1,0 +1,199 @@
+"""Sentences with gold trees, in the words and dependencies of Universal Dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int
+
+from papa.corpora.batches import MicroBatch, rows_of_like_length
+from papa.corpora.layout import arrange_one
+from papa.corpora.limits import check_lines, one_sentence
+from papa.corpora.local_files import read_file
+from papa.corpora.ragged import PackedTokens, Ragged
+from papa.corpora.table import SourceTable
+from papa.corpora.tokens import SpecialTokens, tokens_of_words
+from papa.errors import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+COLUMNS = ("tokens", "head", "deprel")
+"""Of a table of trees, as the hub's Universal Dependencies name them."""
+_NO_WORD = {"_", "None", ""}
+"""The head of what is no word of the tree, such as "don't" beside "do" and "n't"."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sentence's gold tree over its words.
+
+    Attributes:
+        words: as they are written.
+        heads: the number of each word's head, from 0; -1 for the root.
+        relations: of each word to its head, without subtypes.
+    """
+
+    words: tuple[str, ...]
+    heads: Int[np.ndarray, " words"]
+    relations: tuple[str, ...]
+
+    @property
+    def root(self) -> int:
+        """The number of the root."""
+        return int(np.flatnonzero(self.heads == -1)[0])
+
+
+@dataclass(frozen=True)
+class LaidTrees:
+    """Sentences in the slots of an encoder's layout.
+
+    Attributes:
+        trees: of the sentences that fit.
+        words: the number of each token's word, -1 for special tokens, sentence by sentence.
+        tokens: of them.
+        dropped: how many sentences do not fit.
+    """
+
+    trees: tuple[Tree, ...]
+    words: tuple[Int[np.ndarray, " n"], ...]
+    tokens: PackedTokens
+    dropped: int
+
+    def batches(self, batch_tokens: int) -> Iterator[MicroBatch]:
+        """Micro-batches of sentences of like length; their rows are numbers of sentences."""
+        for rows in rows_of_like_length(
+            self.tokens.first_lengths, self.tokens.lengths, batch_tokens
+        ):
+            yield MicroBatch.of(rows, self.tokens.take(rows))
+
+
+def has_trees(columns: Sequence[str]) -> bool:
+    """Whether a table with these columns holds trees."""
+    return set(COLUMNS) <= set(columns)
+
+
+def read_trees(path: Path) -> list[Tree]:
+    """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
+    columns ``tokens``, ``head`` and ``deprel``.
+
+    Raises:
+        DataError: the file is missing, holds no trees, or one of them is none.
+    """
+    if path.suffix.lower() != ".conllu":
+        return trees_of(read_file(path, None, header=True))
+    if not path.is_file():
+        raise DataError(f"there is no file at {path}: give a CoNLL-U file")
+    with one_sentence(path):
+        check_lines(path, json=False)
+        return trees_of(SourceTable(_conllu(path), str(path)))
+
+
+def _conllu(path: Path) -> pa.Table:
+    lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
+    sentences = []
+    for blank, group in groupby(lines, lambda line: not line[1].strip()):
+        words = [(number, line.split("\t")) for number, line in group if not line.startswith("#")]
+        for number, fields in words:
+            if not blank and len(fields) != 10:
+                raise DataError(
+                    f"{path}: line {number} has {len(fields)} columns, expected the 10 of CoNLL-U: "
+                    "mend the line"
+                )
+        # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
+        kept = [fields for _, fields in words if not blank and fields[0].isdecimal()]
+        sentences += [[[fields[at] for fields in kept] for at in (1, 6, 7)]] if kept else []
+    strings = pa.list_(pa.string())
+    return pa.table(
+        {name: pa.array([one[at] for one in sentences], strings) for at, name in enumerate(COLUMNS)}
+    )
+
+
+def trees_of(table: SourceTable) -> list[Tree]:
+    """The trees of a table with the columns ``tokens``, ``head`` and ``deprel``, heads counted from
+    1 and 0 for the root, as in CoNLL-U.
+
+    Raises:
+        DataError: a column is missing, there is no sentence, or one is no tree.
+    """
+    if not has_trees(table.rows.column_names):
+        raise DataError(
+            f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
+            f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
+        )
+    columns = (table.column(name).to_pylist() for name in COLUMNS)
+    trees = [
+        _tree(list(row), f"{table.origin}: sentence {number}")
+        for number, row in enumerate(zip(*columns, strict=True), 1)
+    ]
+    if not trees:
+        raise DataError(f"{table.origin} has no sentence: give at least one")
+    return trees
+
+
+def _tree(row: list[Any], where: str) -> Tree:
+    if not all(isinstance(column, list) for column in row) or len(set(map(len, row))) != 1:
+        raise DataError(f"{where}: give lists of one length in {', '.join(COLUMNS)}")
+    words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NO_WORD]
+    try:
+        heads = np.array([int(head) - 1 for _, head, _ in words], dtype=np.int64)
+    except ValueError:
+        raise DataError(
+            f"{where}: a head is no number: give 0 for the root, else a word's"
+        ) from None
+    roots, last = int((heads == -1).sum()), len(heads) - 1
+    if roots != 1 or heads.min() < -1 or heads.max() > last or not _reach(heads):
+        raise DataError(
+            f"{where} is no tree ({roots} roots among {len(heads)} words): give every word one "
+            "head from 1 on, and the root 0"
+        )
+    return Tree(
+        tuple(str(word) for word, *_ in words),
+        heads,
+        tuple(str(relation).partition(":")[0] for *_, relation in words),
+    )
+
+
+def _reach(heads: Int[np.ndarray, " words"]) -> bool:
+    """Whether every word's heads lead to the root."""
+    above = heads
+    for _ in heads:
+        above = np.where(above == -1, -1, heads[above])
+    return bool((above == -1).all())
+
+
+def lay_out(
+    trees: Sequence[Tree],
+    tokenizer: PreTrainedTokenizerBase,
+    special_tokens: SpecialTokens,
+    slots: int,
+) -> LaidTrees:
+    """Sentences as an encoder reads them; those with more than S-2 tokens are left out, as a part
+    of a tree is none.
+
+    Raises:
+        DataError: no sentence fits.
+    """
+    words = pa.array([tree.words for tree in trees], pa.large_list(pa.large_string()))
+    tokens, firsts = tokens_of_words(tokenizer, special_tokens, words)
+    fitting = np.flatnonzero(tokens.lengths <= slots - 2)
+    if not len(fitting):
+        raise DataError(
+            f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
+        )
+    kept, begins = tokens.take(fitting), firsts.take(fitting)
+    return LaidTrees(
+        tuple(trees[number] for number in fitting.tolist()),
+        tuple(
+            np.pad(np.cumsum(own >= 0) - 1, 1, constant_values=-1)
+            for own in np.split(begins.values, begins.offsets[1:-1])
+        ),
+        arrange_one(Ragged(kept.values, kept.lengths), special_tokens, slots),
+        len(trees) - len(fitting),
+    )

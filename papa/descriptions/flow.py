@@ -1,0 +1,51 @@
+"""Where a state's content can come from at most, through all layers below, by maximum flow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+from torch import Tensor
+
+from papa.descriptions.rollout import Rollout
+
+UNITS = 1_000_000
+"""Of a flow of 1: the algorithm counts in whole numbers."""
+
+
+class Flow(Rollout):
+    """One row: of the first token after the last layer, as ``Rollout`` (Abnar & Zuidema, 2020).
+
+    The shares are those of the maximum flows from it to each input token, one at a time. Other
+    tokens and layers are left out, as each pair of tokens is a flow problem of its own.
+    """
+
+    last_layer = 0
+
+    def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "1 1 n"]:
+        self.last_layer = len(steps) - 1
+        flows = flows_from(steps.numpy(), 0)
+        return torch.from_numpy(flows / flows.sum())[None, None]
+
+    def frame(self) -> pd.DataFrame:
+        return super().frame().assign(layer=self.last_layer)
+
+
+def flows_from(steps: Float[np.ndarray, "layers n n"], token: int) -> Float[np.ndarray, " n"]:
+    """The maximum flow from a token's state after the last layer to each input token.
+
+    Args:
+        steps: the capacity from each token's state after a layer to those before it.
+        token: its number.
+    """
+    layers, n, _ = steps.shape
+    capacities = np.zeros(((layers + 1) * n, (layers + 1) * n), np.int32)
+    for layer, step in enumerate(steps):
+        above, below = slice((layer + 1) * n, (layer + 2) * n), slice(layer * n, (layer + 1) * n)
+        capacities[above, below] = np.rint(step * UNITS)
+    graph = csr_array(capacities)
+    found = [maximum_flow(graph, layers * n + token, sink).flow_value for sink in range(n)]
+    return np.array(found) / UNITS

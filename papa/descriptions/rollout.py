@@ -1,0 +1,68 @@
+"""Where a state's content comes from, through all layers below, by rollout."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from papa.descriptions.means import Means
+from papa.descriptions.seen import Seen
+
+PART = "input-dependent part"
+"""Of what A has above C: max(A - C, 0), beside the residual connection."""
+
+
+class Rollout:
+    """A row for each layer (Abnar & Zuidema, 2020).
+
+    Of what a token's state holds after a layer: ``own`` is the share that comes from the token
+    itself, ``from_separators`` that from separators, ``as_input_dependent`` how much of the shares
+    is as with the input-dependent attention (1 - their total variation). All are means over tokens.
+    """
+
+    def __init__(self) -> None:
+        self.means = Means()
+        self.last: tuple[Seen, Tensor] | None = None
+
+    def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:
+        """The shares of input tokens in the states of tokens 0 to ``rows`` - 1."""
+        shares = [steps[0]]
+        for step in steps[1:]:
+            shares.append(step @ shares[-1])
+        return torch.stack(shares)
+
+    def see(self, seen: Seen) -> None:
+        shares = self.reach(step_by_step(seen.attention))
+        if seen.of == "input-dependent":
+            self.last = seen, shares
+        assert self.last is not None
+        own, reference = self.last
+        self._add(seen.of, shares, reference, seen.separators)
+        if seen.of == "constant":
+            part = (own.attention - seen.attention).clamp_min(0)
+            self._add(PART, self.reach(step_by_step(part)), reference, seen.separators)
+
+    def _add(
+        self,
+        of: str,
+        shares: Float[Tensor, "measured rows n"],
+        reference: Float[Tensor, "measured rows n"],
+        separators: Bool[Tensor, " n"],
+    ) -> None:
+        sums = {
+            "own": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
+            "from_separators": shares[..., separators].sum(dim=(-1, -2)),
+            "as_input_dependent": torch.minimum(shares, reference).sum(dim=(-1, -2)),
+        }
+        self.means.add(of, shares.shape[1], sums)
+
+    def frame(self) -> pd.DataFrame:
+        return self.means.frame()
+
+
+def step_by_step(attention: Float[Tensor, "layers heads n n"]) -> Float[Tensor, "layers n n"]:
+    """The mean over heads with the residual connection, rows normalised."""
+    with_residual = attention.double().mean(dim=1) + torch.eye(attention.shape[-1])
+    return with_residual / with_residual.sum(dim=-1, keepdim=True)

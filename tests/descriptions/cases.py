@@ -1,0 +1,24 @@
+"""What a description sees, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from papa.corpora.treebank import Tree
+from papa.descriptions.seen import Seen
+
+
+def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Seen:
+    """A text of random values and states, whose last token is a separator."""
+    layers, heads, n, _ = attention.shape
+    generator = torch.Generator().manual_seed(n)
+    value, states, maps = (
+        torch.randn(*shape, generator=generator)
+        for shape in ((layers, heads, n, 3), (layers + 1, n, 6), (layers, heads, 3, 6))
+    )
+    separators = torch.arange(n) == n - 1
+    numbers = None if words is None else torch.tensor(words)
+    return Seen(of, attention, value, states, separators, maps, tree, numbers)  # type: ignore[arg-type]
