@@ -43,6 +43,7 @@ def test_the_page_and_the_surface_name_the_same() -> None:
     named = set(re.findall(r"^\| `(\w+)", reference, re.MULTILINE))
     explained = {
         "CacheSavings",
+        "Decoder",
         "ConstantMatrices",
         "ExportedEncoder",
         "Fidelity",
