@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from papa.scores.fidelity import (
     same_answer,
 )
 from papa.scores.intervals import Interval
+from papa.scores.own import OwnScore, checked_score
 
 _SENTENCES = {
     "cosine": "The mean cosine of an embedding to the original's is {}.",
@@ -38,8 +39,6 @@ _SENTENCES = {
     "score_after": "The score with heads replaced is {}.",
     "score_difference": "It is larger by {}.",
 }
-OwnScore = Callable[[Any, Mapping[str, Any]], Tensor]
-"""A task of the user's own: from a model's output and inputs to a number for each text."""
 
 
 @dataclass(frozen=True)
@@ -230,13 +229,7 @@ def kl_divergence(
 
 
 def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
-    found = torch.as_tensor(score(outputs, inputs))
-    if found.dim() != 1 or not len(found) or not found.isfinite().all():
-        vector = found.dim() == 1 and len(found)
-        raise DataError(
-            f"score gave {'NaN or infinity' if vector else f'shape {tuple(found.shape)}'}, "
-            "expected a finite number for each text of the batch: a tensor [texts]"
-        )
+    found = checked_score(score(outputs, inputs))
     return {"score": found, "lengths": torch.ones(len(found), dtype=torch.int64)}
 
 

@@ -30,6 +30,7 @@ from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
 from papa.study.controls import Controls, Matrices
 from papa.study.here import run_here
+from papa.study.inputs import StudyInputs
 from papa.study.rank import read_lambda
 from papa.study.results import results_table
 from papa.study.step import Step
@@ -185,6 +186,8 @@ def measure(
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         (one,) = inputs.study.tasks
+        if inputs.code:
+            _check_code(inputs, store)
         if one.head == "own":
             check_own(one, encoder.reference, None, None)
         place, found = Store(folder), study_steps(inputs)
@@ -192,6 +195,22 @@ def measure(
         steps = found.steps[:-1]
         run_here(steps, place, inputs.study.execution, Bars(progress), loaded)
         return _measurement(found.parts[0], {step: step.reference(place) for step in steps})
+
+
+def _check_code(inputs: StudyInputs, store: str | Path | None) -> None:
+    assert inputs.code is not None
+    trained = [one.kind for one in inputs.study.constants if one.is_trained]
+    if inputs.code.probe is not None and trained:
+        raise SpecError(
+            f"constants: {trained[0]} ones are trained with PAPA's own probe: leave them out, or "
+            "the task's probe"
+        )
+    if store is not None and inputs.code.digest is None:
+        raise SpecError(
+            "the task has code of your own that no module's file holds, and results in a store are "
+            "known by what they were computed with: put it at the top of a module that you import, "
+            "or leave store out"
+        )
 
 
 def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:

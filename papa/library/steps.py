@@ -228,5 +228,6 @@ def fit_probe(
             features=study.features,
             execution=study.execution,
             scratch=ready.folder,
+            code=ready.code,
             progress=report,
         )

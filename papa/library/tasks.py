@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
@@ -22,6 +22,8 @@ from papa.errors import DataError, SpecError, nearest_first
 from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
+from papa.probes.own_probe import is_estimator
+from papa.scores.own import OwnCode, OwnMetric, OwnScore
 from papa.spec import Metric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
@@ -48,7 +50,8 @@ class Task:
             the text, and of a decoder asks for the next: metric ``negative_log_perplexity``.
         metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words``
             ``entity_f1``, ``token_f1`` or ``accuracy``; ``cosine_spearman`` where ``label`` is how
-            alike ``text`` and ``text_pair`` are, of the own head of a sentence encoder.
+            alike ``text`` and ``text_pair`` are, of the own head of a sentence encoder. Or a
+            function of the true and the predicted classes, as scikit-learn's are.
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
@@ -58,13 +61,19 @@ class Task:
             head may be measured against itself, without labels: ``label`` None and metric
             ``agreement``, or of a sentence encoder ``nearest_10``, ``nearest_1``, ``similarities``
             or ``cosine``.
+        probe: one of your own: an estimator of scikit-learn, or a function of (inputs, classes)
+            such as ``torch.nn.Linear`` that gives a module of PyTorch, which is trained as PAPA's
+            probes are. It sees the means over a text's tokens of all layers side by side, or a
+            labelled word's layers.
+        score: of what the model puts out, in place of a metric: with ``head="own"``, called with
+            the outputs and the batch, ``labels`` among it, it gives a number for each text.
     """
 
     text: str = "text"
     text_pair: str | None = None
     words: str | None = None
     label: str | None = "label"
-    metric: Metric = "accuracy"
+    metric: Metric | OwnMetric = "accuracy"
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     learning_rate: float | None = None
@@ -72,6 +81,8 @@ class Task:
     epochs: int = 4
     name: str = "data"
     head: Literal["probe", "own"] = "probe"
+    probe: Any = None
+    score: OwnScore | None = None
 
     @property
     def rate(self) -> float:
@@ -88,7 +99,7 @@ class Task:
             return "words"
         if self.metric == "cosine_spearman":
             return "similarity"
-        if self.label is None and self.metric not in UNLABELLED_METRICS:
+        if self.label is None and self.score is None and self.metric not in UNLABELLED_METRICS:
             return "mlm"
         return "pair" if self.text_pair is not None else "text"
 
@@ -96,6 +107,49 @@ class Task:
         """The columns that are read, by the attribute that names them."""
         read = ("words", "label") if self.words is not None else ("text", "text_pair", "label")
         return {name: getattr(self, name) for name in read if getattr(self, name) is not None}
+
+    @property
+    def code(self) -> OwnCode | None:
+        """The user's own.
+
+        Raises:
+            SpecError: it does not fit together.
+        """
+        metric = self.metric if callable(self.metric) else None
+        if self.score is not None and (self.head != "own" or metric or self.metric in _ASKED):
+            raise SpecError(
+                'score: it is of what a model puts out, in place of a metric: set head="own" and '
+                "leave metric out"
+            )
+        if metric and self.label is None:
+            raise SpecError("metric: a function is called with true classes: name their label")
+        if self.probe is not None and (self.head == "own" or self.label is None):
+            raise SpecError(
+                "probe: one of your own predicts classes from features: name their label, and "
+                "leave head out"
+            )
+        if self.probe is not None and not (is_estimator(self.probe) or callable(self.probe)):
+            raise SpecError(
+                f"probe is a {type(self.probe).__name__}, expected an estimator with fit and "
+                "predict, or a function of (inputs, classes) such as torch.nn.Linear"
+            )
+        if self.probe is not None and self.metric == "spearman":
+            raise SpecError("probe: one of your own predicts classes, and spearman is of numbers")
+        given = (metric, self.probe, self.score)
+        return None if given == (None, None, None) else OwnCode(*given)
+
+    def named_metric(self, causal: bool) -> Metric:
+        """The metric, or, of code of the user's own, one that reads the same labels."""
+        if self.score is None and not callable(self.metric):
+            return self.metric
+        if causal:
+            return "negative_log_perplexity"
+        if self.label is None:
+            return "agreement"
+        return "token_f1" if self.words is not None else "accuracy"
+
+
+_ASKED = (*UNLABELLED_METRICS, "cosine_spearman")
 
 
 @contextmanager
@@ -122,7 +176,7 @@ def study_inputs(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible.
     """
-    causal = encoder.reference.causal
+    causal, code = encoder.reference.causal, task.code if task else None
     if causal and (task is None or task.label is not None or task.head != "own"):
         raise SpecError(
             f"{encoder.reference.display} is a decoder, which is asked for the next word of plain "
@@ -146,7 +200,10 @@ def study_inputs(
         if tables:
             # What is wrong with them is said of them, not of files that nobody knows.
             rows_of(study.tasks[0], tables["train"], tables["validation"])
-        yield inputs_with(study, encoder.reference)
+        if code and (code.metric or code.score):
+            own = study.tasks[0].model_copy(update={"metric": "own"})
+            study = study.model_copy(update={"tasks": (own,)})
+        yield replace(inputs_with(study, encoder.reference), code=code)
 
 
 @dataclass(frozen=True)
@@ -157,11 +214,13 @@ class PreparedStudy:
         study: the resolved specification.
         corpus: both splits.
         folder: for files that are gone with it.
+        code: the user's own, if any.
     """
 
     study: StudySpec
     corpus: TokenisedCorpus
     folder: Path
+    code: OwnCode | None
 
 
 @contextmanager
@@ -189,7 +248,7 @@ def prepared(
             folder / "corpus",
             shard_rows=study.execution.shard_rows,
         )
-        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder)
+        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder, inputs.code)
 
 
 def _named(name: str, task: Task | None) -> dict[str, Any]:
@@ -240,17 +299,17 @@ def _described(
         pa.parquet.write_table(
             table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split]
         )
-    values = asdict(task)
     probe = {"learning_rate": task.rate, "batch_size": task.batch_size, "epochs": task.epochs}
     kept = {
-        name: values[name]
-        for name in ("name", "metric", "labels", "positive", "head")
-        if values[name] is not None
+        name: getattr(task, name)
+        for name in ("name", "labels", "positive", "head")
+        if getattr(task, name) is not None
     }
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     # Nothing of a task in the registry that happens to have the same name.
     return {
         **kept,
+        "metric": task.named_metric(causal),
         "base": None,
         "kind": task.kind(causal),
         "columns": task.columns(),

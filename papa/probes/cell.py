@@ -17,6 +17,7 @@ from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
 from papa.probes.training import SeedScore
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import positive_name
+from papa.scores.own import OwnCode
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 
@@ -55,6 +56,7 @@ def score_cell(
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
+    code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> CellScores:
@@ -64,7 +66,7 @@ def score_cell(
         constants: C, or constant outputs; None where no head is constant.
         heads: (layer, head) of the constant heads.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
-        features, execution, scratch, progress, on_epoch: see
+        features, execution, scratch, code, progress, on_epoch: see
             ``papa.probes.evaluate.evaluate_cell``.
     """
     heads, unseen_share = sorted(heads), None
@@ -78,6 +80,7 @@ def score_cell(
             features=features,
             execution=execution,
             scratch=scratch,
+            code=code,
             progress=progress,
             on_epoch=on_epoch,
         )
@@ -93,6 +96,7 @@ def score_cell(
             task,
             seeds,
             execution=execution,
+            code=code,
             progress=progress,
             on_epoch=on_epoch,
         )

@@ -27,11 +27,13 @@ from papa.probes.feature_sources import FeatureSource, StreamedFeatures, feature
 from papa.probes.features import FeatureModel, check_disk
 from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.masked import MaskedProbe
+from papa.probes.own_probe import MakeModule, ModuleProbe, fit_estimators, is_estimator
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.scores.metrics import Scored, positive_class, scored
+from papa.scores.metrics import Scored
+from papa.scores.own import OwnCode, Score, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.spec.values import OPTIMAL_RATE
@@ -49,6 +51,7 @@ def evaluate_cell(
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
+    code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
     probe: Probe | None = None,
@@ -65,6 +68,7 @@ def evaluate_cell(
         encoder: frozen, or its word embeddings alone; it is as before after the call.
         seeds: a probe each; a seed's score does not depend on the seeds beside it.
         execution: batch_tokens and features_budget_gb.
+        code: a metric and a probe of the user's own, if any.
         progress: called with rows done and in all, of the encoder and of probes.
         on_epoch: called after each epoch of the probes with every seed's loss.
         probe: of ``build_probe`` for the same seeds, which is trained in place; None builds one.
@@ -83,9 +87,8 @@ def evaluate_cell(
             f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, "
             "1, 2]"
         )
-    positive = positive_class(task, corpus.label_names)
+    score = scorer(task, corpus.label_names, code)
     train, validation = corpus.split("train"), corpus.split("validation")
-    probe = (probe or build_probe(encoder, corpus, task, seeds)).to(encoder.device)
     needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
     fits = sum(needed) <= execution.features_budget_gb * 1e9
     keep_train = fits and not task.probe.encoder_dropout
@@ -118,15 +121,16 @@ def evaluate_cell(
 
         train_source = source(train, keep_train, task.probe.encoder_dropout, 0)
         validation_source = source(validation, fits, False, extracted - len(validation))
+        if code and is_estimator(code.probe):
+            return fit_estimators(code.probe, train_source, validation_source, seeds, score)
+        probe = probe or build_probe(encoder, corpus, task, seeds, code.probe if code else None)
         return train_probes(
-            probe,
+            probe.to(encoder.device),
             train_source,
             validation_source,
             seeds=seeds,
             spec=task.probe,
-            metric=task.metric,
-            label_names=corpus.label_names,
-            positive=positive,
+            score=score,
             token_values=(encoder.layers + 1) * encoder.width,
             progress=lambda done, _: progress(extracted + done, total),
             on_epoch=on_epoch,
@@ -134,9 +138,15 @@ def evaluate_cell(
 
 
 def build_probe(
-    encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]
+    encoder: FeatureModel,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seeds: Sequence[int],
+    make: MakeModule | None = None,
 ) -> Probe:
-    """Return the untrained probe of a task: by sequence, by token, or for masked words."""
+    """Return the untrained probe of a task: the user's own, by sequence, by token, or for masked
+    words.
+    """
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":
         return MaskedProbe(
@@ -155,6 +165,8 @@ def build_probe(
             f"task '{task.name}': expected label names in the corpus, found none: tokenise it again"
         )
     labels = len(corpus.label_names)
+    if make is not None:
+        return ModuleProbe(make, seeds, layers * width, labels)
     if corpus.kind == "words":
         dtype = getattr(torch, encoder.precision)
         return TokenProbe(seeds, layers=layers, width=width, labels=labels, dtype=dtype)
@@ -170,6 +182,7 @@ def evaluate_trained_cell(
     seeds: Sequence[int],
     *,
     execution: ExecutionSpec,
+    code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
@@ -183,13 +196,14 @@ def evaluate_trained_cell(
         start: the matrices, or outputs, that training starts from; outputs have a learning rate of
             their own.
         heads: (layer, head) of the constant heads.
+        code: a metric of the user's own, if any.
         progress: called with training rows done and in all, over all seeds.
         on_epoch: called after each epoch of each seed with its loss.
 
     Returns:
         One score per seed, in the order of ``seeds``.
     """
-    positive_class(task, corpus.label_names)
+    score = scorer(task, corpus.label_names, code)
     scores = []
     rows = len(corpus.split("train")) * task.probe.epochs
     for index, seed in enumerate(seeds):
@@ -215,9 +229,8 @@ def evaluate_trained_cell(
                 progress=partial(_shifted, progress, index * rows, len(seeds) * rows),
                 on_epoch=on_epoch,
             )
-            result = _score(
-                encoder, probe, corpus, task, encoder.tokens_per_batch(execution.batch_tokens)
-            )
+            tokens = encoder.tokens_per_batch(execution.batch_tokens)
+            result = _score(encoder, probe, corpus, score, tokens)
         seconds = time.perf_counter() - started
         scores.append(
             SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
@@ -231,7 +244,7 @@ def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> 
 
 @torch.inference_mode()
 def _score(
-    encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, task: TaskSpec, batch_tokens: int
+    encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, score: Score, batch_tokens: int
 ) -> Scored:
     split = corpus.split("validation")
     predictions, labels, lengths, rows = [], [], [], []
@@ -247,13 +260,6 @@ def _score(
             features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64)
         )
         rows.append(batch.rows.numpy())
-    result = scored(
-        task.metric,
-        np.concatenate(predictions),
-        np.concatenate(labels),
-        corpus.label_names,
-        np.concatenate(lengths),
-        positive_class(task, corpus.label_names),
-    )
+    result = score(*map(np.concatenate, (predictions, labels, lengths)))
     # Batches go by length; examples of two cells are paired by their place in the split.
     return Scored(result.score, result.examples[np.argsort(np.concatenate(rows))])

@@ -7,7 +7,7 @@ those of probes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -33,6 +33,7 @@ from papa.progress import Progress, ignore_progress
 from papa.scores.baselines import labels_of
 from papa.scores.fidelity import LEAST_SENTENCES, embedding_score, pair_cosines
 from papa.scores.metrics import Scored, positive_class, scored
+from papa.scores.own import OwnCode, OwnScore, checked_score, mean_scored, own_metric_scored
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.spec.task import EMBEDDING_METRICS
@@ -44,7 +45,9 @@ _CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassi
 Answers = dict[str, np.ndarray]
 """``lengths`` [rows], the answers of each row, and ``embeddings`` [rows, width]; or ``logits``
 [answers, classes]; or of words ``top`` and ``log_probabilities`` [answers], the likeliest and that
-of the true one."""
+of the true one; or ``score`` [rows], of the user's own."""
+BatchScore = Callable[["Padded", np.ndarray, Any], Tensor]
+"""From a batch, the labels of its rows and what the model put out to a number for each text."""
 
 
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
@@ -196,6 +199,7 @@ def own_answers(
     heads: Sequence[Head] = (),
     *,
     embeddings: bool = False,
+    score: BatchScore | None = None,
     progress: Progress = ignore_progress,
 ) -> Answers:
     """What a model answers on a split while ``heads`` are constant.
@@ -206,6 +210,7 @@ def own_answers(
         constants: C; None where no head is constant.
         heads: (layer, head) of the constant heads.
         embeddings: give the mean of the last hidden states over a text's tokens.
+        score: give what it says of a batch.
     """
     inside: AbstractContextManager[None] = nullcontext()
     at: AtSlots | None = None
@@ -227,7 +232,12 @@ def own_answers(
         for rows, batch in padded_batches(split, special_tokens, model.device):
             if at is not None:
                 at.slots = batch.slots
-            answers = answers_of(model, batch, embeddings)
+            if score is None:
+                answers = answers_of(model, batch, embeddings)
+            else:
+                found_of = score(batch, split.labels_of(split.rows[rows]), model(**batch.inputs))
+                one = torch.ones(len(rows), dtype=torch.int64)
+                answers = {"score": found_of.float(), "lengths": one}
             found.append({name: values.cpu().numpy() for name, values in answers.items()})
             rows_found.append(rows)
             progress(sum(map(len, rows_found)), len(split))
@@ -287,6 +297,37 @@ class Padded:
         return cls(inputs, mask.to(device), padded(tokens.slot_ids, 0), labels)
 
 
+def score_of_batch(
+    score: OwnScore,
+    ids: Int[np.ndarray, " classes"] | None,
+    batch: Padded,
+    labels: np.ndarray,
+    outputs: Any,
+) -> Float[Tensor, " texts"]:
+    """A score of the user's own of a batch, called with ``labels`` beside the model's inputs.
+
+    Args:
+        score: the user's.
+        ids: the number that the model's head has for each class of the task; None without classes.
+        batch, labels: what the model was called with, and the labels of rows.
+        outputs: what it put out.
+
+    Raises:
+        DataError: it gives something else than a finite number for each text.
+    """
+    given = torch.from_numpy(labels) if batch.labels is None else batch.labels.cpu()
+    if ids is not None:
+        real = given != IGNORED
+        given = given.clone()
+        given[real] = torch.from_numpy(ids)[given[real]]
+    found = checked_score(score(outputs, {**batch.inputs, "labels": given.to(batch.mask.device)}))
+    if len(found) != len(batch.mask):
+        raise DataError(
+            f"score gave {len(found)} numbers for {len(batch.mask)} texts: give one for each"
+        )
+    return found
+
+
 def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
     """What a model answers to a batch, as ``Answers`` has it; gradients pass."""
     outputs = model(**batch.inputs)
@@ -325,6 +366,7 @@ def own_score(
     split: TokenisedSplit,
     names: Sequence[str] | None,
     own: Sequence[str],
+    code: OwnCode | None = None,
 ) -> Scored:
     """What answers score: against the original's, or against the task's labels.
 
@@ -333,8 +375,11 @@ def own_score(
         after: of the model with constant heads.
         names: of the task's classes.
         own: of the classes of the model's head.
+        code: with a metric or a score of the user's own, if any.
     """
     lengths = after["lengths"]
+    if "score" in after:
+        return mean_scored(after["score"])
     if task.kind == "similarity":
         cosines = pair_cosines(after["embeddings"])
         return scored(task.metric, cosines, labels_of(split)[0][::2])
@@ -349,6 +394,8 @@ def own_score(
     if task.regression:
         return scored(task.metric, after["logits"][:, 0], labels)
     ids = class_ids(names or (), own, task)
+    if code and code.metric:
+        return own_metric_scored(code.metric, _top(after), ids[labels], lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
     return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
 

@@ -24,8 +24,8 @@ from papa.probes.minibatches import epoch_windows, seed_of, window_order, window
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.scores.metrics import scored
-from papa.spec import Metric, ProbeSpec
+from papa.scores.own import Score
+from papa.spec import ProbeSpec
 
 _SCORED_ROWS = 32
 """Rows scored at a time."""
@@ -56,9 +56,7 @@ def train_probes(
     *,
     seeds: Sequence[int],
     spec: ProbeSpec,
-    metric: Metric,
-    label_names: Sequence[str] | None = None,
-    positive: int = 1,
+    score: Score,
     token_values: int,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
@@ -73,8 +71,7 @@ def train_probes(
         probe: built for ``seeds``, on the device of the features; changed in place.
         seeds: they fix each probe's order of rows.
         spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
-        label_names: the classes' names; tags for metrics that read tags.
-        positive: the class that metric f1 is of.
+        score: of predictions, labels, and labels of each row.
         token_values: (L+1)·d, which bounds the rows of a window.
         progress: called with rows done and in all: epochs × training rows + validation rows.
         on_epoch: called with each epoch's losses, means over its minibatches.
@@ -98,10 +95,7 @@ def train_probes(
         validation_rows, count_tokens(validation.split), token_values, batch_size=1
     )
     predictions, labels, lengths = _predict(probe, validation, window)
-    scores = [
-        scored(metric, predicted, labels, label_names, lengths, positive)
-        for predicted in predictions
-    ]
+    scores = [score(predicted, labels, lengths) for predicted in predictions]
     progress(total, total)
     seconds = (time.perf_counter() - started) / len(seeds)
     return [

@@ -28,6 +28,7 @@ METRICS = {
     "nearest_1": "nearest kept",
     "similarities": "Spearman of similarities",
     "cosine": "cosine to itself",
+    "own": "own metric",
 }
 AXES = ("encoder", "task", "constants", "order", "study")
 """What distinguishes lines of a table or figure; only comparisons have a column ``study``."""

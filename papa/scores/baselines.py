@@ -23,7 +23,8 @@ from jaxtyping import Float, Int, Shaped
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
-from papa.scores.metrics import Scored, positive_class, scored
+from papa.scores.metrics import Scored, scored
+from papa.scores.own import OwnCode, scorer
 from papa.spec import TaskSpec
 
 
@@ -43,7 +44,7 @@ class ConstantAnswer:
 
 
 def best_constant_answer(
-    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int
+    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
 ) -> ConstantAnswer:
     """The score of always giving one answer, on the validation split.
 
@@ -51,6 +52,7 @@ def best_constant_answer(
         corpus: both splits of the task.
         task: its metric and positive class.
         vocabulary: size of the vocabulary; used for masked language models alone.
+        code: with a metric of the user's own, if any.
 
     Raises:
         DataError: the validation split holds no label, or the task's positive class does not exist.
@@ -65,11 +67,8 @@ def best_constant_answer(
     if names is None or task.metric == "matthews":
         # One answer for all ranks nothing and correlates with nothing.
         return _answered(scored(task.metric, np.zeros_like(labels), labels, names, lengths), None)
-    positive = positive_class(task, names)
-    answers = [
-        scored(task.metric, np.full_like(labels, answer), labels, names, lengths, positive)
-        for answer in range(len(names))
-    ]
+    score = scorer(task, names, code)
+    answers = [score(np.full_like(labels, answer), labels, lengths) for answer in range(len(names))]
     best = int(np.argmax([answer.score for answer in answers]))
     return _answered(answers[best], names[best])
 

@@ -78,10 +78,10 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 
     Args:
         metric: which.
-        examples: as ``example_counts`` returns them; of a measure of embeddings these values
-            themselves.
+        examples: as ``example_counts`` returns them; of a measure of embeddings, and of a metric of
+            the user's own, these values themselves.
     """
-    if metric in EMBEDDING_METRICS:
+    if metric in (*EMBEDDING_METRICS, "own"):
         return examples[:, 0]
     if metric in RANKED:
         others = (np.delete(examples, row, axis=0) for row in range(len(examples)))

@@ -22,6 +22,7 @@ from papa.spec.task import RANKED
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     "negative_log_perplexity": (-math.inf, 0.0),
+    "own": (-math.inf, math.inf),
 }
 """Where scores lie, if not from 0 to 1."""
 

@@ -26,6 +26,7 @@ Metric = Literal[
     "similarities",
     "nearest_1",
     "nearest_10",
+    "own",
 ]
 METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "text": ("accuracy", "matthews", "f1", "spearman"),
@@ -211,7 +212,7 @@ class TaskSpec(Frozen):
     @property
     def with_itself(self) -> bool:
         """Whether a model's own head is compared with what it answered before."""
-        agrees = self.metric == "agreement" and self.kind not in ("mlm", "causal")
+        agrees = self.metric in ("agreement", "own") and self.kind not in ("mlm", "causal")
         return self.head == "own" and (agrees or self.of_embeddings)
 
     @property

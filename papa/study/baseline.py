@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import TypeAdapter
 
+from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, TaskSpec
 from papa.storage.artifacts import Address, check_form, fetched, reading, verify
 from papa.study.probe import EXAMPLES, ScoredSeed, ScoringStep
@@ -25,7 +26,11 @@ BASELINE = "baseline.json"
 
 @dataclass(frozen=True, eq=False)
 class Baseline(ScoringStep):
-    """Score always giving one answer, and the task's probe on word embeddings alone."""
+    """Score always giving one answer, and the task's probe on word embeddings alone.
+
+    Attributes:
+        code: the user's own, if any.
+    """
 
     stage: ClassVar[str] = "baseline"
     version: ClassVar[int] = 2
@@ -33,6 +38,7 @@ class Baseline(ScoringStep):
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
+    code: OwnCode | None = field(default=None, kw_only=True)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
@@ -42,7 +48,8 @@ class Baseline(ScoringStep):
         from papa.scores.baselines import best_constant_answer
 
         corpus = open_corpus(context.found[self.corpus])
-        constant = best_constant_answer(corpus, self.task, len(encoder.word_embeddings))
+        vocabulary = len(encoder.word_embeddings)
+        constant = best_constant_answer(corpus, self.task, vocabulary, self.code)
         scores = self.scores(WordEmbeddings(encoder), corpus, context)
         document = {
             "always_one_answer": {"score": constant.score, "answer": constant.answer},

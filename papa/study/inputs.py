@@ -26,6 +26,7 @@ from papa.errors import (
     SpecError,
     problems_of,
 )
+from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
@@ -47,6 +48,7 @@ class StudyInputs:
         fingerprints: what each source holds, by source.
         sizes: about how much text each task has, by source and rows asked for.
         labels: each encoder's name in tables.
+        code: of the user's own, which ``papa.measure`` alone takes.
     """
 
     study: StudySpec
@@ -54,6 +56,7 @@ class StudyInputs:
     fingerprints: Mapping[Source, str]
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
+    code: OwnCode | None = None
 
 
 def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
+from papa.scores.own import OwnCode, code_part
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
@@ -23,8 +25,10 @@ from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.ablation.substitutes import Substitute
+    from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
     from papa.probes.own import Answers as Found
+    from papa.probes.own import BatchScore
 
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
@@ -76,6 +80,7 @@ class Answers(WithConstantHeads):
             substitute,
             heads,
             embeddings=self.task.of_embeddings,
+            score=self._score(open_corpus(context.found[self.corpus]), class_names(model)),
             progress=context.progress,
         )
         about = About(
@@ -86,6 +91,17 @@ class Answers(WithConstantHeads):
         with context.published() as folder:
             (folder / ABOUT).write_text(json.dumps(asdict(about)) + "\n")
             save_file(found, folder / ANSWERS)
+
+    def _score(self, corpus: TokenisedCorpus, own: Sequence[str]) -> BatchScore | None:
+        """A score of the user's own of a batch, with labels as the model's head counts them."""
+        from papa.probes.own import class_ids, score_of_batch
+
+        if not (self.code and self.code.score):
+            return None
+        names = corpus.label_names
+        return partial(
+            score_of_batch, self.code.score, class_ids(names, own, self.task) if names else None
+        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +140,7 @@ class Own(WorkerStep):
 
     Attributes:
         seeds: of the study. Nothing is trained, so all have the same score.
+        code: the user's own, if any.
     """
 
     stage: ClassVar[str] = "own"
@@ -133,6 +150,7 @@ class Own(WorkerStep):
     original: Answers
     task: TaskSpec
     seeds: tuple[int, ...]
+    code: OwnCode | None = field(default=None, kw_only=True)
 
     trained: ClassVar[bool] = False
 
@@ -164,6 +182,9 @@ class Own(WorkerStep):
         """As of its answers."""
         return self.answers.ranked(found)
 
+    def outside(self) -> dict[str, str]:
+        return code_part(self.code)
+
     def spec(self) -> dict[str, Any]:
         return {
             "task": self.task.model_dump(
@@ -190,7 +211,7 @@ class Own(WorkerStep):
             read_answers(context.found[one]) for one in (self.original, self.answers)
         )
         split, names = corpus.split("validation"), corpus.label_names
-        scored = own_score(self.task, before, after, split, names, about.classes)
+        scored = own_score(self.task, before, after, split, names, about.classes, self.code)
         document = ProbeScores(
             scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in self.seeds),
             positive=positive_name(self.task, names),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter
 
 from papa.progress import Progress
+from papa.scores.own import OwnCode, code_part
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
@@ -38,6 +39,10 @@ class ScoringStep(OnText, WorkerStep):
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
+    code: OwnCode | None
+
+    def outside(self) -> dict[str, str]:
+        return {**super().outside(), **code_part(self.code)}
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -68,6 +73,7 @@ class ScoringStep(OnText, WorkerStep):
                 features=self.features,
                 execution=context.execution,
                 scratch=scratch,
+                code=self.code,
                 progress=context.progress,
                 on_epoch=context.on_epoch,
             )
@@ -84,6 +90,7 @@ class WithConstantHeads(OnText, WorkerStep):
         count: how many heads are constant.
         rankings: those whose mean the order follows, by seed; none where it follows no scores.
         draw: what a random order is drawn from; empty for another.
+        code: the user's own, if any.
     """
 
     constants: Step | None
@@ -92,6 +99,10 @@ class WithConstantHeads(OnText, WorkerStep):
     count: int
     rankings: Mapping[int, Ranking]
     draw: tuple[int, ...]
+    code: OwnCode | None = field(default=None, kw_only=True)
+
+    def outside(self) -> dict[str, str]:
+        return {**super().outside(), **code_part(self.code)}
 
     def inputs(self) -> dict[str, Step]:
         constants = {"constants": self.constants} if self.constants else {}
@@ -170,6 +181,7 @@ class Probe(WithConstantHeads, ScoringStep):
                 features=self.features,
                 execution=context.execution,
                 scratch=scratch,
+                code=self.code,
                 progress=context.progress,
                 on_epoch=context.on_epoch,
             )

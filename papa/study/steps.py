@@ -214,7 +214,8 @@ class _Builder:
         study, corpus = self.study, self._corpus(encoder, task)
         name = f"baseline · {self._name(encoder, task)}"
         flops = costs.baseline_flops(encoder, self.inputs.sizes[task], task, study)
-        return self._once(Baseline(name, flops, encoder, corpus, task, study.seeds, study.features))
+        asked = corpus, task, study.seeds, study.features
+        return self._once(Baseline(name, flops, encoder, *asked, code=self.inputs.code))
 
     def _probes(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell
@@ -240,7 +241,10 @@ class _Builder:
                 original = self._answers(
                     f"answers · {self._name(encoder, task)} · no constant head", encoder, task
                 )
-                found.append(self._once(Own(f"own · {what}", 0.0, answers, original, task, seeds)))
+                own = Own(
+                    f"own · {what}", 0.0, answers, original, task, seeds, code=self.inputs.code
+                )
+                found.append(self._once(own))
                 continue
             assert not isinstance(constants, Distances), "a decoder has no probe"
             probe = Probe(
@@ -257,6 +261,7 @@ class _Builder:
                 constants is not None and spec.is_trained,
                 seeds,
                 study.features,
+                code=self.inputs.code,
             )
             found.append(self._once(probe))
         return tuple(found)
@@ -274,10 +279,8 @@ class _Builder:
     ) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
         flops = costs.answering_flops(encoder, self.inputs.sizes[task])
-        corpus = self._corpus(encoder, task)
-        return self._once(
-            Answers(name, flops, encoder, corpus, constants, task, order, count, rankings, draw)
-        )
+        asked = self._corpus(encoder, task), constants, task, order, count, rankings, draw
+        return self._once(Answers(name, flops, encoder, *asked, code=self.inputs.code))
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

@@ -15,6 +15,7 @@ from papa.probes.evaluate import build_probe
 from papa.probes.feature_sources import stored
 from papa.probes.probes import SequenceProbe
 from papa.probes.training import train_probes
+from papa.scores.own import scorer
 from papa.spec import TaskSpec
 
 
@@ -73,7 +74,7 @@ def test_a_probes_dropout_follows_from_its_seed_alone(
                 of_validation,
                 seeds=seeds,
                 spec=tasks["cola"].probe,
-                metric="matthews",
+                score=scorer(tasks["cola"], None, None),
                 token_values=layers * width,
             )
             return probe.classifier.weight.detach()

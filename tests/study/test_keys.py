@@ -21,6 +21,7 @@ from pydantic import BaseModel
 import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
+from papa.scores.own import OwnCode
 from papa.spec import (
     ConstantsSpec,
     FeaturesSpec,
@@ -354,7 +355,8 @@ def other(value: Any, annotation: Any) -> Any:
                 kind = get_args(kind)[0]
             if get_origin(kind) is Literal:
                 return get_args(kind)[0]
-            return {int: 7, float: 0.125, str: "other", tuple: ("other",)}[get_origin(kind) or kind]
+            others = {int: 7, float: 0.125, str: "other", tuple: ("other",), OwnCode: OwnCode(len)}
+            return others[get_origin(kind) or kind]
         case bool():
             return not value
         case int() | float():

@@ -1,0 +1,166 @@
+"""Code of the user's own in a measurement: a metric, a probe, a score of what a model puts out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from papa.errors import DataError, SpecError
+from papa.scores.metrics import Scored, positive_class, scored
+from papa.spec import TaskSpec
+
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray], Scored]
+"""Of predictions [n], labels [n], and labels of each row [rows]."""
+OwnMetric = Callable[[np.ndarray, np.ndarray], float]
+"""From the true and the predicted classes [n], as scikit-learn's metrics have them, to a number."""
+OwnScore = Callable[[Any, Mapping[str, Any]], Any]
+"""From what a model put out and what it was called with to a number for each text [texts], the
+larger the better.
+"""
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """What a measurement runs of the user's own; no study's file and no store names any.
+
+    Attributes:
+        metric: how predictions are scored.
+        probe: an estimator of scikit-learn, or a function of inputs and classes that gives a module
+            of PyTorch.
+        score: how what a model puts out is scored.
+    """
+
+    metric: OwnMetric | None = None
+    probe: Any = None
+    score: OwnScore | None = None
+
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 over the modules that the code is in; None where one is not known: of a notebook,
+        or a function inside another.
+        """
+        found = [_source(one) for one in (self.metric, self.probe, self.score)]
+        if None in found:
+            return None
+        return hashlib.sha256("\n".join(map(str, found)).encode()).hexdigest()
+
+
+def code_part(code: OwnCode | None) -> dict[str, str]:
+    """What the key of a step holds of code that it may have."""
+    return {"code": code.digest or "not known"} if code else {}
+
+
+def _source(code: Any) -> str | None:
+    """The name, the settings and the digest of the module of a function, class or estimator."""
+    if code is None:
+        return ""
+    settings = ""
+    if not hasattr(code, "__qualname__"):
+        settings = repr(sorted(code.get_params().items())) if hasattr(code, "get_params") else "0x"
+        code = type(code)
+    module = sys.modules.get(str(code.__module__))
+    file = getattr(module, "__file__", None)
+    name = str(code.__qualname__)
+    if file is None or getattr(module, name, None) is not code or "0x" in settings:
+        return None
+    return f"{code.__module__}:{name}:{settings}:{_digest(Path(file))}"
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:
+    """How predictions on a task are scored.
+
+    Args:
+        task: its metric and positive class.
+        names: of its classes.
+        code: with a metric of the user's own, if any.
+
+    Raises:
+        DataError: no class has the name of the positive one.
+    """
+    if code and code.metric:
+        return partial(own_metric_scored, code.metric)
+    positive = positive_class(task, names)
+    return lambda predictions, labels, lengths: scored(
+        task.metric, predictions, labels, names, lengths, positive
+    )
+
+
+def own_metric_scored(
+    metric: OwnMetric,
+    predictions: Shaped[np.ndarray, " n"],
+    labels: Shaped[np.ndarray, " n"],
+    lengths: Int[np.ndarray, " rows"] | None = None,
+) -> Scored:
+    """The score of predictions, and what it loses without each example.
+
+    Args:
+        metric: called once with all examples, and once without each of them.
+        predictions: classes.
+        labels: the true ones.
+        lengths: labels of each example; None: one each.
+
+    Raises:
+        SpecError: it fails, or gives no finite number.
+    """
+
+    def value(kept: slice | np.ndarray) -> float:
+        try:
+            found = float(metric(labels[kept], predictions[kept]))
+        except Exception as error:
+            raise SpecError(
+                f"metric: {_name(metric)} failed on {len(labels[kept])} labels ({error}): it is "
+                "called with the true and the predicted classes and gives a number"
+            ) from error
+        if not math.isfinite(found):
+            raise SpecError(
+                f"metric: {_name(metric)} gave {found} on {len(labels[kept])} labels, expected a "
+                "finite number"
+            )
+        return found
+
+    lengths = np.ones(len(labels), np.int64) if lengths is None else lengths
+    example, whole = np.repeat(np.arange(len(lengths)), lengths), value(slice(None))
+    without = [value(example != row) if count else whole for row, count in enumerate(lengths)]
+    return Scored(whole, whole - np.array(without)[:, None])
+
+
+def mean_scored(values: Shaped[np.ndarray, " texts"]) -> Scored:
+    """The mean of a number for each text, and what it loses without each text."""
+    values = values.astype(np.float64)
+    mean = float(values.mean())
+    return Scored(mean, ((values - mean) / max(len(values) - 1, 1))[:, None])
+
+
+def checked_score(found: Any) -> Any:
+    """What a score of the user's own gave of a batch: a tensor [texts].
+
+    Raises:
+        DataError: it is something else, or holds NaN or infinity.
+    """
+    import torch
+
+    found = torch.as_tensor(found)
+    if found.dim() != 1 or not len(found) or not found.isfinite().all():
+        vector = found.dim() == 1 and len(found)
+        raise DataError(
+            f"score gave {'NaN or infinity' if vector else f'shape {tuple(found.shape)}'}, "
+            "expected a finite number for each text of the batch: a tensor [texts]"
+        )
+    return found
+
+
+def _name(code: Any) -> str:
+    return str(getattr(code, "__name__", type(code).__name__))

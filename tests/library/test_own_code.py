@@ -1,0 +1,253 @@
+"""Metrics, probes and scores of the user's own in ``papa.measure``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from torch import nn
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+import papa
+from papa.encoders.reference import embedded_folder
+from papa.errors import SpecError
+from papa.spec.file import resolve_study
+from tests.flows.conftest import SMALL, artifacts
+from tests.study.test_own import NAMES, rows, saved
+from tests.study.test_own import SMALL as SHAPE
+
+COLUMNS: dict[str, Any] = {"text": "review", "label": "verdict", "epochs": 1}
+FEW: dict[str, Any] = {
+    "constants": ["zeros"],
+    "orders": ["first_to_last"],
+    "fractions": [1, 0],
+    "seeds": [0, 1],
+    "progress": False,
+}
+Reviews = dict[str, pandas.DataFrame]
+
+
+def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
+    return float((true == predicted).mean())
+
+
+def scores(found: papa.Measurement, fraction: float) -> list[float]:
+    frame = found.to_pandas()
+    return frame[frame["fraction"] == fraction]["score"].tolist()
+
+
+def test_a_metric_is_a_function_of_true_and_predicted_classes(
+    encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    named = papa.measure(encoder, reviews, papa.Task(**COLUMNS), **FEW)
+    own = papa.measure(encoder, reviews, papa.Task(**COLUMNS, metric=share_right), **FEW)
+    other = papa.measure(
+        encoder, reviews, papa.Task(**COLUMNS, metric=balanced_accuracy_score), **FEW
+    )
+    assert scores(own, 1) == scores(named, 1)
+    assert scores(other, 1) != scores(named, 1), "negative control: another metric"
+    ends = ["mean", "low", "high", "difference_low", "difference_high", "one_answer"]
+    for name in set(ends) & set(named.summary):
+        assert own.summary[name].tolist() == pytest.approx(
+            named.summary[name].tolist(), abs=1e-6, nan_ok=True
+        ), name
+    assert set(own.results["metric"]) == {"own"}
+    assert "own metric" in str(own)
+
+
+def test_a_metric_that_gives_no_number_is_one_sentence(
+    encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    def fails(true: np.ndarray, predicted: np.ndarray) -> float:
+        raise ValueError("no such class")
+
+    for metric, said in (
+        (fails, r"fails failed on 48 labels \(no such class\)"),
+        (lambda true, predicted: np.nan, "gave nan on 48 labels, expected a finite number"),
+    ):
+        with pytest.raises(papa.PapaError, match=said):
+            papa.measure(encoder, reviews, papa.Task(**COLUMNS, metric=metric), **FEW)
+    task = papa.Task(text="review", label=None, metric=share_right)
+    with pytest.raises(papa.PapaError, match="name their label"):
+        papa.measure(encoder, reviews, task, **FEW)
+
+
+def test_an_estimator_is_fitted_on_means_over_tokens(
+    encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    probe = LogisticRegression(C=0.5)
+    found = papa.measure(encoder, reviews, papa.Task(**COLUMNS, probe=probe), **FEW)
+
+    def fitted() -> float:
+        inputs = {
+            split: np.stack(
+                [
+                    one.mean(0).flatten().numpy()
+                    for one in papa.features(encoder, frame, text="review", progress=False)
+                ]
+            )
+            for split, frame in reviews.items()
+        }
+        one = LogisticRegression(C=0.5).fit(inputs["train"], reviews["train"]["verdict"])
+        return float(one.score(inputs["validation"], reviews["validation"]["verdict"]))
+
+    assert scores(found, 1) == pytest.approx([fitted()] * 2)
+    with papa.replaced(
+        encoder, "zeros", [(layer, head) for layer in range(6) for head in range(12)]
+    ):
+        assert scores(found, 0) == pytest.approx([fitted()] * 2)
+    usual = papa.measure(encoder, reviews, papa.Task(**COLUMNS), **FEW)
+    assert scores(found, 1) != scores(usual, 1), "negative control"
+    assert not hasattr(probe, "coef_"), "copies are fitted"
+
+
+def hidden(inputs: int, classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(inputs, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, classes)
+    )
+
+
+def test_a_module_of_pytorch_is_trained_for_each_seed(
+    encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    task = papa.Task(**{**COLUMNS, "epochs": 4}, learning_rate=5e-3, probe=hidden)
+    together = papa.measure(encoder, reviews, task, **FEW)
+    alone = papa.measure(encoder, reviews, task, **{**FEW, "seeds": [1]})
+    assert scores(alone, 1) == scores(together, 1)[1:], "a seed does not depend on those beside it"
+    assert scores(together, 1) != scores(together, 0)
+    fitted = papa.fit_probe(encoder, reviews, task, seeds=[0, 1], progress=False)
+    assert [one.score for one in fitted] == scores(together, 1)
+    linear = papa.Task(**{**COLUMNS, "epochs": 8}, learning_rate=5e-3, probe=nn.Linear)
+    (train,) = {reviews["train"].to_json()}
+    same = {"train": reviews["train"], "validation": reviews["train"]}
+    learned = papa.fit_probe(encoder, same, linear, seeds=[0], progress=False)
+    assert learned[0].score > 0.9, "it is trained"
+    assert reviews["train"].to_json() == train
+
+
+def test_words_have_a_prediction_each(encoder: papa.TextEncoder) -> None:
+    data = [
+        {
+            "words": ["Anna", "saw", "Rome"][: 2 + number % 2],
+            "tags": ["N", "V", "N"][: 2 + number % 2],
+        }
+        for number in range(12)
+    ]
+    table = pandas.DataFrame(data)
+    splits = {"train": table, "validation": table}
+    task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
+    found = papa.measure(encoder, splits, task, **FEW)
+    assert scores(found, 1) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"probe": 3}, "probe is a int, expected an estimator with fit and predict"),
+        ({"probe": lambda inputs, classes: None}, "it gave a NoneType, expected a module"),
+        ({"probe": lambda inputs, classes: nn.Linear(inputs, 7)}, r"gave shape \(\d+, 7\)"),
+        ({"probe": nn.Linear, "head": "own"}, "leave head out"),
+        ({"probe": nn.Linear, "metric": "spearman"}, "spearman is of numbers"),
+        ({"score": share_right}, 'set head="own" and leave metric out'),
+    ],
+)
+def test_code_that_fits_nothing_is_one_sentence(
+    changed: dict[str, Any], said: str, encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    with pytest.raises(papa.PapaError, match=said):
+        papa.measure(encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **FEW)
+
+
+def test_trained_constants_have_papas_own_probe(
+    encoder: papa.TextEncoder, reviews: Reviews
+) -> None:
+    task = papa.Task(**COLUMNS, probe=nn.Linear)
+    with pytest.raises(papa.PapaError, match="trained ones are trained with PAPA's own probe"):
+        papa.measure(encoder, reviews, task, **{**FEW, "constants": ["trained"]})
+
+
+def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
+    return (outputs.logits.argmax(1) == batch["labels"]).float()
+
+
+def test_a_score_of_outputs_is_that_of_fidelity(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
+    shape = {**SHAPE, "initializer_range": 0.35}
+    model = BertForSequenceClassification(BertConfig(**shape, **labels)).eval()
+    folder = saved(model, tmp_path / "model")
+    encoder = papa.load_encoder(folder, slots=16, device="cpu")
+    data = {
+        split: pandas.DataFrame(rows(48, seed)) for split, seed in (("train", 1), ("validation", 2))
+    }
+    own = papa.Task(head="own", score=right)
+    found = papa.measure(encoder, data, own, **FEW)
+    named = papa.measure(encoder, data, papa.Task(head="own"), **FEW)
+    for fraction in (1, 0):
+        assert scores(found, fraction) == pytest.approx(scores(named, fraction))
+    assert found.summary["low"].tolist() == pytest.approx(named.summary["low"].tolist(), abs=1e-6)
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+    texts = data["validation"]
+    batch = tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
+    batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
+    every = [(layer, head) for layer in range(2) for head in range(4)]
+    kept = papa.fidelity(model, every, "zeros", data=[dict(batch)], score=right).measures
+    assert scores(found, 1) == pytest.approx([kept["score_before"].mean] * 2)
+    assert scores(found, 0) == pytest.approx([kept["score_after"].mean] * 2)
+    sure = papa.Task(label=None, head="own", score=lambda outputs, batch: outputs.logits.amax(1))
+    assert scores(papa.measure(encoder, data, sure, **FEW), 1) != scores(found, 1)
+    odd = papa.Task(head="own", score=lambda outputs, batch: outputs.logits)
+    with pytest.raises(papa.PapaError, match="expected a finite number for each text"):
+        papa.measure(encoder, data, odd, **FEW)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of the user's."""
+    source = "def score(true, predicted):\n    return float((true == predicted).mean())\n"
+    (tmp_path / "papa_own_metric.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("papa_own_metric")
+    sys.modules.pop("papa_own_metric")
+
+
+def test_a_store_knows_code_by_its_module(
+    encoder: papa.TextEncoder, module: ModuleType, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": place}
+    text = {"text": ["good", "bad", "fine", "poor"] * 8, "label": ["yes", "no"] * 16}
+    data = {"train": text, "validation": text}
+
+    def kept(**task: Any) -> set[str]:
+        papa.measure(encoder, data, papa.Task(epochs=1, **task), **options)
+        return set(artifacts(place, "probe"))
+
+    first = kept(metric=module.score)
+    assert kept(metric=module.score) == first
+    usual = kept()
+    assert len(usual) == 2 * len(first), "a metric by its name is another"
+    file = Path(str(module.__file__))
+    file.write_text(file.read_text().replace(".mean()", ".mean() / 2"))
+    assert len(kept(metric=importlib.reload(module).score)) == 3 * len(first)
+    with pytest.raises(papa.PapaError, match="put it at the top of a module that you import"):
+        kept(metric=lambda true, predicted: 0.0)
+    written = [path.read_text() for path in place.rglob("*.json")]
+    assert not any("papa_own_metric" in one for one in written), "a store names no code"
+
+
+def test_no_study_file_names_code(tmp_path: Path) -> None:
+    for metric in ("own", "papa_own_metric:score"):
+        task = {**SMALL["tasks"][0], "metric": metric}
+        with pytest.raises(SpecError, match="metric"):
+            resolve_study({**SMALL, "tasks": [task]}, folder=tmp_path, origin="test")
