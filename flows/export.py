@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +22,8 @@ from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
+
+By = Literal["slot", "relative"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,13 @@ def export_cell(
     folder: Path,
     console: Console,
     *,
+    by: By = "slot",
     onnx: bool = False,
     int8: bool = False,
 ) -> None:
     """Write the cell asked for of a finished study to ``folder`` and print the report.
+
+    ``by`` says what its heads' constants go by: the study's, by slot, or new ones by distance.
 
     Raises:
         SpecError: the study has no such cell, it was not run, or it cannot be exported.
@@ -60,6 +65,11 @@ def export_cell(
     from papa.exporting.writing import check_free
 
     check_free(folder)
+    if by == "relative" and int8:
+        raise SpecError(
+            "--int8 scores the study's own constants, by slot, and --by relative makes others: "
+            "leave one of them out, and give int8=True to papa.load_exported"
+        )
     stored = StoredStudy(study, store)
     full_names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
     cell = _find(stored, request, full_names)
@@ -67,7 +77,7 @@ def export_cell(
     _silence_transformers()
     with console.status("writing …") as status:
         document = _export(
-            stored, cell, step, _summary(stored, cell), folder, status, onnx=onnx, int8=int8
+            stored, cell, step, _summary(stored, cell), folder, status, by=by, onnx=onnx, int8=int8
         )
     _print(document, folder, console)
 
@@ -181,55 +191,68 @@ def _export(
     folder: Path,
     status: Any,
     *,
+    by: By,
     onnx: bool,
     int8: bool,
 ) -> Any:
     from papa.attention.constants import ConstantMatrices
+    from papa.attention.distances import DistanceWeights
     from papa.corpora import load_corpus
     from papa.corpora.tokens import special_tokens_of
+    from papa.encoders.encoder import load_encoder
     from papa.encoders.reference import load_tokenizer
     from papa.exporting import InputLayout, export_encoder
     from papa.exporting.card import study_score
+    from papa.exporting.distances import average_by_distance
 
     study = stored.inputs.study
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
     split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
     assert step.constants is not None, "of a step that can be exported"
-    constants = ConstantMatrices.load(
-        step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
-    )
-    scored = None
-    if int8:
+    special = special_tokens_of(load_tokenizer(step.encoder))
+    device = _device(study.execution.device)
+    constants: ConstantMatrices | DistanceWeights
+    told: dict[str, Any] = {}
+    if by == "relative":
+        layout = InputLayout.in_place(task.kind, step.encoder.positions, special)
+        constants = average_by_distance(
+            load_encoder(step.encoder, device),
+            corpus.split("train"),
+            layout,
+            lambda done, total: status.update(f"averaging by distance, {done} of {total} …"),
+        )
+    else:
+        from flows.classifier import trained_probe
         from flows.int8 import int8_scores
 
-        scored = int8_scores(stored, cell, step, corpus, constants, scores.constant_heads, status)
-    from flows.classifier import trained_probe
-
-    device = _device(study.execution.device)
+        layout = InputLayout.of(task.kind, task.slots, study.layout, special)
+        constants = ConstantMatrices.load(
+            step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
+        )
+        known = corpus, constants, scores.constant_heads
+        told = {
+            "score": study_score(
+                summary,
+                precision=step.encoder.precision,
+                unseen_share=scores.unseen_share,
+                rows=len(split),
+                cut=corpus.metadata["texts_cut"]["validation"],
+            ),
+            "int8": int8_scores(stored, cell, step, *known, status) if int8 else None,
+            "classifier": trained_probe(stored, step, *known, device, status),
+        }
     return export_encoder(
         step.encoder,
         constants,
         scores.constant_heads,
-        InputLayout.of(
-            task.kind, task.slots, study.layout, special_tokens_of(load_tokenizer(step.encoder))
-        ),
+        layout,
         folder,
         examples=split,
         study={"name": study.name, **asdict(cell)},
-        score=study_score(
-            summary,
-            precision=step.encoder.precision,
-            unseen_share=scores.unseen_share,
-            rows=len(split),
-            cut=corpus.metadata["texts_cut"]["validation"],
-        ),
         device=device,
         onnx=onnx,
-        int8=scored,
-        classifier=trained_probe(
-            stored, step, corpus, constants, scores.constant_heads, device, status
-        ),
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
+        **told,
     )
 
 

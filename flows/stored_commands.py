@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -78,6 +78,10 @@ def export(
     task: TaskName = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    by: Annotated[
+        Literal["slot", "relative"],
+        typer.Option(help="The study's constants, or new ones by distance, for any length."),
+    ] = "slot",
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")
     ] = False,
@@ -100,6 +104,11 @@ def export(
 
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
+        if by == "relative" and max_drop is not None:
+            raise SpecError(
+                "--max-drop goes by the scores of the study's constants, by slot, and --by "
+                "relative makes others: give --fraction"
+            )
         share = parse_share(max_drop) if max_drop is not None else None
         place = Store(store)
         spec = load_stored(study, overrides, place)
@@ -113,7 +122,7 @@ def export(
                 spec, place, request, share, interruption, verbose=verbose
             )
         place.check()
-        export_cell(spec, place, request, to, Console(), onnx=onnx, int8=int8)
+        export_cell(spec, place, request, to, Console(), by=by, onnx=onnx, int8=int8)
 
 
 def report(

@@ -12,33 +12,20 @@ from torch import Tensor
 from papa.ablation.interface import LayerAttention
 from papa.ablation.observers import weights_of_pairs
 from papa.ablation.substitutes import weighted
-
-_APART = 2
-"""Tokens with a column of their own, as heads rest on them: the first, and an encoder's last."""
+from papa.attention.distances import APART, DistanceWeights, places
 
 
-@dataclass(frozen=True)
-class ByDistance:
+class ByDistance(DistanceWeights):
     """What a token takes from another by the distance between them, and from a text's ends wherever
     it stands.
-
-    Attributes:
-        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle
-            entry is d = 0. A distance beyond the first or the last entry has that entry's.
-        ends: weights of the first token, and of the last one in an encoder.
     """
 
-    weights: Float[Tensor, "layers heads distances"]
-    ends: Float[Tensor, "layers heads 2"]
-
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
-        device = attention.value.device
-        weights, ends = self.weights[layer].to(device)[heads], self.ends[layer].to(device)[heads]
-        reach, last = weights.shape[-1] // 2, _last(attention)
-        table = torch.cat([ends, weights], dim=-1)
+        held, last = self.to(attention.value.device), _last(attention)
+        table = held.table(layer, heads)
 
         def rows(part: LayerAttention) -> Tensor:
-            return table[:, _places(part, last, reach)].transpose(0, 1)
+            return table[:, _places(part, last, held.reach)].transpose(0, 1)
 
         return weighted(rows, attention, heads)
 
@@ -55,7 +42,7 @@ class AverageByDistance:
         sums, counts, last = self.sums[layer], self.counts[layer], _last(attention)
         for part in attention.parts():
             weights, pairs = weights_of_pairs(part)
-            at = _places(part, last, (len(counts) - _APART) // 2).expand(pairs.shape).flatten()
+            at = _places(part, last, (len(counts) - APART) // 2).expand(pairs.shape).flatten()
             sums.index_add_(1, at, weights.transpose(0, 1).flatten(1))
             counts.index_add_(0, at, pairs.double().flatten())
 
@@ -63,14 +50,12 @@ class AverageByDistance:
         """Distances of both signs, up to that of this text's ends."""
         if layer not in self.sums:
             heads = attention.query.shape[1]
-            self.sums[layer] = attention.query.new_zeros(heads, _APART + 1, dtype=torch.float64)
-            self.counts[layer] = attention.query.new_zeros(_APART + 1, dtype=torch.float64)
+            self.sums[layer] = attention.query.new_zeros(heads, APART + 1, dtype=torch.float64)
+            self.counts[layer] = attention.query.new_zeros(APART + 1, dtype=torch.float64)
         longest = int(attention.key_slots.max())
-        if (more := longest - (len(self.counts[layer]) - _APART) // 2) > 0:
+        if (more := longest - (len(self.counts[layer]) - APART) // 2) > 0:
             for held in (self.sums, self.counts):
-                ends, distances = held[layer].split(
-                    [_APART, held[layer].shape[-1] - _APART], dim=-1
-                )
+                ends, distances = held[layer].split([APART, held[layer].shape[-1] - APART], dim=-1)
                 held[layer] = torch.cat([ends, F.pad(distances, (more, more))], dim=-1)
 
     def result(self) -> ByDistance:
@@ -79,10 +64,10 @@ class AverageByDistance:
             for layer, sums in sorted(self.sums.items())
         }
         near = [
-            own[:, _APART:][:, _last_seen(self.counts[layer][_APART:] > 0)]
+            own[:, APART:][:, _last_seen(self.counts[layer][APART:] > 0)]
             for layer, own in means.items()
         ]
-        ends = [own[:, :_APART] for own in means.values()]
+        ends = [own[:, :APART] for own in means.values()]
         return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
 
 
@@ -97,9 +82,7 @@ def _places(
     part: LayerAttention, last: Int[Tensor, "#batch 1 1"], reach: int
 ) -> Int[Tensor, "#batch queries keys"]:
     """Where among the ends and the distances a pair of tokens finds its weight."""
-    keys = part.key_slots[:, None, :]
-    distances = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _APART
-    return torch.where(keys == 0, 0, torch.where(keys == last, 1, distances))
+    return places(part.query_slots[:, :, None], part.key_slots[:, None, :], last, reach)
 
 
 def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import at_slots, check_fits, constant_product, normalised_rows
+from papa.attention.product import at_slots, constant_product, normalised_rows
+from papa.attention.replacement import check_fits
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder

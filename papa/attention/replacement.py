@@ -1,8 +1,4 @@
-"""Replace chosen heads' attention by constant matrices; the encoder is whole again after the block.
-
-The product of a constant matrix with values is masked and row-normalised without a matrix for each
-input.
-"""
+"""Replace chosen heads' attention by constants; the encoder is whole again after the block."""
 
 from __future__ import annotations
 
@@ -11,23 +7,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.distances import DistanceWeights
 from papa.attention.outputs import ConstantOutputs
+from papa.attention.product import at_slots, constant_product
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
 from papa.spec.orders import Head
 
+Constants = ConstantMatrices | ConstantOutputs | DistanceWeights
+
 
 @dataclass
 class EntryCounts:
-    """Entries of the constant matrices that inputs read; one matrix stands for all heads, which
-    read the same entries.
+    """Entries of the constants that inputs read; one matrix stands for all heads, which read the
+    same entries.
 
     Attributes:
         read: pairs of real slots, over all inputs.
@@ -56,16 +55,18 @@ class _Block:
     """What one ``replaced`` in force was given, on the encoder's device, and the heads that no
     block inside it has, in order."""
 
-    constants: ConstantMatrices | ConstantOutputs
+    constants: Constants
     heads: tuple[Head, ...]
     counts: EntryCounts
 
-    def part(self, layer: int, heads: Int[Tensor, " constant"]) -> _Part | _OutputPart:
+    def part(self, layer: int, heads: Int[Tensor, " constant"]) -> _AnyPart:
         """Its heads of one layer."""
         if isinstance(self.constants, ConstantOutputs):
             return _OutputPart(self.constants, layer, heads)
         # Every layer reads the same entries, so one layer counts them.
         counts = self.counts if layer == self.heads[0][0] else None
+        if isinstance(self.constants, DistanceWeights):
+            return _DistancePart(self.constants, layer, heads, counts)
         return _Part(self.constants.matrices[layer], heads, self.constants.seen, counts)
 
 
@@ -102,11 +103,30 @@ class _Part:
         return constant_product(matrices, value, batch.attention_mask, dropout)
 
 
+@dataclass(frozen=True)
+class _DistancePart:
+    """The heads of one layer that go by distance, in inputs whose columns are their positions."""
+
+    constants: DistanceWeights
+    layer: int
+    heads: Int[Tensor, " constant"]
+    counts: EntryCounts | None
+
+    def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
+        real, columns = batch.attention_mask, batch.columns
+        if self.counts is not None:
+            self.counts.add(self.constants.seen(columns), batch)
+        return self.constants.product(self.layer, self.heads, value, columns, real)
+
+
+_AnyPart = _Part | _OutputPart | _DistancePart
+
+
 @dataclass
 class _Replacing:
     """The rule of one layer with constant heads, and the blocks from which all rules follow."""
 
-    parts: tuple[_Part | _OutputPart, ...]
+    parts: tuple[_AnyPart, ...]
     dependent_heads: Int[Tensor, " dependent"]
     blocks: tuple[_Block, ...]
 
@@ -127,7 +147,7 @@ class _Replacing:
         return output
 
 
-def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
+def check_fits(constants: Constants, encoder: Encoder) -> None:
     """Refuse constants that are not one for each head of the encoder.
 
     Raises:
@@ -143,7 +163,7 @@ def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) 
 
 @contextmanager
 def replaced(
-    encoder: Encoder, constants: ConstantMatrices | ConstantOutputs, heads: Sequence[Head]
+    encoder: Encoder, constants: Constants, heads: Sequence[Head]
 ) -> Iterator[EntryCounts]:
     """Inside the block, ``heads`` use constants; the others stay as they were (Section
     3.1).
@@ -152,7 +172,8 @@ def replaced(
 
     Args:
         encoder: changed inside the block, as before after it.
-        constants: C, whose rows are masked and normalised for each input; or what heads put out.
+        constants: C, whose rows are masked and normalised for each input; or weights of distances,
+            for inputs whose tokens stand side by side; or what heads put out.
         heads: (layer, head) of the constant heads.
 
     Yields:
@@ -179,7 +200,7 @@ def replaced(
 def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing]:
     rules: dict[int, _Replacing] = {}
     for layer in sorted({layer for block in blocks for layer, _ in block.heads}):
-        parts, dependent = list[_Part | _OutputPart](), set(range(encoder.heads))
+        parts, dependent = list[_AnyPart](), set(range(encoder.heads))
         for block in blocks:
             own = [head for at, head in block.heads if at == layer]
             if own:
@@ -188,78 +209,3 @@ def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing
         left = torch.tensor(sorted(dependent), dtype=torch.long, device=encoder.device)
         rules[layer] = _Replacing(tuple(parts), left, blocks)
     return rules
-
-
-def at_slots(
-    matrices: Float[Tensor, "heads slots slots"],
-    chosen: Int[Tensor, " chosen"],
-    slots: Int[Tensor, " m"],
-) -> Float[Tensor, "chosen m m"]:
-    """Return C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
-    size, m = matrices.shape[-1], len(slots)
-    if m == size:
-        return matrices.index_select(0, chosen)
-    pairs = (slots[:, None] * size + slots).flatten()
-    entries = (chosen[:, None] * (size * size) + pairs).flatten()
-    return matrices.flatten().index_select(0, entries).view(-1, m, m)
-
-
-def constant_product(
-    matrices: Float[Tensor, "heads m m"],
-    value: Float[Tensor, "batch heads m width"],
-    attention_mask: Bool[Tensor, "batch m"],
-    dropout: float = 0.0,
-) -> Float[Tensor, "batch heads m width"]:
-    """Return what constant heads put out (paper, Section 3.1).
-
-    Args:
-        matrices: C at the batch's slots.
-        value: V of the same heads.
-        attention_mask: r, where inputs have tokens.
-        dropout: probability with which entries are dropped; above 0 each input needs matrices of
-            its own.
-
-    Returns:
-        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
-        0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
-           negative.
-    """
-    if dropout > 0:
-        rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)
-        return torch.matmul(rows, value)
-    batch, heads, m, width = value.shape
-    all_real = bool(attention_mask.all())
-    if all_real:
-        # Without padding every input divides by the same sums: rows are normalised once a batch.
-        sums = matrices.abs().sum(dim=-1, keepdim=True)
-        rows = matrices / torch.where(sums == 0, 1.0, sums)
-        mixed = torch.bmm(rows, value.permute(1, 2, 0, 3).reshape(heads, m, batch * width))
-        return mixed.view(heads, m, batch, width).permute(2, 0, 1, 3)
-    return masked_product(matrices, value, attention_mask)
-
-
-def masked_product(
-    matrices: Float[Tensor, "heads m m"],
-    value: Float[Tensor, "batch heads m width"],
-    attention_mask: Bool[Tensor, "batch m"],
-) -> Float[Tensor, "batch heads m width"]:
-    """``constant_product`` in fixed steps, whatever the mask."""
-    batch, heads, m, width = value.shape
-    real = attention_mask.to(value.dtype)
-    # Values of padding are cleared instead of columns of C, so that one product serves all inputs.
-    masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3).reshape(heads, m, batch * width)
-    mixed = torch.bmm(matrices, masked).view(heads, m, batch, width)
-    sums = torch.matmul(matrices.abs(), real.T)[..., None]
-    mixed = mixed / torch.where(sums == 0, 1.0, sums)
-    return mixed.permute(2, 0, 1, 3)
-
-
-def normalised_rows(
-    matrices: Float[Tensor, "heads m m"], attention_mask: Bool[Tensor, "batch m"]
-) -> Float[Tensor, "batch heads m m"]:
-    """C as every input sees it: masked by its keys, rows divided by their sums. Only dropout needs
-    it written out.
-    """
-    masked = matrices * attention_mask[:, None, None, :]
-    sums = masked.abs().sum(dim=-1, keepdim=True)
-    return masked / torch.where(sums == 0, 1.0, sums)

@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import at_slots, check_fits, normalised_rows
+from papa.attention.product import at_slots, normalised_rows
+from papa.attention.replacement import check_fits
 from papa.corpora.batches import MicroBatch
 from papa.corpora.treebank import LaidTrees, Tree
 from papa.encoders.dispatch import InputDependentAttention, at_least_single

@@ -61,12 +61,8 @@ def model_card(document: ExportDocument) -> str:
     table = "\n".join(
         f"| {markdown_text(what)} | {markdown_text(finding)} |" for what, finding in rows
     )
-    cell = (
-        f"Cell of study `{document.study['name']}`: {markdown_text(cell_label(document.study))}.\n"
-        "\n"
-        if document.study
-        else ""
-    )
+    by_slot = layout["slots"] is not None
+    cell = _cell(document.study, by_slot) if document.study else ""
     call = "texts" if layout["texts"] == 1 else "first_texts, second_texts"
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     beside = "".join(
@@ -76,17 +72,16 @@ def model_card(document: ExportDocument) -> str:
     )
     onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""
     classify = "" if document.classifier is None else _classify(document.classifier)
-    if layout["texts"] == 1:
-        limits = f"One text per input, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]"
-    else:
-        first, second = layout["longest"]
-        limits = (
-            f"Two texts per input, up to {first} tokens of the first and {second} of the second"
-        )
     others = (
         "all other weights were trained after the export, and nothing but speed was measured since"
         if document.tuned
         else "all other weights are unchanged"
+    )
+    scored = (
+        "  The score above is that of probes trained on these hidden states, on the task named "
+        "above.\n"
+        if document.score
+        else ""
     )
     title = markdown_text(encoder["name"].rpartition("/")[2])
     return f"""---
@@ -96,8 +91,8 @@ base_model: {json.dumps(encoder["name"])}
 
 # {title}, {len(document.heads)} of {all_heads} heads constant
 
-{source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constant
-matrices ({document.constants}).
+{source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constants
+({document.constants}).
 Those heads compute no queries, keys or softmax; {others}.
 
 {cell}| Report | Finding |
@@ -116,12 +111,9 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 
 {classify}{onnx}## Limits
 
-- {limits} (S = {layout["slots"]} slots); longer inputs are refused.
-- [SEP] stands in the last slot, not after the text, so hidden states differ from the original's
-  whatever heads are constant.
-- A score above is that of probes trained on these hidden states, on the task named above.
-  `docs/how-to/export.md` shows how to train the weights further.
-- `model.unseen_share` is the share of the entries your inputs read that the average had never seen.
+{_limits(layout)}
+{scored}- `docs/how-to/export.md` shows how to train the weights further.
+- `model.unseen_share` is the share of the entries read that the average never saw.
 - The licence and the limits of {name} hold for this folder too.
 """
 
@@ -130,6 +122,41 @@ def _classify(classifier: Mapping[str, Any]) -> str:
     if classifier["tokens"]:
         return _CLASSIFY.format(task="token-classification", more=', aggregation_strategy="first"')
     return _CLASSIFY.format(task="text-classification", more=", truncation=True")
+
+
+def _cell(study: Mapping[str, Any], by_slot: bool) -> str:
+    what = f"of study `{study['name']}`: {markdown_text(cell_label(study))}.\n"
+    if by_slot:
+        return f"Cell {what}\n"
+    return (
+        f"The heads are those of a cell {what}Its score is of constants by slot, and says nothing "
+        "of this folder.\n\n"
+    )
+
+
+def _limits(layout: Mapping[str, Any]) -> str:
+    """Which inputs the folder takes, and how it treats them."""
+    texts = "One text per input" if layout["texts"] == 1 else "Two texts per input"
+    if layout["slots"] is None:
+        return (
+            f"- {texts}, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]: as many as "
+            "the encoder has positions for.\n"
+            "- Constants go by the distance between two tokens, with [CLS] and the last [SEP] "
+            "apart, so there is no limit of S slots;\n"
+            "  a distance that no text of the average had has the weight of the farthest that one "
+            "had."
+        )
+    longest = layout["longest"]
+    most = (
+        f"{longest[0]} tokens beside [CLS] and [SEP]"
+        if layout["texts"] == 1
+        else f"{longest[0]} tokens of the first and {longest[1]} of the second"
+    )
+    return (
+        f"- {texts}, up to {most} (S = {layout['slots']} slots); longer inputs are refused.\n"
+        "- [SEP] stands in the last slot, not after the text, so hidden states differ from the "
+        "original's\n  whatever heads are constant."
+    )
 
 
 def study_score(

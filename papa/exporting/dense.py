@@ -4,7 +4,7 @@ ONNX can hold.
 PAPA's own forward pass packs tokens, whose number depends on the inputs. Here every column of every
 input is computed, and columns without a token are masked. With one text a column is a token's
 position, but for [SEP], which every input has in the last column; with two texts there is a column
-for each slot.
+for each slot. Where tokens stay in their places a column is a position.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import masked_product
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
+from papa.exporting.constants import ExportedConstants, product_at
 from papa.exporting.placement import InputLayout
 from papa.spec.orders import Head
 
@@ -91,11 +90,12 @@ class DenseBatch(MicroBatch):
 class _Constant:
     """The rule of one layer: constant heads first, then the others, put back in their order."""
 
-    def __init__(self, matrices: Float[Tensor, "heads slots slots"], constant: list[int]) -> None:
-        dependent = [head for head in range(len(matrices)) if head not in constant]
-        order = sorted(range(len(matrices)), key=[*constant, *dependent].__getitem__)
-        self.matrices = matrices[constant]
+    def __init__(self, constants: ExportedConstants, layer: int, constant: list[int]) -> None:
+        heads = constants.values.shape[1]
+        dependent = [head for head in range(heads) if head not in constant]
+        order = sorted(range(heads), key=[*constant, *dependent].__getitem__)
         self.constant_heads, self.order = torch.tensor(constant), torch.tensor(order)
+        self.product = product_at(constants, layer, self.constant_heads)
         self.dependent_heads = torch.tensor(dependent, dtype=torch.long)
 
     def __call__(
@@ -104,10 +104,8 @@ class _Constant:
         value: Float[Tensor, "batch heads m width"],
         batch: MicroBatch,
     ) -> Float[Tensor, "batch heads m width"]:
-        columns = batch.columns
-        at_columns = self.matrices.index_select(1, columns).index_select(2, columns)
-        mixed = masked_product(
-            at_columns, value.index_select(1, self.constant_heads), batch.attention_mask
+        mixed = self.product(
+            value.index_select(1, self.constant_heads), batch.columns, batch.attention_mask
         )
         if self.dependent_heads.numel() == 0:
             return mixed
@@ -120,7 +118,7 @@ class DenseEncoder(nn.Module):
 
     Args:
         encoder: the encoder, on the CPU.
-        constants: matrices of all heads; only those of ``heads`` are read.
+        constants: of all heads; only those of ``heads`` are read.
         heads: the constant heads.
         layout: where tokens belong.
     """
@@ -128,7 +126,7 @@ class DenseEncoder(nn.Module):
     def __init__(
         self,
         encoder: Encoder,
-        constants: ConstantMatrices,
+        constants: ExportedConstants,
         heads: tuple[Head, ...],
         layout: InputLayout,
     ) -> None:
@@ -138,12 +136,11 @@ class DenseEncoder(nn.Module):
         by_layer: dict[int, list[int]] = {}
         for layer, head in sorted(heads):
             by_layer.setdefault(layer, []).append(head)
-        self._rules = {
-            layer: _Constant(constants.matrices[layer], own) for layer, own in by_layer.items()
-        }
+        self._rules = {layer: _Constant(constants, layer, own) for layer, own in by_layer.items()}
         # Numbers that are looked up: to read past the end of a table is an error, so too long
         # inputs are refused.
         self._positions = torch.arange(layout.longest_input)
+        self._slots = layout.slots or 0
         self._starts = torch.arange(layout.longest[0] + 2)
         self._second_lengths = torch.arange(layout.longest[-1] + 1)
 
@@ -166,6 +163,8 @@ class DenseEncoder(nn.Module):
             token_type_ids = torch.zeros_like(input_ids)
         lengths = attention_mask.sum(dim=1, keepdim=True)
         place = self._one if self.layout.texts == 1 else self._two
+        if self.layout.slots is None:
+            place = self._in_place
         columns, index, real, back = place(input_ids, lengths)
         batch = DenseBatch.of_columns(
             input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
@@ -176,13 +175,21 @@ class DenseEncoder(nn.Module):
         found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
         return found * attention_mask[..., None].to(found.dtype)
 
+    def _in_place(
+        self, input_ids: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As of ``_one``."""
+        columns = self._positions[torch.arange(input_ids.shape[1])]
+        index = columns.expand_as(input_ids)
+        return columns, index, index < lengths, index
+
     def _one(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Slots of the columns, the token in each, whether there is one, and the column of each
         token.
         """
         positions = self._positions[torch.arange(input_ids.shape[1])]
         last = positions == input_ids.shape[1] - 1
-        columns = torch.where(last, self.layout.slots - 1, positions)
+        columns = torch.where(last, self._slots - 1, positions)
         index = torch.where(last, lengths - 1, positions)
         real = last | (positions < lengths - 1)
         back = torch.where(
@@ -191,7 +198,7 @@ class DenseEncoder(nn.Module):
         return columns, index, real, back
 
     def _two(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        half, slots, tokens = self.layout.slots // 2, self.layout.slots, input_ids.shape[1]
+        half, slots, tokens = self._slots // 2, self._slots, input_ids.shape[1]
         positions = torch.arange(tokens)
         separators = (input_ids == self.layout.framing.sep) & (positions > 0)
         # Where the second half begins: at the first separator.

@@ -17,19 +17,18 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_device, check_int8
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, PapaError, in_one_line
 from papa.exporting.classifier import Classifier
+from papa.exporting.constants import restored
 from papa.exporting.document import (
     CLASSIFIER,
     CONFIGURATION,
     CONSTANTS,
     DOCUMENT,
     WEIGHTS,
-    ExportDocument,
     read_document,
 )
 from papa.exporting.model import ExportedEncoder
@@ -69,12 +68,19 @@ def load_exported(
         ) from None
     try:
         encoder = Encoder(_model(folder, document.heads), device, int8=int8)
-        constants = _constants(folder, document, encoder, layout.slots)
+        constants = restored(
+            _tensors(folder / CONSTANTS),
+            document.heads,
+            (encoder.layers, encoder.heads),
+            layout,
+            document.constants,
+            folder / CONSTANTS,
+        )
         tokenizer = _tokenizer(folder, layout, encoder)
         classifier = None
         if document.classifier:
             weights = _tensors(folder / CLASSIFIER)
-            classifier = Classifier.read(document.classifier, weights, encoder, layout.slots)
+            classifier = Classifier.read(document.classifier, weights, encoder, layout.slots or 0)
         return ExportedEncoder(
             encoder, constants, document.heads, layout, tokenizer, document, classifier, folder
         )
@@ -112,35 +118,6 @@ def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
     if missing:
         raise ArtifactError(f"{folder / WEIGHTS} lacks {missing[0]}: export the encoder again")
     return model
-
-
-def _constants(
-    folder: Path, document: ExportDocument, encoder: Encoder, slots: int
-) -> ConstantMatrices:
-    path = folder / CONSTANTS
-    tensors = _tensors(path)
-    expected = (len(document.heads), slots, slots)
-    shape = tuple(tensors["matrices"].shape) if "matrices" in tensors else ()
-    if shape != expected or "seen" not in tensors:
-        raise ArtifactError(
-            f"{path} holds matrices of shape {list(shape)}, expected {list(expected)} for the "
-            "heads and slots in papa.json: export the encoder again"
-        )
-    outside = [
-        head
-        for head in document.heads
-        if not (head[0] < encoder.layers and head[1] < encoder.heads)
-    ]
-    if outside:
-        raise ArtifactError(
-            f"papa.json names head {outside[0][1]} of layer {outside[0][0]}, but the encoder in "
-            f"{path.parent} has {encoder.layers} layers of {encoder.heads} heads: export the "
-            "encoder again"
-        )
-    matrices = torch.zeros(encoder.layers, encoder.heads, slots, slots)
-    for (layer, head), matrix in zip(document.heads, tensors["matrices"], strict=True):
-        matrices[layer, head] = matrix
-    return ConstantMatrices(matrices, tensors["seen"], document.constants)
 
 
 def _tokenizer(folder: Path, layout: InputLayout, encoder: Encoder) -> PreTrainedTokenizerBase:

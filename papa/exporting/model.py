@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
-from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_int8
 from papa.errors import SpecError
 from papa.exporting.classifier import Classifier
+from papa.exporting.constants import ExportedConstants
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
@@ -46,14 +46,15 @@ class ExportedEncoder(nn.Module):
         inputs = model.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         states = model(**inputs).last_hidden_state
 
-    Inside, tokens move into the slots that the constants were made for and run without padding, in
-    batches of inputs of like length; hidden states come back at the tokens' positions, 0 where
-    there is none. Where the study's probe came along there are its ``logits`` as well, so that
-    pipelines of ``transformers`` classify texts or tokens.
+    Inside, tokens move into the slots that the constants were made for, or stay where they are if
+    constants go by distance, and run without padding, in batches of inputs of like length; hidden
+    states come back at the tokens' positions, 0 where there is none. Where the study's probe came
+    along there are its ``logits`` as well, so that pipelines of ``transformers`` classify texts or
+    tokens.
 
     Args:
         encoder: the encoder, whose attention this module changes for good.
-        constants: matrices of all heads; only those of ``heads`` are read.
+        constants: of all heads; only those of ``heads`` are read.
         heads: the constant heads.
         layout: where tokens belong.
         tokenizer: the encoder's tokenizer.
@@ -69,7 +70,7 @@ class ExportedEncoder(nn.Module):
     def __init__(
         self,
         encoder: Encoder,
-        constants: ConstantMatrices,
+        constants: ExportedConstants,
         heads: Sequence[Head],
         layout: InputLayout,
         tokenizer: PreTrainedTokenizerBase | None = None,

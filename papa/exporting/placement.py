@@ -32,15 +32,15 @@ class InputLayout:
 
     Attributes:
         texts: 1 or 2 texts per input.
-        slots: S.
-        longest: the most text tokens of each text.
+        slots: S; None where tokens stay in their places, as constants by distance have it.
+        longest: the most text tokens of each text; without slots of all texts together.
         segment_ids: whether segment ids follow their tokens into the slots or stay where the
             tokenizer put them.
         framing: how the tokenizer frames the texts.
     """
 
     texts: Literal[1, 2]
-    slots: int
+    slots: int | None
     longest: tuple[int, ...]
     segment_ids: Literal["follow", "stay"]
     framing: Framing
@@ -62,6 +62,13 @@ class InputLayout:
                 **{field.name: getattr(special_tokens, field.name) for field in fields(Framing)}
             ),
         )
+
+    @classmethod
+    def in_place(cls, kind: TaskKind, positions: int, special_tokens: SpecialTokens) -> InputLayout:
+        """Tokens stay where the tokenizer puts them, as many as the encoder has positions for."""
+        placed = cls.of(kind, positions, LayoutSpec(), special_tokens)
+        between = special_tokens.between if placed.texts == 2 else 0
+        return replace(placed, slots=None, longest=(positions - 2 - between,))
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> InputLayout:
@@ -118,6 +125,8 @@ class InputLayout:
         positions = torch.arange(input_ids.shape[1]).expand_as(input_ids)
         inside = (positions > 0) & (positions < lengths[:, None] - 1)
         separators = inside & (input_ids == self.framing.sep)
+        if self.slots is None:
+            return self._in_place(input_ids, token_type_ids, real, separators)
         if self.texts == 1:
             self._check_one(separators, lengths)
             placed = arrange_one(_ragged(input_ids, inside), self.framing, self.slots)
@@ -139,6 +148,31 @@ class InputLayout:
         width = segments.shape[1]
         at_slots = segments[inputs, np.minimum(placed.slot_ids, width - 1)]
         return replace(placed, token_type_ids=np.where(placed.slot_ids < width, at_slots, 0))
+
+    def _in_place(
+        self, input_ids: Tensor, token_type_ids: Tensor | None, real: Tensor, separators: Tensor
+    ) -> PackedTokens:
+        lengths = real.sum(dim=1)
+        if (row := _first(lengths[:, None] > self.longest_input)) is not None:
+            raise DataError(
+                f"input {row} has {int(lengths[row])} tokens, but the encoder has positions for "
+                f"{self.longest_input}: tokenise with truncation=True, "
+                f"max_length={self.longest_input}"
+            )
+        if token_type_ids is None:
+            first, between, second = self.framing.segments
+            before = separators.cumsum(dim=1) - separators.int()
+            token_type_ids = torch.where(separators, between, first)
+            if self.texts == 2:
+                token_type_ids[before >= self.framing.between] = second
+        positions = torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        return PackedTokens(
+            input_ids=input_ids[real].int().numpy(),
+            slot_ids=positions[real].int().numpy(),
+            token_type_ids=token_type_ids[real].to(torch.int8).numpy(),
+            lengths=lengths.numpy(),
+            first_lengths=lengths.numpy(),
+        )
 
     def _check_framing(self, input_ids: Tensor, real: Tensor, lengths: Tensor) -> None:
         if (row := _first(real[:, 1:] & ~real[:, :-1])) is not None or (

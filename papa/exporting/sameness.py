@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batch
+from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
+from papa.exporting.constants import ExportedConstants
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows
 
@@ -25,10 +25,11 @@ _CHECKED_ROWS = 16
 def check_same(
     exported: ExportedEncoder,
     reference: EncoderReference,
-    constants: ConstantMatrices,
+    constants: ExportedConstants,
     split: TokenisedSplit,
 ) -> None:
-    """Compare with the encoder as the study ran it, in full precision, on some rows.
+    """Compare with the encoder as the study ran it, or by distance with tokens in their places, in
+    full precision, on some rows.
 
     Raises:
         ArtifactError: they differ by more than the tolerance.
@@ -37,10 +38,14 @@ def check_same(
     rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
     if not len(rows):
         return
-    batch = micro_batch(split, rows)
+    inputs = ordinary_inputs(split, rows, exported.layout)
+    batch = (
+        MicroBatch.of(rows, exported.layout.place(**inputs))
+        if exported.layout.slots is None
+        else micro_batch(split, rows)
+    )
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
-    inputs = ordinary_inputs(split, rows, exported.layout)
     states = exported(**inputs).last_hidden_state[
         inputs["attention_mask"].bool().to(exported.device)
     ]

@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from papa.attention.constants import ConstantMatrices
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_int8
@@ -23,6 +22,7 @@ from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
+from papa.exporting.constants import ExportedConstants, check_fits, kind_of, stored
 from papa.exporting.document import (
     CARD,
     CONFIGURATION,
@@ -59,7 +59,7 @@ from papa.storage.atomic import scratch_beside
 
 def export_encoder(
     reference: EncoderReference,
-    constants: ConstantMatrices,
+    constants: ExportedConstants,
     heads: Sequence[Head],
     layout: InputLayout,
     folder: Path,
@@ -81,7 +81,7 @@ def export_encoder(
 
     Args:
         reference: the source encoder.
-        constants: matrices of all its heads.
+        constants: of all its heads, by slot or by distance.
         heads: the heads that become constant.
         layout: where tokens belong.
         folder: must not exist, or be empty.
@@ -106,11 +106,16 @@ def export_encoder(
     if int8 is not None:
         check_int8(device)
     heads = sorted((int(layer), int(head)) for layer, head in heads)
-    _check_fits(reference, constants, heads, layout)
+    if not heads:
+        raise ArtifactError(
+            "no head is constant in this cell, so there is nothing to export: give a fraction "
+            "below 1"
+        )
+    check_fits(constants, reference.layers, reference.heads, layout, reference.name)
     original = _original(reference)
     if onnx:
         bytes_needed = sum(
-            4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.matrices)
+            4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.values)
         )
         check_onnx(original.config, layout, bytes_needed)
     with written_aside(folder) as scratch:
@@ -128,7 +133,7 @@ def export_encoder(
             },
             layout=layout.written(),
             heads=tuple(heads),
-            constants=constants.kind,
+            constants=kind_of(constants),
             study=dict(study or {}),
             score=score,
             speed=None,
@@ -211,26 +216,6 @@ def check_free(folder: Path) -> None:
         raise ArtifactError(f"{folder} {what}: give a new or an empty folder with --to")
 
 
-def _check_fits(
-    reference: EncoderReference,
-    constants: ConstantMatrices,
-    heads: Sequence[Head],
-    layout: InputLayout,
-) -> None:
-    if not heads:
-        raise ArtifactError(
-            "no head is constant in this cell, so there is nothing to export: give a fraction "
-            "below 1"
-        )
-    shape = tuple(constants.matrices.shape)
-    expected = (reference.layers, reference.heads, layout.slots, layout.slots)
-    if shape != expected:
-        raise ArtifactError(
-            f"the constant matrices have the shape {list(shape)}, expected {list(expected)} for "
-            f"{reference.name} in {layout.slots} slots: rerun 'average' for them"
-        )
-
-
 def _original(reference: EncoderReference) -> nn.Module:
     """The unmodified model in its stored precision, with the fastest attention that transformers
     has for it.
@@ -246,14 +231,12 @@ def _original(reference: EncoderReference) -> nn.Module:
 def _save(
     original: nn.Module,
     reference: EncoderReference,
-    constants: ConstantMatrices,
+    constants: ExportedConstants,
     heads: Sequence[Head],
     folder: Path,
 ) -> None:
     save_file(without_constant_heads(original, heads), folder / WEIGHTS, metadata={"format": "pt"})
-    layers, numbers = (list(part) for part in zip(*heads, strict=True))
-    matrices = constants.matrices[layers, numbers].float().contiguous()
-    save_file({"matrices": matrices, "seen": constants.seen.contiguous()}, folder / CONSTANTS)
+    save_file(stored(constants, heads), folder / CONSTANTS)
     shutil.copyfile(Path(reference.folder) / "config.json", folder / CONFIGURATION)
     (folder / "config.json").write_text(json.dumps(FOR_OTHERS) + "\n")
     for name in TOKENIZER_FILES:

@@ -80,6 +80,28 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
         assert what in (place / "half" / "README.md").read_text(), what
 
 
+def test_by_relative_takes_texts_beyond_the_slots(place: Path) -> None:
+    finished = export(place, "--fraction", "0.5", "--by", "relative", to="far")
+    assert finished.code == 0, finished.err
+    model = library.load_exported(place / "far")
+    inputs = model.tokenizer(["a fine film " * 60], return_tensors="pt")
+    assert inputs["input_ids"].shape[1] > 5 * 32, "beyond the study's slots"
+    assert bool(model(**inputs).last_hidden_state.isfinite().all())
+    card = (place / "far" / "README.md").read_text()
+    for what in ("36 of 72", "relative by distance", "Embeddings", "no limit of S slots"):
+        assert what in card, what
+    assert "Score (" not in card
+
+
+@pytest.mark.parametrize("option", [("--fraction", "0.5", "--int8"), ("--max-drop", "1%")])
+def test_by_relative_refuses_what_goes_by_slot(place: Path, option: tuple[str, ...]) -> None:
+    finished = export(place, "--by", "relative", *option, to="none")
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert "--by relative makes others" in line
+    assert not (place / "none").exists()
+
+
 def test_the_card_and_the_screen_hold_the_studys_verdict(place: Path, exported: Finished) -> None:
     """Baselines, intervals, the dagger, precision and the rows that were cut, as the study's own
     report has them.

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from papa.attention.replacement import at_slots, check_fits, normalised_rows
+from papa.attention.product import at_slots, normalised_rows
+from papa.attention.replacement import check_fits
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of

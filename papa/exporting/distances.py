@@ -1,0 +1,99 @@
+"""The average of an encoder's attention by distance, over inputs whose tokens stay in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from papa.ablation.interface import LayerAttention
+from papa.ablation.relative import AverageByDistance, ByDistance
+from papa.corpora.batches import MicroBatch, rows_of_like_length
+from papa.corpora.split import TokenisedSplit
+from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.encoder import Encoder
+from papa.encoders.finite import sum_is_finite
+from papa.errors import NumbersError
+from papa.exporting.placement import InputLayout
+from papa.exporting.speed import ordinary_inputs
+from papa.progress import Progress, ignore_progress
+
+
+@torch.inference_mode()
+def average_by_distance(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    layout: InputLayout,
+    progress: Progress = ignore_progress,
+) -> ByDistance:
+    """What ``papa.ablated(by="relative")`` learns of the same texts, in passes without padding and
+    for every family.
+
+    Args:
+        encoder: whose attention.
+        split: the inputs.
+        layout: one whose tokens stay in their places.
+        progress: called with rows done and in all.
+
+    Raises:
+        NumbersError: there is NaN or infinity in the attention.
+    """
+    average, done = AverageByDistance(), 0
+    last = encoder.layers - 1
+    rules = {layer: _Seen(average, layer, layer == last) for layer in range(encoder.layers)}
+    with encoder.ruled(rules):
+        for batch in _batches(split, layout, encoder.tokens_per_batch(None)):
+            encoder.observe(batch)
+            done += len(batch.rows)
+            progress(done, len(split))
+    found = average.result()
+    if not sum_is_finite(found.weights):
+        raise NumbersError("the encoder's attention", "look at the size of its weights")
+    return found
+
+
+def _batches(split: TokenisedSplit, layout: InputLayout, budget: int) -> Iterator[MicroBatch]:
+    for rows in rows_of_like_length(split.lengths, split.lengths, budget):
+        inputs = ordinary_inputs(split, split.rows[rows], layout)
+        yield MicroBatch.of(rows, layout.place(**inputs))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The rule of a layer whose attention is averaged."""
+
+    average: AverageByDistance
+    layer: int
+    last: bool
+    dependent_heads: ClassVar[None] = None
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        allowed = batch.attention_mask[:, None, None, :]
+        if own.mask is not None:
+            allowed = own.mask & allowed
+        # Not -inf: a query without a token may have no key.
+        bias = torch.zeros_like(allowed, dtype=own.query.dtype).masked_fill(
+            ~allowed, torch.finfo(own.query.dtype).min
+        )
+        columns = batch.columns[None]
+        seen = LayerAttention(
+            own.query,
+            own.key,
+            value,
+            bias if own.bias is None else bias + own.bias,
+            own.scaling,
+            softcap=None,
+            dropout=0.0,
+            query_slots=columns,
+            key_slots=columns,
+            first=0,
+            causal=False,
+        )
+        self.average.see(seen, self.layer)
+        if self.last:
+            # What the last layer puts out enters no average.
+            raise StopForward
+        return own.product(value)
