@@ -13,6 +13,7 @@ from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, joined, meant
 from papa.library.encoder import TextEncoder
 from papa.spec.controls import CONTROLS
+from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED, parameters_of
 
 Matrices: TypeAlias = Any
@@ -23,6 +24,9 @@ _OF_TEXT = {
     "average": "is taken over texts: give papa.average(encoder, texts)",
     "trained": "is trained next to a probe: measure it with constants=['trained'] of papa.measure",
     "mean_qk": "is taken over texts: measure it with constants=['mean_qk'] of papa.measure",
+    **{
+        kind: f"is for decoders: give papa.{kind.title()}() to papa.ablated" for kind in OF_DECODERS
+    },
     **{
         kind: f"is made of an average: measure it with constants=['{kind}'] of papa.measure"
         for kind in DERIVED

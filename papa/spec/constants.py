@@ -17,7 +17,8 @@ class ConstantsSpec(Frozen):
     kind: ConstantsKind
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
     fibonacci; what is made of the average: low_rank, relative; mean_qk; trained; or a constant
-    output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md).
+    output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md);
+    of decoders, for comparison, streaming: their own attention to the first and the last tokens.
     """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
@@ -35,6 +36,10 @@ class ConstantsSpec(Frozen):
     """low_rank: the rank to which the average is approximated; null takes 4."""
     largest: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """low_rank: how many of the average's largest entries are kept as they are; null takes 0."""
+    sinks: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """streaming: first tokens that every token sees; null takes 4."""
+    recent: Positive | None = None
+    """streaming: how many last tokens a token sees, itself among them; null takes 64."""
 
     @model_validator(mode="before")
     @classmethod
@@ -46,7 +51,7 @@ class ConstantsSpec(Frozen):
 
     @model_validator(mode="after")
     def _no_other_parameters(self) -> ConstantsSpec:
-        for name in ("window", "rank", "largest"):
+        for name in ("window", "rank", "largest", "sinks", "recent"):
             if getattr(self, name) is not None and name not in self.parameters:
                 kinds = [kind for kind in constants_kinds() if name in parameters_of(kind)]
                 raise ValueError(f"{name} belongs to kind '{listed(kinds)}', not '{self.kind}'")

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from papa.spec.controls import CONTROLS, Matrix
+from papa.spec.decoders import OF_DECODERS
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,10 @@ DERIVED: dict[str, Callable[..., Matrix]] = {"low_rank": low_rank, "relative": r
 
 def parameters_of(kind: object) -> dict[str, int]:
     """The keys that a kind of constants has in a study, with their defaults."""
-    function = {**CONTROLS, **DERIVED}.get(kind) if isinstance(kind, str) else None
-    if function is None:
+    if not isinstance(kind, str):
         return {}
+    function = {**CONTROLS, **DERIVED}.get(kind)
+    if function is None:
+        return dict(OF_DECODERS.get(kind, {}))
     named = inspect.signature(function).parameters.values()
     return {one.name: one.default for one in named if one.default is not one.empty}

@@ -252,7 +252,7 @@ class StudySpec(Frozen):
         for task, one in product(self.tasks, self.constants):
             most = {"window": task.slots - 1, "rank": task.slots, "largest": task.slots**2}
             for name, value in one.parameters.items():
-                if value > most[name]:
+                if value > most.get(name, value):
                     raise ValueError(
                         f"constants: {name} of kind '{one.kind}' is {value}, and task {task.name} "
                         f"has {task.slots} slots: take {most[name]} or less"

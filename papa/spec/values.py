@@ -10,6 +10,7 @@ from pydantic_core import PydanticKnownError
 
 from papa.errors import shown
 from papa.spec.controls import CONTROLS
+from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
@@ -55,7 +56,7 @@ def _refuse_unknown(value: object, names: Iterable[str]) -> None:
 
 def constants_kinds() -> tuple[str, ...]:
     """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, "trained")
+    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, "trained")
 
 
 def _known_constants(value: object) -> object:

@@ -28,6 +28,7 @@ from papa.errors import (
 )
 from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
+from papa.spec.decoders import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
 from papa.study.costs import Size, size_of
@@ -301,6 +302,13 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
             yield Problem(where, EncoderError(what))
     for encoder in resolved.encoders.values():
         heads = encoder.layers, encoder.heads
+        for one in study.constants:
+            if one.kind in OF_DECODERS and not encoder.causal:
+                what = (
+                    f"'{one.kind}' is for decoders, and '{encoder.name}' is an encoder: take "
+                    "local, which attends to near tokens"
+                )
+                yield Problem(f"constants ({one.label})", SpecError(what))
         for one in study.scores:
             found = len(one.values), len(one.values[0])
             if found != heads:

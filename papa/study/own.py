@@ -21,6 +21,7 @@ from papa.study.outputs import Outputs
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
 from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.streaming import Streamed
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class Answers(WithConstantHeads):
         model = load_own(reference, own_class(self.task, reference), device)
         matrices = None
         substitute: Substitute | None = None
-        if isinstance(self.constants, Distances):
+        if isinstance(self.constants, Streamed):
+            substitute = self.constants.substitute()
+        elif isinstance(self.constants, Distances):
             substitute = read_distances(context.found[self.constants], self.encoder)
         elif isinstance(self.constants, Outputs):
             outputs = self.constants.read(context.found[self.constants])

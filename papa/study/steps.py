@@ -11,6 +11,7 @@ from typing import TypeVar
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count
+from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED
 from papa.spec.orders import is_label_free, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED
@@ -29,6 +30,7 @@ from papa.study.rankings import ranking_steps
 from papa.study.results import ProbedCell
 from papa.study.score_heads import Ranking
 from papa.study.step import Step
+from papa.study.streaming import Streamed
 from papa.study.tokenise import Tokenise
 
 _Of = TypeVar("_Of", bound=Step)
@@ -157,7 +159,7 @@ class _Builder:
 
     def _constants(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, seed: int
-    ) -> Matrices | Outputs | Distances:
+    ) -> Matrices | Outputs | Distances | Streamed:
         """The constants of a cell, before any training of their own."""
         where, kind = self._name(encoder, task), spec.start if spec.is_trained else spec.kind
         flops = costs.averaging_flops(encoder, self.inputs.sizes[task])
@@ -174,6 +176,8 @@ class _Builder:
             return self._once(MeanQK(f"mean_qk · {where}", flops, *text, task.slots))
         if encoder.causal and kind == "relative":
             return self._once(Distances(f"relative · {where}", flops, *text))
+        if kind in OF_DECODERS:
+            return self._once(Streamed(spec.label, 0.0, spec.parameters))
         if kind in DERIVED:
             average = self._average(encoder, task)
             name = f"derived · {where} · {spec.label}"
@@ -246,7 +250,7 @@ class _Builder:
                 )
                 found.append(self._once(own))
                 continue
-            assert not isinstance(constants, Distances), "a decoder has no probe"
+            assert not isinstance(constants, Distances | Streamed), "a decoder has no probe"
             probe = Probe(
                 f"probe · {what}",
                 costs.probing_flops(encoder, self.inputs.sizes[task], task, study, len(seeds)),
@@ -271,7 +275,7 @@ class _Builder:
         name: str,
         encoder: EncoderReference,
         task: TaskSpec,
-        constants: Matrices | Outputs | Distances | None = None,
+        constants: Matrices | Outputs | Distances | Streamed | None = None,
         order: Order | None = None,
         count: int = 0,
         rankings: Mapping[int, Ranking] = MappingProxyType({}),

@@ -87,7 +87,7 @@ def test_equals_the_model_under_ablated(
     assert torch.equal(again, found), "segments are those that the tokenizer gives"
 
 
-@pytest.mark.parametrize("family", ["mpnet", "deberta_v2", "modernbert"])
+@pytest.mark.parametrize("family", ["mpnet", "deberta_v3", "modernbert"])
 def test_a_family_of_its_own_routing_is_averaged_and_exported(
     make_case: Callable[..., Case], tmp_path: Path, family: str
 ) -> None:

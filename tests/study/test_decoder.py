@@ -46,6 +46,11 @@ TASK: dict[str, Any] = {
     "slots": 2 * HALF,
     "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
 }
+STREAMING: list[dict[str, Any]] = [
+    {"kind": "streaming", "sinks": 1, "recent": 24},
+    {"kind": "streaming", "sinks": 1, "recent": 23},
+]
+"""The copier's heads look 23 tokens back: the first sees that token, the second does not."""
 Finished = tuple[StudySteps, Store, pandas.DataFrame]
 
 
@@ -71,7 +76,7 @@ def finished(folder: Path, to: Path, **parts: Any) -> Finished:
         "name": "decoder",
         "encoders": [str(folder / "model")],
         "tasks": [{"name": metric, "metric": metric, **TASK} for metric in metrics],
-        "constants": ["average", "relative", "zeros"],
+        "constants": ["average", "relative", "zeros", *STREAMING],
         "orders": ["first_to_last"],
         "fractions": [1, 0.5, 0],
         **parts,
@@ -117,6 +122,22 @@ def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
     kept = {by: score(study, "agreement", by, 0) for by in ("average", "relative", "zeros")}
     assert score(study, "agreement", "average", 1) == 1
     assert kept["zeros"] < 0.1 < 0.6 < kept["relative"] < kept["average"]
+
+
+@torch.no_grad()
+def test_streaming_heads_are_those_of_the_library(study: Finished) -> None:
+    """Two kinds of one name, of which one keeps the token that the model copies."""
+    metric, model, ids = "negative_log_perplexity", trained_copier().eval(), repeated(10_001)
+    heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
+    for one in STREAMING:
+        kind = papa.Streaming(sinks=one["sinks"], recent=one["recent"])
+        with papa.ablated(model, heads, by=kind):
+            expected = -float(model(input_ids=ids, labels=ids).loss)
+        label = f"streaming:{one['sinks']}:{one['recent']}"
+        assert score(study, metric, label, 0) == pytest.approx(expected, abs=1e-4)
+    own = score(study, metric, "average", 1)
+    assert score(study, metric, "streaming:1:24", 0) > own - 0.5
+    assert score(study, metric, "streaming:1:23", 0) < own - 1
 
 
 @torch.no_grad()
@@ -185,6 +206,17 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
         ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
         ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
         ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
+        (
+            {"kind": "text", "metric": "nearest_10"},
+            {"encoders": [EMBEDDED], "constants": ["streaming"]},
+            "'streaming' is for decoders, and 'embedded/all-MiniLM-L6-v2' is an encoder",
+        ),
+        (
+            {},
+            {"constants": [{"kind": "average", "recent": 3}]},
+            "recent belongs to kind 'streaming'",
+        ),
+        ({}, {"constants": [{"kind": "streaming", "recent": 0}]}, "recent"),
         ({}, {"orders": ["distance"]}, "orders: distance is not computed of decoders"),
     ],
 )
@@ -230,7 +262,7 @@ def test_measure_gives_the_rows_of_the_study(study: Finished, folder: Path, tmp_
         decoder,
         data,
         task,
-        constants=["average", "relative", "zeros"],
+        constants=["average", "relative", "zeros", *STREAMING],
         orders=["first_to_last"],
         fractions=[1, 0.5, 0],
         progress=False,
