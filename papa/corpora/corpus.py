@@ -88,7 +88,7 @@ class TokenisedCorpus:
         return TokenisedSplit(
             shards=tuple(self.folder / shard["file"] for shard in shards),
             kind=self.kind,
-            slots=self.slots,
+            slots=self.metadata.get(f"{name}_slots", self.slots),
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
             name=name,
         )
@@ -163,9 +163,9 @@ def tokenise_corpus(
         DataError: a split is missing or empty, a row does not fit the task, or the source changed.
         EncoderError: the encoder takes fewer slots, or its tokenizer cannot write the layout.
     """
-    if task.slots > encoder.positions:
+    if task.most_slots > encoder.positions:
         raise EncoderError(
-            f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' takes "
+            f"task '{task.name}' has slots {task.most_slots}, but encoder '{encoder.name}' takes "
             f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
         )
     special_tokens = special_tokens_for(task.kind, tokenizer)
@@ -177,6 +177,7 @@ def tokenise_corpus(
     held: dict[str, Any] = {
         "kind": task.kind,
         "slots": task.slots,
+        **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
         "label_names": None if rows.label_names is None else list(rows.label_names),
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
@@ -301,7 +302,9 @@ class _Writer:
                 return arranged, arranged.spread(labels, IGNORED)
             case "causal":
                 texts = self._texts(part, "text")
-                self.texts_cut[split] += int((texts.lengths > self.capacity).sum())
+                if split == "validation":
+                    slots = self.task.validation_slots or slots
+                self.texts_cut[split] += int((texts.lengths > slots).sum())
                 return arrange_causal(texts, special_tokens, slots)
             case _:
                 return self._arranged_words(part, split)

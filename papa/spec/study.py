@@ -20,6 +20,7 @@ from pydantic import (
 
 from papa.errors import shown
 from papa.spec.constants import ConstantsSpec
+from papa.spec.decoders import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, no_score_of_own
 from papa.spec.orders import drawn_from, scored_by, scores_in
 from papa.spec.task import TaskSpec
@@ -239,6 +240,14 @@ class StudySpec(Frozen):
                 f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
                 "take relative, or hold outputs constant with papa.ablated"
             )
+        by_slot = [one for one in self.constants if one.kind not in ("relative", *OF_DECODERS)]
+        for task in self.tasks:
+            if by_slot and task.most_slots > task.slots:
+                raise ValueError(
+                    f"constants: {by_slot[0].label} is read by slot, and task {task.name} has "
+                    f"{task.slots} slots and validation_slots {task.validation_slots}: take "
+                    "relative or streaming, or as many slots"
+                )
         scored = next((one for one in map(scored_by, self.orders) if one in HEAD_SCORES), None)
         if decoded and scored:
             raise ValueError(

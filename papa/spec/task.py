@@ -108,6 +108,10 @@ class TaskSpec(Frozen):
     """f1: the name of its positive class; None takes class 1."""
     slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
     """S, the length of the layout that every input gets (paper, App. A)."""
+    validation_slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)] | None = None
+    """causal: as many tokens of a validation text are read, where constants have no limit of slots;
+    null takes ``slots``.
+    """
     probe: ProbeSpec
     """How the probe is trained."""
     head: Literal["probe", "own"] = "probe"
@@ -149,6 +153,10 @@ class TaskSpec(Frozen):
         }[self.kind]
         if self.kind == "causal":
             self._is_for_a_decoder()
+        elif self.validation_slots is not None:
+            raise ValueError(
+                f"validation_slots is for tasks of kind 'causal', not '{self.kind}': remove it"
+            )
         unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
         missing = [
             name
@@ -198,6 +206,11 @@ class TaskSpec(Frozen):
             raise ValueError(
                 "a task of kind 'causal' is answered by a decoder's own head: set head: own"
             )
+
+    @property
+    def most_slots(self) -> int:
+        """Of any input."""
+        return max(self.slots, self.validation_slots or 0)
 
     @property
     def regression(self) -> bool:

@@ -283,11 +283,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
     study = resolved.study
     for (index, task), encoder in product(enumerate(study.tasks), resolved.encoders.values()):
         where = f"tasks.{index} ({task.name})"
-        if task.slots > encoder.positions:
+        if task.most_slots > encoder.positions:
             yield Problem(
                 where,
                 EncoderError(
-                    f"task '{task.name}' has slots {task.slots}, but encoder '{encoder.name}' "
+                    f"task '{task.name}' has slots {task.most_slots}, but encoder '{encoder.name}' "
                     f"takes {encoder.positions} at most: set the task's slots to "
                     f"{encoder.positions} or less"
                 ),
@@ -302,13 +302,13 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
             yield Problem(where, EncoderError(what))
     for encoder in resolved.encoders.values():
         heads = encoder.layers, encoder.heads
-        for one in study.constants:
-            if one.kind in OF_DECODERS and not encoder.causal:
+        for kind in study.constants:
+            if kind.kind in OF_DECODERS and not encoder.causal:
                 what = (
-                    f"'{one.kind}' is for decoders, and '{encoder.name}' is an encoder: take "
+                    f"'{kind.kind}' is for decoders, and '{encoder.name}' is an encoder: take "
                     "local, which attends to near tokens"
                 )
-                yield Problem(f"constants ({one.label})", SpecError(what))
+                yield Problem(f"constants ({kind.label})", SpecError(what))
         for one in study.scores:
             found = len(one.values), len(one.values[0])
             if found != heads:

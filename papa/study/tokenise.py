@@ -93,6 +93,8 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
     part = {"kind", "columns", "labels", "slots", "train_rows", "validation_rows", "sample_seed"}
     if task.kind == "mlm":
         part = part | {"mask_seed"}
+    if task.validation_slots:
+        part = part | {"validation_slots"}
     return {
         **task.model_dump(mode="json", include=part),
         "regression": task.regression,

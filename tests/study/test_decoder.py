@@ -125,6 +125,34 @@ def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
 
 
 @torch.no_grad()
+def test_relative_is_scored_on_texts_longer_than_its_average(folder: Path, tmp_path: Path) -> None:
+    short = HALF + 4
+    metric, ids = "negative_log_perplexity", repeated(10_001)
+    task = {"name": metric, "metric": metric, **TASK, "slots": short}
+    found = finished(
+        folder,
+        tmp_path / "store",
+        tasks=[task | {"validation_slots": 2 * HALF}],
+        constants=["relative", STREAMING[0]],
+        fractions=[1, 0],
+    )
+    model = trained_copier().eval()
+    assert score(found, metric, "relative", 1) == pytest.approx(
+        -float(model(input_ids=ids, labels=ids).loss), abs=1e-4
+    )
+    heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
+    losses = []
+    for tokens in (short, 2 * HALF):
+        data = [{"input_ids": repeated(20_000)[:, :tokens]}]
+        with papa.ablated(model, heads, by="relative", data=data):
+            losses.append(-float(model(input_ids=ids, labels=ids).loss))
+    assert score(found, metric, "relative", 0) == pytest.approx(losses[0], abs=1e-4)
+    assert abs(losses[0] - losses[1]) > 1e-3, "an average of longer texts is another"
+    cut = finished(folder, tmp_path / "store", tasks=[task], constants=["relative"], fractions=[1])
+    assert abs(score(cut, metric, "relative", 1) - score(found, metric, "relative", 1)) > 0.1
+
+
+@torch.no_grad()
 def test_streaming_heads_are_those_of_the_library(study: Finished) -> None:
     """Two kinds of one name, of which one keeps the token that the model copies."""
     metric, model, ids = "negative_log_perplexity", trained_copier().eval(), repeated(10_001)
@@ -217,6 +245,17 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
             "recent belongs to kind 'streaming'",
         ),
         ({}, {"constants": [{"kind": "streaming", "recent": 0}]}, "recent"),
+        (
+            {"slots": 32, "validation_slots": 2 * HALF},
+            {},
+            "average is read by slot, and task t has 32 slots and validation_slots 48",
+        ),
+        (
+            {"validation_slots": 64},
+            {"constants": ["relative"]},
+            "has slots 64, but encoder",
+        ),
+        ({"kind": "mlm", "validation_slots": 64}, {}, "validation_slots is for tasks of kind"),
         ({}, {"orders": ["distance"]}, "orders: distance is not computed of decoders"),
     ],
 )

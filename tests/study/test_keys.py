@@ -173,7 +173,15 @@ EXAMPLES: tuple[Step, ...] = (
 
 NAMES = "what people call it"
 TOKENS = "decides tokens, slots and labels, which the corpus's key covers"
-ROWS = ("source.*", "columns.*", "train_rows", "validation_rows", "sample_seed", "mask_seed")
+ROWS = (
+    "source.*",
+    "columns.*",
+    "train_rows",
+    "validation_rows",
+    "sample_seed",
+    "mask_seed",
+    "validation_slots",
+)
 PROBED_HERE = "a probe is no head of the model's own"
 OF_THE_STUDY = "the study, which is in the key, holds every task"
 LEFT_OUT: dict[str, dict[str, str]] = {
@@ -309,7 +317,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "parents.0.baseline": "its scores are in the results, whose key is in the key",
         **{
             f"parents.0.task.{name}": OF_THE_STUDY
-            for name in ("source.*", "columns.*", "labels", "mask_seed", "head")
+            for name in ("source.*", "columns.*", "labels", "mask_seed", "head", "validation_slots")
         },
     },
 }
