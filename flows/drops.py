@@ -9,7 +9,6 @@ a single test, 2.5 %.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -82,9 +81,9 @@ class Answer:
         """
         if not self.sharing or not self.most or self.most.heads is None:
             return None
-        shared = Counter((layer, head // self.sharing) for layer, head in self.most.heads)
-        whole = sum(count == self.sharing for count in shared.values())
-        return whole, self.heads_in_all // self.sharing
+        from papa.reporting.cache import whole_groups
+
+        return whole_groups(self.most.heads, self.sharing), self.heads_in_all // self.sharing
 
     @property
     def undecided(self) -> list[Count]:

@@ -73,7 +73,7 @@ class DistanceWeights:
         table = self.table(layer, heads).to(value.dtype)
         nowhere = positions.new_full((), -1)
         shared = table[:, places(positions[:, None], positions, nowhere, self.reach)]
-        ends = table[:, 1, None, None].expand(-1, len(positions), -1)
+        ends = table[:, 1, None, None].expand(-1, positions.shape[0], -1)
         at_end = last[:, None, :, None].expand(-1, value.shape[1], -1, value.shape[-1])
         return masked_product(
             torch.cat([shared, ends], dim=-1),

@@ -78,7 +78,7 @@ def model_card(document: ExportDocument) -> str:
         else "all other weights are unchanged"
     )
     scored = (
-        "  The score above is that of probes trained on these hidden states, on the task named "
+        "- The score above is that of probes trained on these hidden states, on the task named "
         "above.\n"
         if document.score
         else ""

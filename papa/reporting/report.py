@@ -16,6 +16,7 @@ from papa.descriptions.told import Told
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.amounts import amounts
 from papa.reporting.answers import answers
+from papa.reporting.cache import CachedCell
 from papa.reporting.certainty import agreement_rows, certainty, stability_rows, trained_on
 from papa.reporting.details import (
     corpus_rows,
@@ -40,6 +41,7 @@ from papa.reporting.provenance import REPEATED, Provenance
 from papa.reporting.sections import (
     NotedTable,
     amounts_section,
+    cache_section,
     descriptions_section,
     orders_section,
 )
@@ -94,6 +96,7 @@ class Extras:
         heads: of each encoder and task whose average the study has, for matrices and the table of
             heads.
         descriptions: tables of what heads do, where somebody had them described.
+        cached: cells of decoders, whose constant heads need no cache.
         provenance: the run that writes the report.
     """
 
@@ -104,6 +107,7 @@ class Extras:
     orders: FoundOrders = field(default_factory=dict)
     heads: Sequence[HeadsOfEncoder] = ()
     descriptions: Sequence[Told] = ()
+    cached: Sequence[CachedCell] = ()
     provenance: Provenance | None = None
 
 
@@ -144,6 +148,8 @@ def write_report(
     averages = amounts(study, results, summary, extras.corpora)
     if averages is not None:
         more.append(amounts_section(averages))
+    if extras.cached:
+        more.append(cache_section(extras.cached))
     if extras.descriptions:
         more.append(descriptions_section(extras.descriptions))
     page = page_context(study, summary, extras.heads, more)

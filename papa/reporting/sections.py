@@ -9,6 +9,7 @@ import pandas
 
 from papa.descriptions.told import Told
 from papa.reporting.amounts import AMOUNTS_NOTE, amounts_table
+from papa.reporting.cache import CACHE_NOTE, CachedCell, cache_table
 from papa.reporting.figures.amounts import amount_charts
 from papa.reporting.figures.orders import order_charts
 from papa.reporting.order_tables import (
@@ -50,6 +51,12 @@ def amounts_section(averages: pandas.DataFrame) -> Section:
     table = _noted(amounts_table(averages), AMOUNTS_NOTE)
     charts = amount_charts(averages)
     return Section("How much text an average needs", note, charts, tables=(table,))
+
+
+def cache_section(cells: Sequence[CachedCell]) -> Section:
+    """Which groups of a decoder's heads need no cache."""
+    table = _noted(cache_table(cells), CACHE_NOTE)
+    return Section("Cache", "What constant heads save.", (), tables=(table,))
 
 
 def descriptions_section(descriptions: Sequence[Told]) -> Section:

@@ -25,6 +25,7 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
+from papa.study.cache import cached_cells
 from papa.study.kept import digests, kept, replace_folder
 from papa.study.locks import claimed
 from papa.study.orders import found_orders
@@ -158,6 +159,7 @@ class Aggregate(WorkerStep):
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
             orders=found_orders(self.cells, found),
+            cached=cached_cells(self.cells, found, self.study),
             descriptions=kept(store, self.study.name, digests(self.averages, found)),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
             **inspected(found, self.averages, lambdas, scores, self.study),
