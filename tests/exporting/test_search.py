@@ -95,6 +95,13 @@ def test_nothing_is_tried_where_the_answer_is_enough(finished: tuple[StudySpec, 
     assert probes(store) == before
 
 
+def test_a_drop_that_no_number_of_heads_stays_within_is_refused(
+    finished: tuple[StudySpec, Store],
+) -> None:
+    with pytest.raises(SpecError, match="no number of heads is known to stay within a drop of -99"):
+        run_and_choose(*finished, REQUEST, -0.99, Interruption(), verbose=False)
+
+
 def test_what_cannot_be_exported_is_refused_before_anything_runs(
     finished: tuple[StudySpec, Store],
 ) -> None:

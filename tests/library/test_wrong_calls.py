@@ -204,7 +204,7 @@ def test_head_scores_that_nobody_can_give(
     own = papa.Task(text="review", label="verdict", head="own")
     _refuses(
         lambda: papa.score_heads(encoder, "zeros", reviews, own, by="gates", progress=False),
-        "task 'data' has head=\"own\", and gates scores heads by a probe: leave head out",
+        "L0 gates are trained with a probe, and task data has head: own: take effect",
     )
 
 
