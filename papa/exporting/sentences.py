@@ -111,34 +111,49 @@ def load_sentence_transformer(
         ArtifactError: the folder is neither, or names a module that is of neither library.
     """
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-    from sentence_transformers.util import import_from_string
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
     folder = Path(folder)
     if not (folder / _MODULES).is_file():
         module = SentenceModule(folder, device, int8=int8)
         pooling = Pooling(module.get_embedding_dimension(), "mean")
         return SentenceTransformer(modules=[module, pooling], device=str(device))
-    modules = list[nn.Module]()
+    # Their other classes import what a folder names, or read weights that can hold code.
+    known = {_type_of(kind): kind for kind in (SentenceModule, Pooling, Normalize)}
+    damaged = f"{folder} is damaged (%s): save the model again"
     try:
-        settings = json.loads((folder / _SETTINGS).read_text())
+        listed = [(part["type"], part["path"]) for part in _read(folder / _MODULES)]
+        settings = _read(folder / _SETTINGS)
         kept = {name: settings[name] for name in _KEPT if name in settings}
-        listed = [(one["type"], one["path"]) for one in json.loads((folder / _MODULES).read_text())]
-        if not all(path == "" or is_plain(path) for _, path in listed):
+        texts = all(isinstance(kind, str) for kind, _ in listed)
+        if not (listed and texts and all(path == "" or is_plain(path) for _, path in listed)):
             raise ValueError
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ArtifactError(
-            f"{folder} is damaged ({_MODULES} or {_SETTINGS}): save the model again"
-        ) from None
-    for kind, path in listed:
-        if kind == f"{SentenceModule.__module__}.{SentenceModule.__name__}":
-            modules.append(SentenceModule(folder / path, device, int8=int8))
-        elif kind.startswith("sentence_transformers."):
-            theirs: Any = import_from_string(kind)
-            modules.append(theirs.load(str(folder), subfolder=path))
-        else:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ArtifactError(damaged % f"{_MODULES} or {_SETTINGS}") from None
+    for kind, _ in listed:
+        if kind not in known:
             raise ArtifactError(
-                f"{folder / _MODULES} names {kind}, which neither PAPA nor sentence-transformers "
-                "has: put the model together in code, with papa.SentenceModule"
+                f"{folder / _MODULES} names {kind!r}, and folders hold papa.SentenceModule, "
+                "Pooling and Normalize alone: put the model together in code, with papa.SentenceModule"
             )
-    return SentenceTransformer(modules=modules, device=str(device), **kept)
+    modules = list[nn.Module]()
+    for kind, path in listed:
+        if known[kind] is SentenceModule:
+            modules.append(SentenceModule(folder / path, device, int8=int8))
+            continue
+        try:
+            modules.append(known[kind].load(str(folder), subfolder=path, local_files_only=True))
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise ArtifactError(damaged % path) from None
+    try:
+        return SentenceTransformer(modules=modules, device=str(device), **kept)
+    except (ValueError, TypeError, AttributeError):
+        raise ArtifactError(damaged % _SETTINGS) from None
+
+
+def _type_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text())

@@ -5,6 +5,7 @@ sentence-transformers.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -95,18 +96,74 @@ def test_a_sentence_transformer_is_saved_and_loaded(written: Path, tmp_path: Pat
     assert [type(module) for module in plain] == [papa.SentenceModule, Pooling]
 
 
+POOLING = f"{Pooling.__module__}.Pooling"
+
+
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        ({"type": "os.system", "path": ""}, "names os.system, which neither PAPA nor"),
-        ({"type": "sentence_transformers.x.Y", "path": "../.."}, "is damaged"),
+        ({"type": "os.system", "path": ""}, "names 'os.system', and folders hold"),
+        ({"type": "sentence_transformers.models.Transformer", "path": ""}, "names 'sentence_tr"),
+        ({"type": "sentence_transformers.base.model.pickle", "path": ""}, "names 'sentence_tr"),
+        ({"type": ["os.system"], "path": ""}, "is damaged"),
+        ({"type": POOLING, "path": "../.."}, "is damaged"),
+        ({"type": POOLING, "path": 3}, "is damaged"),
+        ({"type": POOLING, "path": "gone"}, "is damaged"),
         ({"path": ""}, "is damaged"),
     ],
 )
-def test_a_module_of_neither_library_is_refused(
-    written: Path, tmp_path: Path, module: dict[str, str], sentence: str
+def test_a_module_that_a_folder_may_not_name_is_refused(
+    written: Path, tmp_path: Path, module: dict[str, object], sentence: str
 ) -> None:
     sentence_model(written).save_pretrained(str(tmp_path / "model"))
     (tmp_path / "model" / "modules.json").write_text(json.dumps([module]))
     with pytest.raises(ArtifactError, match=sentence):
         papa.load_sentence_transformer(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", "[]"),
+        ("modules.json", "{}"),
+        ("1_Pooling/config.json", '{"pooling_mode": 7}'),
+        ("1_Pooling/config.json", "[]"),
+        ("config_sentence_transformers.json", '{"prompts": 3}'),
+        ("config_sentence_transformers.json", '{"similarity_fn_name": "os.system"}'),
+    ],
+)
+def test_a_damaged_model_is_one_sentence(
+    written: Path, tmp_path: Path, file: str, content: str
+) -> None:
+    sentence_model(written).save_pretrained(str(tmp_path / "model"))
+    (tmp_path / "model" / file).write_text(content)
+    with pytest.raises(ArtifactError, match=r"is damaged .*: save the model again"):
+        papa.load_sentence_transformer(tmp_path / "model")
+
+
+def test_code_in_weights_beside_a_model_is_never_run(written: Path, tmp_path: Path) -> None:
+    """Their ``Transformer`` takes from a settings file that weights are read as pickles."""
+    folder, fired = tmp_path / "model", tmp_path / "fired"
+    sentence_model(written).save_pretrained(str(folder))
+    torch.save(_Planted(fired), folder / "pytorch_model.bin")
+    (folder / "config.json").write_text(
+        '{"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 10}'
+    )
+    (folder / "sentence_bert_config.json").write_text(
+        '{"model_args": {"weights_only": false, "use_safetensors": false}}'
+    )
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ArtifactError, match="names 'sentence_transformers"):
+        papa.load_sentence_transformer(folder)
+    assert not fired.exists()
+    torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert fired.exists(), "the weights hold code"
+
+
+class _Planted:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return os.mkdir, (self.folder,)
