@@ -134,7 +134,7 @@ def load_sentence_transformer(
         if kind not in known:
             raise ArtifactError(
                 f"{folder / _MODULES} names {kind!r}, and folders hold papa.SentenceModule, "
-                "Pooling and Normalize alone: put the model together in code, with papa.SentenceModule"
+                "Pooling and Normalize alone: put the model together in code"
             )
     modules = list[nn.Module]()
     for kind, path in listed:
