@@ -32,7 +32,7 @@ def score_heads(
     encoder as it is, while all other heads are constant; ``effect`` those with one head constant.
     ``gates`` trains a gate for every head together with a probe. ``gradient`` asks how much the
     loss of that trained probe changes as a head is turned down. ``confidence``, ``variance``,
-    ``distance`` (to constant) and ``self_lambda`` read no labels.
+    ``distance`` (to constant), ``output_distance`` and ``self_lambda`` read no labels.
 
     Examples:
         >>> import papa
@@ -55,7 +55,7 @@ def score_heads(
         task: which columns hold what; None takes ``text`` and ``label``.
         by: ``shapley`` (Held & Yang, 2022), ``greedy``, ``gates`` (Voita et al., 2019),
             ``gradient`` or ``effect`` (Michel et al., 2019), ``confidence``, ``variance``,
-            ``distance`` or ``self_lambda``.
+            ``distance``, ``output_distance`` or ``self_lambda``.
         rows: a sample of that many training rows; None takes 256, for ``gates`` all.
         evaluations: how often ``shapley`` and ``greedy`` may value a set of heads.
         epochs: of ``gates`` and ``self_lambda``; None takes the task's.

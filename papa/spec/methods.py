@@ -71,6 +71,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "confidence": _streamed("confidence", "confidence"),
     "variance": _streamed("variance", "variance"),
     "distance": _streamed("distance", "distance to constant"),
+    "output_distance": _streamed("output_distance", "distance of outputs to constant"),
     "gradient": ScoringMethod(
         "gradient", "papa.ranking.scores.gradient", own_head="with a loss", passes=3
     ),

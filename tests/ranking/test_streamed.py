@@ -13,7 +13,7 @@ from papa.corpora.batches import micro_batch
 from papa.descriptions.seen import seen_in
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.ranking.scores import confidence, distance, variance
+from papa.ranking.scores import confidence, distance, output_distance, variance
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.streamed import streamed
 from papa.spec import RankingSpec
@@ -22,6 +22,7 @@ METHODS = {
     "confidence": confidence.of_rows,
     "variance": variance.of_rows,
     "distance": distance.of_rows,
+    "output_distance": output_distance.of_rows,
 }
 ROWS, SEPARATOR = 24, 102
 
@@ -44,9 +45,14 @@ def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             mean = sum(j * attention[..., i, j] for j in range(n))
             around -= sum(attention[..., i, j] * (mean - j) ** 2 for j in range(n))
         apart = (jensenshannon(attention, constant, axis=-1) ** 2).sum(-1)
-        for name, found in zip(METHODS, (largest, around, apart), strict=True):
+        added, fixed_added = ((seen.output @ seen.output_maps).numpy() for seen in (a, c))
+        relative = np.linalg.norm(added - fixed_added, axis=(-1, -2)) / np.linalg.norm(
+            added, axis=(-1, -2)
+        )
+        of_text = (largest, words.sum()), (around, n), (apart, n), (relative, 1)
+        for name, (found, count) in zip(METHODS, of_text, strict=True):
             sums[name].append(found)
-            counts[name].append(int(words.sum()) if name == "confidence" else n)
+            counts[name].append(int(count))
     return {name: (np.stack(sums[name]), np.array(counts[name])) for name in METHODS}
 
 

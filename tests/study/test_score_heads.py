@@ -38,7 +38,7 @@ def scorings(steps: StudySteps) -> list[ScoreHeads]:
 
 def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     (step,) = scorings(steps_of())
-    assert step.methods == ("confidence", "distance", "variance")
+    assert step.methods == ("confidence", "distance", "output_distance", "variance")
     assert scorings(steps_of(ranking={"seeds": [5]})) == [step]
     assert scorings(steps_of(orders=["variance"])) == [step]
     sampled = scorings(steps_of(ranking={"rows": 8, "seeds": [0, 1]}))

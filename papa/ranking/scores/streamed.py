@@ -27,12 +27,16 @@ class Rows:
     Attributes:
         attention: A.
         constant: C, masked and normalised for each input as where it replaces A.
+        value: V.
+        output_map: what gives A·V the norms that W_O gives it, in fewer numbers.
         real: where inputs have tokens; other rows and columns hold no meaning.
         ends: which of those tokens are separators: like that in the last slot.
     """
 
     attention: Float[Tensor, "batch heads m m"]
     constant: Float[Tensor, "batch heads m m"]
+    value: Float[Tensor, "batch heads m head_width"]
+    output_map: Float[Tensor, "heads head_width head_width"]
     real: Bool[Tensor, "batch m"]
     ends: Bool[Tensor, "batch m"]
 
@@ -51,24 +55,26 @@ class _Scoring:
 
     methods: tuple[OfRows, ...]
     matrices: Float[Tensor, "heads slots slots"]
+    output_map: Float[Tensor, "heads head_width head_width"]
     sums: Float[Tensor, "methods heads 5"]
     dependent_heads: None = None
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         attention = own.probabilities()
+        value = value.to(attention.dtype)
         heads = torch.arange(len(self.matrices), device=value.device)
         real, last = batch.attention_mask, batch.columns[batch.column_ids] == self.slots - 1
         ends = torch.zeros_like(real)
         separators = torch.isin(batch.input_ids, batch.input_ids[last])
         ends[batch.inputs_of_tokens, batch.column_ids] = separators
         constant = normalised_rows(at_slots(self.matrices, heads, batch.columns), real)
-        rows = Rows(attention, constant, real, ends)
+        rows = Rows(attention, constant, value, self.output_map, real, ends)
         for sums, of_rows in zip(self.sums, self.methods, strict=True):
             values, counted = of_rows(rows)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             sums += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
-        return torch.matmul(attention, value.to(attention.dtype))
+        return torch.matmul(attention, value)
 
     @property
     def slots(self) -> int:
@@ -87,10 +93,14 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     encoder, split = asked.encoder, asked.corpus.split("train")
     check_fits(asked.constants, encoder)
     matrices, rows = asked.constants.matrices.to(encoder.device), asked.rows
+    # W_O = R·Q with orthonormal rows in Q, which change no norm.
+    output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
     size = (len(methods), encoder.layers, encoder.heads, 5)
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
     rules = {
-        layer: _Scoring(tuple(methods.values()), matrices[layer], sums[:, layer])
+        layer: _Scoring(
+            tuple(methods.values()), matrices[layer], output_maps[layer], sums[:, layer]
+        )
         for layer in range(encoder.layers)
     }
     tokens, done = encoder.tokens_per_batch(asked.execution.batch_tokens), 0
