@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 COLUMNS = ("tokens", "head", "deprel")
 """Of a table of trees, as the hub's Universal Dependencies name them."""
-_NO_WORD = {"_", "None", ""}
-"""The head of what is no word of the tree, such as "don't" beside "do" and "n't"."""
+_NONE = {"_", "None", ""}
+"""What stands where nothing is said: what has no head is no word of the tree, such as "don't"
+beside "do" and "n't".
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class LaidTrees:
     """
 
     trees: tuple[Tree, ...]
-    words: tuple[Int[np.ndarray, " n"], ...]
+    words: tuple[Int[np.ndarray, "_"], ...]
     tokens: PackedTokens
     dropped: int
 
@@ -140,7 +142,13 @@ def trees_of(table: SourceTable) -> list[Tree]:
 def _tree(row: list[Any], where: str) -> Tree:
     if not all(isinstance(column, list) for column in row) or len(set(map(len, row))) != 1:
         raise DataError(f"{where}: give lists of one length in {', '.join(COLUMNS)}")
-    words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NO_WORD]
+    words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NONE]
+    for number, (word, _, relation) in enumerate(words, 1):
+        if str(relation) in _NONE:
+            raise DataError(
+                f"{where}: word {number} ('{word}') has a head and no deprel: give its relation, "
+                "'dep' where it is not known"
+            )
     try:
         heads = np.array([int(head) - 1 for _, head, _ in words], dtype=np.int64)
     except ValueError:
@@ -178,7 +186,7 @@ def lay_out(
     of a tree is none.
 
     Raises:
-        DataError: no sentence fits.
+        DataError: no sentence fits, or none that does has a word with a head.
     """
     words = pa.array([tree.words for tree in trees], pa.large_list(pa.large_string()))
     tokens, firsts = tokens_of_words(tokenizer, special_tokens, words)
@@ -188,8 +196,14 @@ def lay_out(
             f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
         )
     kept, begins = tokens.take(fitting), firsts.take(fitting)
+    kept_trees = tuple(trees[number] for number in fitting.tolist())
+    if all(len(tree.heads) == 1 for tree in kept_trees):
+        raise DataError(
+            f"no word has a head in the {len(fitting)} sentences that fit {slots} slots: give "
+            "sentences of two words or more"
+        )
     return LaidTrees(
-        tuple(trees[number] for number in fitting.tolist()),
+        kept_trees,
         tuple(
             np.pad(np.cumsum(own >= 0) - 1, 1, constant_values=-1)
             for own in np.split(begins.values, begins.offsets[1:-1])

@@ -12,7 +12,6 @@ from typing import Any
 import jinja2
 import pandas
 
-from papa.descriptions.told import Told
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.amounts import amounts
 from papa.reporting.answers import answers
@@ -35,14 +34,13 @@ from papa.reporting.order_tables import (
     orders_note,
 )
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
-from papa.reporting.page import page_context
+from papa.reporting.page import Section, page_context
 from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
 from papa.reporting.provenance import REPEATED, Provenance
 from papa.reporting.sections import (
     NotedTable,
     amounts_section,
     cache_section,
-    descriptions_section,
     orders_section,
 )
 from papa.reporting.tables import (
@@ -95,7 +93,7 @@ class Extras:
         orders: the head orders themselves, and what they took, by (encoder, task) and name.
         heads: of each encoder and task whose average the study has, for matrices and the table of
             heads.
-        descriptions: tables of what heads do, where somebody had them described.
+        descriptions: what heads do, where somebody had them described.
         cached: cells of decoders, whose constant heads need no cache.
         provenance: the run that writes the report.
     """
@@ -106,7 +104,7 @@ class Extras:
     paper: PaperReference | None = None
     orders: FoundOrders = field(default_factory=dict)
     heads: Sequence[HeadsOfEncoder] = ()
-    descriptions: Sequence[Told] = ()
+    descriptions: Section | None = None
     cached: Sequence[CachedCell] = ()
     provenance: Provenance | None = None
 
@@ -151,7 +149,7 @@ def write_report(
     if extras.cached:
         more.append(cache_section(extras.cached))
     if extras.descriptions:
-        more.append(descriptions_section(extras.descriptions))
+        more.append(extras.descriptions)
     page = page_context(study, summary, extras.heads, more)
     pages = {
         "report.md": context

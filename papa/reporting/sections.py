@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas
 
-from papa.descriptions.told import Told
+from papa.descriptions.told import told
 from papa.reporting.amounts import AMOUNTS_NOTE, amounts_table
 from papa.reporting.cache import CACHE_NOTE, CachedCell, cache_table
 from papa.reporting.figures.amounts import amount_charts
@@ -59,14 +59,14 @@ def cache_section(cells: Sequence[CachedCell]) -> Section:
     return Section("Cache", "What constant heads save.", (), tables=(table,))
 
 
-def descriptions_section(descriptions: Sequence[Told]) -> Section:
+def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
     """What heads do, as tables that are closed."""
     note = (
         "What heads do, told without a task; docs/how-to/describe.md says of each measure what it "
         "is. input-dependent: the model's own attention; constant: its average, in the model as it "
         "is; replaced: the model whose heads are all constant."
     )
-    tables = [NotedTable(one.heading, one.note, one.headings, one.rows) for one in descriptions]
+    tables = [NotedTable(one.heading, one.note, one.headings, one.rows) for one in told(frames)]
     return Section("What heads do", note, (), tables=tables)
 
 

@@ -26,7 +26,7 @@ from papa.storage.artifacts import (
     verify,
 )
 from papa.study.cache import cached_cells
-from papa.study.kept import digests, kept, replace_folder
+from papa.study.kept import digests, kept_section, replace_folder
 from papa.study.locks import claimed
 from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
@@ -160,7 +160,7 @@ class Aggregate(WorkerStep):
             lambdas=lambdas,
             orders=found_orders(self.cells, found),
             cached=cached_cells(self.cells, found, self.study),
-            descriptions=kept(store, self.study.name, digests(self.averages, found)),
+            descriptions=kept_section(store, self.study.name, digests(self.averages, found)),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
             **inspected(found, self.averages, lambdas, scores, self.study),
         )

@@ -25,7 +25,7 @@ from papa.study.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from papa.descriptions.told import Told
+    from papa.reporting.page import Section
     from papa.study.aggregate import Averaged
 
 FOLDER = "descriptions"
@@ -45,7 +45,8 @@ def digests(
 def keep(
     store: Store, study: str, averages: Mapping[str, str], frames: Mapping[str, pd.DataFrame]
 ) -> Path:
-    """Write a Parquet file for each description, in place of those of before.
+    """Write a Parquet file for each description; what was kept of others with the same averages
+    stays.
 
     Args:
         store: which has the study.
@@ -58,6 +59,7 @@ def keep(
     """
     folder = store.study(study) / FOLDER
     with claimed(store, f"study-{study}"):
+        frames = {**kept(store, study, averages), **frames}
         remove(folder)
         with published(folder, {"averages": dict(averages)}) as scratch:
             for name, frame in frames.items():
@@ -65,9 +67,9 @@ def keep(
     return folder
 
 
-def kept(store: Store, study: str, averages: Mapping[str, str]) -> list[Told]:
-    """The tables of what was kept; none where nothing was, it is damaged, or the study has other
-    averages now.
+def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """What was kept, by name of the description; nothing where it is damaged, or the study has
+    other averages now.
 
     Raises:
         ArtifactError: the files are no descriptions.
@@ -75,15 +77,30 @@ def kept(store: Store, study: str, averages: Mapping[str, str]) -> list[Told]:
     import pandas as pd
 
     from papa.descriptions.table import DESCRIPTIONS
-    from papa.descriptions.told import told
 
     folder = store.study(study) / FOLDER
     if not is_sound(folder) or read_metadata(folder).get("averages") != averages:
-        return []
-    names = [f"{name}.parquet" for name in DESCRIPTIONS]
-    files = [name for name in names if name in verify(folder)["files"]]
+        return {}
+    files = verify(folder)["files"]
     with reading(folder):
-        return list(told({Path(name).stem: pd.read_parquet(folder / name) for name in files}))
+        return {
+            name: pd.read_parquet(folder / f"{name}.parquet")
+            for name in DESCRIPTIONS
+            if f"{name}.parquet" in files
+        }
+
+
+def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Section | None:
+    """What was kept, as a section of the study's report.
+
+    Raises:
+        ArtifactError: the files are no descriptions.
+    """
+    from papa.reporting.sections import descriptions_section
+
+    frames = kept(store, study, averages)
+    with reading(store.study(study) / FOLDER):
+        return descriptions_section(frames) if frames else None
 
 
 def replace_folder(target: Path, source: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import special_tokens_of
-from papa.corpora.treebank import lay_out, read_trees, trees_of
+from papa.corpora.treebank import Tree, lay_out, read_trees, trees_of
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.errors import DataError
 from papa.spec import EncoderSpec
@@ -70,6 +70,9 @@ def test_tokens_know_their_words(tmp_path: Path) -> None:
     assert short.dropped == 1
     with pytest.raises(DataError, match="no sentence of the 2 has at most 2 tokens"):
         lay_out(read_trees(path), tokenizer, special_tokens_of(tokenizer), 4)
+    single = [Tree(("Go",), np.array([-1]), ("root",))] * 2
+    with pytest.raises(DataError, match="no word has a head in the 2 sentences that fit 8 slots"):
+        lay_out(single, tokenizer, special_tokens_of(tokenizer), 8)
 
 
 def test_what_is_no_tree_is_one_sentence(tmp_path: Path) -> None:
@@ -85,6 +88,9 @@ def test_what_is_no_tree_is_one_sentence(tmp_path: Path) -> None:
             trees_of(table(words, head, relations))
     with pytest.raises(DataError, match="is no tree"):
         trees_of(table([["a", "b", "c"]], [[2, 1, 0]], [["x", "x", "root"]]))
+    for missing in (None, "_"):
+        with pytest.raises(DataError, match=r"sentence 1: word 2 \('b'\) has a head and no deprel"):
+            trees_of(table(words, [[0, 1]], [["root", missing]]))
     plain = SourceTable(pa.table({"text": ["a"]}), "texts.csv")
     with pytest.raises(DataError, match=r"texts.csv has no trees .columns: text."):
         trees_of(plain)

@@ -54,6 +54,12 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     for heading in ("What heads do", "reviews · trees: the best head for each relation"):
         assert heading in page.read_text(), "it stays when the report is written again"
     assert "open><summary>all-MiniLM-L6-v2 · reviews · trees" not in page.read_text(), "closed"
+    earlier = {path.name: path.read_bytes() for path in kept.glob("*.parquet")}
+    assert said("describe", "small", *given[:3], "3", "--only", "norms").code == 0
+    now = {path.name: path.read_bytes() for path in kept.glob("*.parquet")}
+    assert now.pop("norms.parquet") != earlier.pop("norms.parquet"), "described again"
+    assert now == earlier, "what was not asked for stays"
+    assert "reviews · trees: the best head" in page.read_text()
     (kept / "trees.parquet").write_bytes(b"damaged")
     assert said("report", "small", "--store", str(store)).code == 0
     assert "What heads do" not in page.read_text(), "what is damaged is not shown"
