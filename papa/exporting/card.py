@@ -172,7 +172,8 @@ def study_score(
         cut: its texts that did not fit their slots.
     """
     cell = summary.to_dict("records")[-1]
-    *cells, one_answer, words = score_tables(summary)[0].rows
+    rows_written = score_tables(summary)[0].rows
+    cells, baselines = rows_written[: len(summary)], rows_written[len(summary) :]
     numbers = ("mean", "low", "high", "original", "relative_drop", "drop_low", "drop_high")
     return {
         "metric": metric_label(cell),
@@ -187,7 +188,7 @@ def study_score(
             "score": cells[-1][2],
             "drop": cells[-1][3],
             "original": cells[0][2] if len(cells) > 1 else None,
-            "baselines": {baseline[0]: baseline[2] for baseline in (one_answer, words)},
+            "baselines": {baseline[0]: baseline[2] for baseline in baselines},
             "notes": [caption(summary), *marks(summary)],
         },
     }
@@ -271,12 +272,13 @@ def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
         f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; the folder "
         "refuses such inputs"
     )
+    baselines = ", ".join(f"{name} {found}" for name, found in written["baselines"].items())
     return [
         (
             f"Score ({score['metric']})",
             f"{written['score']} over {seeds}; {original}, drop {written['drop']}",
         ),
-        ("Baselines", ", ".join(f"{name} {found}" for name, found in written["baselines"].items())),
+        *([("Baselines", baselines)] if baselines else []),
         ("How to read it", " ".join([verdict, *doubts])),
         (
             "Measured by the study",

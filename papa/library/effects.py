@@ -152,39 +152,31 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
 
 
 def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " answers"]]:
-    """The measure's name, and what is lost of each answer."""
+    """The measure, as ``within`` knows it, and what is lost of each answer."""
     if "embeddings" in before:
         first = before["embeddings"].astype(np.float64)
         second = after["embeddings"].astype(np.float64)
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        return "cosine", 1 - (first * second).sum(1) / np.maximum(lengths, 1e-12)
+        return "cosine_lost", 1 - (first * second).sum(1) / np.maximum(lengths, 1e-12)
     values = compared(before, after)
     if "score_difference" in values:
-        return "score", -values["score_difference"].astype(np.float64)
-    for name, measure in (("loss_difference", "loss"), ("divergence", "divergence")):
+        return "score_difference", -values["score_difference"].astype(np.float64)
+    for name in ("loss_difference", "divergence"):
         if name in values:
-            return measure, values[name].astype(np.float64)
+            return name, values[name].astype(np.float64)
     return "agreement", 1.0 - values["agreement"]
 
 
 def _rows(
     place: dict[str, int], measure: str, effects: np.ndarray, lengths: np.ndarray, per_example: bool
 ) -> list[dict[str, Any]]:
+    named = {**place, "measure": measure.partition("_")[0]}
     if not per_example:
-        found = mean_over_examples(effects, lengths)
-        return [
-            {
-                **place,
-                "measure": measure,
-                "effect": found.mean,
-                "low": found.low,
-                "high": found.high,
-            }
-        ]
+        found = mean_over_examples(measure, effects, lengths)
+        return [{**named, "effect": found.mean, "low": found.low, "high": found.high}]
     examples = np.repeat(np.arange(len(lengths)), lengths)
     sums = np.bincount(examples, effects, minlength=len(lengths))
     means = np.divide(sums, lengths, out=np.full(len(lengths), np.nan), where=lengths > 0)
     return [
-        {**place, "measure": measure, "example": number, "effect": one}
-        for number, one in enumerate(means.tolist())
+        {**named, "example": number, "effect": one} for number, one in enumerate(means.tolist())
     ]

@@ -140,7 +140,8 @@ def fidelity(
         return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
     values = compared(before, after)
     return Fidelity(
-        {name: mean_over_examples(one, lengths) for name, one in values.items()}, len(lengths)
+        {name: mean_over_examples(name, one, lengths) for name, one in values.items()},
+        len(lengths),
     )
 
 

@@ -61,18 +61,20 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     One line of a study (one encoder, task, constants kind and order) is one table with a row per
     fraction, then its baselines. Several lines are three tables, scores, relative drops and
     baselines, the first two with a row per line and a column per fraction. An axis with one value
-    has no column (see ``fixed_caption``).
+    has no column (see ``fixed_caption``). What has no baselines, a model's own head, has no rows of
+    them.
     """
     if not varying(summary):
         rows = [*_fraction_rows(summary), *_baseline_rows(summary.iloc[0])]
         return [
             WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)
         ]
-    return [
+    tables = [
         WrittenTable("Scores", *_line_rows(summary, _score)),
         WrittenTable("Relative drop", *_line_rows(summary, _drop)),
         WrittenTable("Baselines", *baseline_rows(summary)),
     ]
+    return [table for table in tables if table.rows]
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
@@ -103,7 +105,7 @@ def _baseline_rows(cell: Any) -> list[list[str]]:
         cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]
     )
     scores = {one_answer_label(cell): score_label(cell["always_one_answer"]), WORDS: words}
-    return [[name, "", score, ""] for name, score in scores.items()]
+    return [[name, "", score, ""] for name, score in scores.items() if score != NOTHING]
 
 
 def _line_rows(
@@ -175,10 +177,6 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
 
 
-_BASELINES = 2
-"""Rows at the end of the table of one line."""
-
-
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """The summary: a row per fraction and per baseline, or where there are several lines a row per
     line.
@@ -188,7 +186,7 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """
     tables = score_tables(summary)
     lines = bool(varying(summary))
-    parts = [_lines_table(summary, *tables[:2])] if lines else [_one_line(tables[0])]
+    parts = [_lines_table(summary, *tables[:2])] if lines else [_one_line(tables[0], len(summary))]
     contrasts = contrast_table(summary)
     parts += [_named_rows(table) for table in (contrasts, *tables[2:]) if table is not None]
     parts[0].title = escape(fixed_caption(summary)) or None
@@ -209,12 +207,12 @@ def caption(summary: pandas.DataFrame) -> str:
     )
 
 
-def _one_line(scores: WrittenTable) -> Table:
+def _one_line(scores: WrittenTable, cells: int) -> Table:
     table = Table()
     for heading in scores.headings:
         table.add_column(heading, justify="right")
     for number, row in enumerate(scores.rows, start=1):
-        table.add_row(*map(escape, row), end_section=number == len(scores.rows) - _BASELINES)
+        table.add_row(*map(escape, row), end_section=number == cells)
     return table
 
 
@@ -249,4 +247,4 @@ def _named_table(written: WrittenTable) -> tuple[int, Table]:
 
 def _on_two_lines(cell: str) -> str:
     """Intervals and answers go below their numbers."""
-    return escape(cell.replace(" ± ", "\n±").replace(" ('", "\n('"))
+    return escape(cell.replace(" ± ", "\n±").replace(" (", "\n("))

@@ -74,13 +74,17 @@ def one_answer_label(cell: Any) -> str:
 
 
 def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: each original score, its baselines, and whether it beats both."""
+    """Headings and cells: each original score, its baselines, and whether it beats both; no row
+    where there are none.
+    """
     groups = present(summary, ("encoder", "task", "study"))
     axes = varying(summary, groups) or groups[:1]
     several_metrics = summary["metric"].nunique() > 1
     rows = []
     for _, cells in summary.groupby(groups, sort=False):
         cell = cells.iloc[0]
+        if cells[["always_one_answer", "word_embeddings"]].isna().all(axis=None):
+            continue
         full = cells[cells["fraction"] == 1]
         original = NOTHING if full.empty else score_label(*full.iloc[0][["mean", "low", "high"]])
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""

@@ -93,11 +93,16 @@ def metric_label(cell: Any) -> str:
 
 
 def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
-    """A mean with half the width of its interval: ``0.765 ± 0.012``; one seed has no interval."""
+    """A mean with half the width of its interval: ``0.765 ± 0.012``; with its ends where the
+    metric's range cut one: ``0.997 (0.990 to 1.000)``. One seed has no interval.
+    """
     if math.isnan(mean):
         return NOTHING
-    half = max(high - mean, mean - low)
-    return f"{mean:.3f}" if math.isnan(half) else f"{mean:.3f} ± {half:.3f}"
+    if math.isnan(high - low):
+        return f"{mean:.3f}"
+    if math.isclose(high - mean, mean - low, rel_tol=0, abs_tol=1e-3):
+        return f"{mean:.3f} ± {(high - low) / 2:.3f}"
+    return f"{mean:.3f} ({range_label(low, high)})"
 
 
 def percent_label(share: float) -> str:

@@ -86,23 +86,25 @@ def divergence(
 
 
 def mean_over_examples(
-    values: Shaped[np.ndarray, " answers"], lengths: Int[np.ndarray, " examples"] | None = None
+    measure: str,
+    values: Shaped[np.ndarray, " answers"],
+    lengths: Int[np.ndarray, " examples"] | None = None,
 ) -> Interval:
-    """The mean of values, with its interval over the examples that they belong to; of a share
-    within 0 and 1.
+    """The mean of values, with its interval over the examples that they belong to, within what the
+    measure can be.
 
     Args:
+        measure: what the values are (``papa.scores.intervals.within``).
         values: numbers, or whether; those of the first example, then of the second, and so on.
         lengths: values of each example; None where each has one.
     """
-    share, values = values.dtype == bool, np.asarray(values, dtype=np.float64)
+    values = np.asarray(values, dtype=np.float64)
     lengths = np.ones(len(values), dtype=np.int64) if lengths is None else lengths
     sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, minlength=len(lengths))
     total, count = sums.sum(), lengths.sum()
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    found = over_examples(total / count, total / count - without)
-    return within("agreement", found) if share else found
+    return within(measure, over_examples(total / count, total / count - without))
 
 
 def _normalised(

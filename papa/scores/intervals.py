@@ -19,12 +19,16 @@ from papa.scores.examples import influence
 from papa.spec import Metric
 from papa.spec.task import RANKED
 
+_ANY = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
+    **dict.fromkeys(("divergence", "loss_before", "loss_after"), (0.0, math.inf)),
+    **dict.fromkeys(("own", "score_before", "score_after"), _ANY),
+    **dict.fromkeys(("loss_difference", "score_difference"), _ANY),
     "negative_log_perplexity": (-math.inf, 0.0),
-    "own": (-math.inf, math.inf),
+    "cosine_lost": (0.0, 2.0),
 }
-"""Where scores lie, if not from 0 to 1."""
+"""Where scores and measures lie, if not from 0 to 1."""
 
 _ZERO = 1e-12
 """A score of this size is one of nothing but rounding."""
@@ -116,7 +120,7 @@ def joint(found: Measured) -> Interval:
 
 
 def within(metric: str, found: Interval) -> Interval:
-    """The interval of a score, without what no score in the metric can be."""
+    """The interval of a score or measure, without what nothing in the metric can be."""
     least, most = _RANGES.get(metric, (0.0, 1.0))
     return replace(found, low=max(found.low, least), high=min(found.high, most))
 

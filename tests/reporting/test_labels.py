@@ -29,6 +29,7 @@ def test_fractions_are_written_as_in_the_paper(fraction: float, label: str) -> N
 
 def test_scores_carry_half_their_interval() -> None:
     assert score_label(0.76543, 0.75, 0.78) == "0.765 ± 0.015"
+    assert score_label(0.998, 0.97, 1.0) == "0.998 (0.970 to 1.000)"
     assert score_label(0.76543) == "0.765"
     assert score_label(math.nan) == "–"
 

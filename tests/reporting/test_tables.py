@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pandas
@@ -14,7 +15,7 @@ from scipy import stats
 
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.summary import read_summary, summarise
-from papa.reporting.tables import contrast_table, markdown_table, summary_table
+from papa.reporting.tables import contrast_table, markdown_table, score_tables, summary_table
 from papa.reporting.wording import score_label
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
@@ -55,14 +56,14 @@ def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
         assert point["constant_heads"] == round((1 - fraction) * 72)
 
 
-def test_an_interval_ends_at_the_best_score_and_its_label_keeps_the_half_width() -> None:
+def test_an_interval_ends_at_the_best_score_and_its_label_shows_its_ends() -> None:
     frame = results(fractions=(1.0,))
     frame["score"] = 1.0
     frame["influence"] = [numpy.zeros(100, numpy.float32)] * len(frame)
     point = summarise(frame).iloc[0]
     assert (point["mean"], point["high"]) == (1, 1)
     assert point["low"] == pytest.approx(1 - 0.038415, abs=1e-6)
-    assert score_label(*point[["mean", "low", "high"]]) == "1.000 ± 0.038"
+    assert score_label(*point[["mean", "low", "high"]]) == "1.000 (0.962 to 1.000)"
 
 
 def test_columns_and_rows_stand_in_the_studys_order() -> None:
@@ -115,13 +116,13 @@ def test_markdown_of_one_line_of_a_study() -> None:
     frame = results(fractions=(1.0, 0.0625, 0.0), seeds=(0, 1))
     frame["score"] = [0.91, 0.89, 0.82, 0.78, 0.92, 0.90]
     assert markdown_of(summarise(frame)) == (
-        "|       Input-dependent | Constant heads |         Score |          Drop |\n"
-        "| --------------------: | -------------: | ------------: | ------------: |\n"
-        "|                     1 |              0 | 0.900 ± 0.128 |         0.0 % |\n"
-        "|          1/16 (5.6 %) |             68 | 0.800 ± 0.254 | 11.1 ± 15.7 % |\n"
-        "|                     0 |             72 | 0.910 ± 0.128 |  -1.1 ± 0.6 % |\n"
-        "|     always 'negative' |                |         0.500 |               |\n"
-        "| word embeddings alone |                | 0.601 ± 0.016 |               |\n"
+        "|       Input-dependent | Constant heads |                  Score |          Drop |\n"
+        "| --------------------: | -------------: | ---------------------: | ------------: |\n"
+        "|                     1 |              0 | 0.900 (0.772 to 1.000) |         0.0 % |\n"
+        "|          1/16 (5.6 %) |             68 | 0.800 (0.546 to 1.000) | 11.1 ± 15.7 % |\n"
+        "|                     0 |             72 | 0.910 (0.782 to 1.000) |  -1.1 ± 0.6 % |\n"
+        "|     always 'negative' |                |                  0.500 |               |\n"
+        "| word embeddings alone |                |          0.601 ± 0.016 |               |\n"
     )
 
 
@@ -150,6 +151,23 @@ def test_markdown_of_several_lines_has_a_row_a_line_and_a_column_a_fraction() ->
         "| ---------------- | ------------: | -----------------: | --------------------: | ---------- |\n"  # noqa: E501
         "| all-MiniLM-L6-v2 | 0.690 ± 0.028 | 0.500 ('negative') |         0.601 ± 0.015 | yes        |\n"  # noqa: E501
     )
+
+
+def without_baselines(**choices: Any) -> pandas.DataFrame:
+    """Of a model's own head."""
+    frame = results(fractions=(1.0, 0.0), **choices)
+    return frame.assign(always_one_answer=math.nan, one_answer="", word_embeddings=math.nan)
+
+
+def test_what_has_no_baselines_has_no_rows_of_them() -> None:
+    (scores,) = score_tables(summarise(without_baselines()))
+    assert [row[0] for row in scores.rows] == ["1", "0"]
+    several = summarise(without_baselines(constants=("average", "zeros")))
+    assert [table.heading for table in score_tables(several)] == ["Scores", "Relative drop"]
+    assert "Baselines" not in rendered(several)
+    mixed = [without_baselines(), results(tasks=(("sst2", "accuracy"),), fractions=(1.0, 0.0))]
+    (baselines,) = score_tables(summarise(pandas.concat(mixed)))[2:]
+    assert [row[0] for row in baselines.rows] == ["sst2"]
 
 
 def test_a_drop_has_the_interval_of_its_paired_differences() -> None:

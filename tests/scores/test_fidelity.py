@@ -99,11 +99,16 @@ def test_answers_agree_and_diverge_as_their_logits_say() -> None:
     assert divergence(after, before)[0] != pytest.approx(expected[0])
 
 
-def test_intervals_of_shares_stay_within_0_and_1() -> None:
-    one = mean_over_examples(np.ones(8, dtype=bool))
+def test_intervals_stay_within_what_a_measure_can_be() -> None:
+    one = mean_over_examples("agreement", np.ones(8, dtype=bool))
     assert one.low < one.mean == one.high == 1
-    assert mean_over_examples(np.zeros(8, dtype=bool)).low == 0
-    assert mean_over_examples(np.ones(8)).high > 1  # Of losses there is no bound.
+    assert mean_over_examples("agreement", np.zeros(8, dtype=bool)).low == 0
+    few = np.array([0.1, 0.5, 0.9])
+    for measure in ("divergence", "cosine_lost", "loss_after"):
+        assert mean_over_examples(measure, few).low == 0, measure
+    assert mean_over_examples("loss_difference", few).low < 0
+    assert mean_over_examples("divergence", few).high > 1
+    assert mean_over_examples("cosine_lost", few + 1.1).high == 2
     embeddings = np.random.default_rng(0).normal(size=(30, 4))
     assert {kept.high for kept in embedding_fidelity(embeddings, embeddings).values()} == {1.0}
 
@@ -112,6 +117,6 @@ def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
     values, lengths = np.array([1.0, 3, 5, 7, 2, 4]), np.array([2, 1, 3])
     others = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
     expected = over_examples(22 / 6, 22 / 6 - np.array(others))
-    assert mean_over_examples(values, lengths) == expected
-    assert mean_over_examples(values) != expected
-    assert math.isnan(mean_over_examples(np.array([1.0])).low)
+    assert mean_over_examples("score_after", values, lengths) == expected
+    assert mean_over_examples("score_after", values) != expected
+    assert math.isnan(mean_over_examples("score_after", np.array([1.0])).low)
