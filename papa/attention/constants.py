@@ -38,6 +38,7 @@ class ConstantMatrices:
             there was no average, and for matrices that are only to replace attention.
         encoder_digest: of the encoder whose attention was averaged; None where it is not known, or
             does not matter.
+        special: the slots of [CLS] and [SEP] in the average's texts; None where they are not known.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -45,6 +46,7 @@ class ConstantMatrices:
     kind: ConstantsKind
     counts: Float[Tensor, "slots slots"] | None = None
     encoder_digest: str | None = None
+    special: tuple[int, ...] | None = None
 
     @property
     def slots(self) -> int:

@@ -191,7 +191,7 @@ def _substitute(
             model, modules, {layer: partial(_seen, observer, layer) for layer in range(len(sizes))}
         ),
     ):
-        for inputs in data or ():
+        for inputs in called_with(data or ()):
             model(**inputs)
             passes += 1
     if not passes:
@@ -200,6 +200,21 @@ def _substitute(
             "what the model is called with, such as [inputs]"
         )
     return observer.result()
+
+
+def called_with(data: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The batches of what a model is called with, each looked at.
+
+    Raises:
+        DataError: one is something else, such as a text.
+    """
+    for inputs in data:
+        if not isinstance(inputs, Mapping):
+            raise DataError(
+                f"data holds a {type(inputs).__name__}, expected what the model is called with: "
+                'give batches, such as [tokenizer(texts, padding=True, return_tensors="pt")]'
+            )
+        yield inputs
 
 
 def _seen(

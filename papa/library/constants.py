@@ -8,61 +8,87 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papa.attention.constants import ConstantMatrices, control
+from papa.attention.constants import ConstantMatrices, control, derived
 from papa.encoders.finite import sum_is_finite
-from papa.errors import ArtifactError, SpecError, joined, meant
+from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder
 from papa.spec.controls import CONTROLS
 from papa.spec.decoders import OF_DECODERS
-from papa.spec.derived import DERIVED, parameters_of
+from papa.spec.derived import DERIVED, most_of, parameters_of
+from papa.spec.values import OUTPUTS
 
 Matrices: TypeAlias = Any
 """A tensor or an array [layers, heads, slots, slots] of floating point."""
 Constants: TypeAlias = ConstantMatrices | str | Matrices
 """``ConstantMatrices``, the name of a control, or matrices of one's own."""
-_OF_TEXT = {
+_OTHERS = {
     "average": "is taken over texts: give papa.average(encoder, texts)",
-    "trained": "is trained next to a probe: measure it with constants=['trained'] of papa.measure",
-    "mean_qk": "is taken over texts: measure it with constants=['mean_qk'] of papa.measure",
+    **{
+        kind: f"is computed from text: measure it with constants=['{kind}'] of papa.measure"
+        for kind in ("mean_qk", *OUTPUTS, "trained")
+    },
     **{
         kind: f"is for decoders: give papa.{kind.title()}() to papa.ablated" for kind in OF_DECODERS
     },
-    **{
-        kind: f"is made of an average: measure it with constants=['{kind}'] of papa.measure"
-        for kind in DERIVED
-    },
 }
+"""What to do instead for the kinds that no call here makes."""
 
 
-def constants(kind: str, encoder: TextEncoder, **parameters: int) -> ConstantMatrices:
-    """A control: constant matrices that depend on no text (paper, Section 5.2; docs/method.md).
+def constants(
+    kind: str,
+    encoder: TextEncoder,
+    *,
+    average: ConstantMatrices | None = None,
+    **parameters: int,
+) -> ConstantMatrices:
+    """Constant matrices by their name: a control, which depends on no text (paper, Section 5.2), or
+    what is made of an average (docs/method.md).
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> papa.constants("toeplitz", encoder).matrices[0, 0, 0, :4]
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
+        >>> average = papa.average(encoder, ["A first text.", "Another one."], progress=False)
+        >>> papa.constants("low_rank", encoder, average=average, rank=2).matrices[0, 0].shape
+        torch.Size([32, 32])
 
     Args:
         kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
-            ``local`` or ``fibonacci``.
+            ``local`` or ``fibonacci``; of an average ``low_rank`` or ``relative``.
         encoder: for whose layers, heads and slots.
-        parameters: the kind's own, as in a study: ``window`` of ``local``.
+        average: as ``papa.average`` gives it for this encoder.
+        parameters: the kind's own, as in a study: ``window`` of ``local``, ``rank`` and ``largest``
+            of ``low_rank``.
 
     Raises:
-        SpecError: there is no such control, or it takes no such value.
+        ArtifactError: the average is another encoder's, or for another number of slots.
+        SpecError: there are no such constants, they take no such value, or need an average.
     """
-    if kind not in CONTROLS:
-        wrong = (
-            f"'{kind}' {_OF_TEXT[kind]}" if kind in _OF_TEXT else f"there are no constants '{kind}'"
-        )
-        raise SpecError(f"{wrong}{meant(kind, CONTROLS)}, or one of {', '.join(CONTROLS)}")
-    known, most = parameters_of(kind), encoder.slots - 1
+    every = (*CONTROLS, *DERIVED)
+    if kind in _OTHERS:
+        raise SpecError(f"'{kind}' {_OTHERS[kind]}, or take one of {', '.join(every)}")
+    if kind not in every:
+        near = meant(kind, (*every, *_OTHERS))
+        raise SpecError(f"there are no constants '{kind}'{near}: take one of {', '.join(every)}")
+    most, known = most_of(encoder.slots), parameters_of(kind)
+    least = {name: min(default, 1) for name, default in known.items()}
     for name, value in parameters.items():
-        if name not in known or not isinstance(value, int) or not 0 < value <= most:
-            takes = f"{joined(known)} from 1 to {most}" if known else "no parameter"
+        if (
+            name not in known
+            or not isinstance(value, int)
+            or not least[name] <= value <= most[name]
+        ):
+            ranges = [f"{one} from {least[one]} to {most[one]}" for one in known]
+            takes = " and ".join(ranges) or "no parameter"
             raise SpecError(f"constants '{kind}' takes {takes} here, found {name}={value!r}")
-    return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+    if kind in CONTROLS:
+        return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+    if average is None or average.counts is None or average.special is None:
+        raise SpecError(
+            f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
+        )
+    return derived(kind, constants_for(encoder, average), average.special, **parameters)
 
 
 def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.errors import DataError, EncoderError
-from papa.library.ablating import By, Heads, ablated, substitute_for
+from papa.library.ablating import By, Heads, ablated, called_with, substitute_for
 from papa.reporting.wording import score_label
 from papa.scores.fidelity import (
     LEAST_SENTENCES,
@@ -150,13 +150,13 @@ def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapp
 
     Raises:
         EncoderError: it is in train mode.
-        DataError: there are none.
+        DataError: there are none, or they are something else.
     """
     if model.training:
         raise EncoderError(
             "the model is in train mode, where dropout changes its answers: call model.eval() first"
         )
-    if not (batches := list(data)):
+    if not (batches := list(called_with(data))):
         raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
     return batches
 

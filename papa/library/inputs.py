@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from papa.attention.patterns import special_slots
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
 from papa.corpora.local_files import names_of_classes
@@ -17,6 +18,7 @@ from papa.corpora.table import SourceTable
 from papa.corpora.tokens import tokens_of_texts
 from papa.errors import DataError, nearest_first
 from papa.library.encoder import TextEncoder
+from papa.spec import TaskKind
 
 Table: TypeAlias = Any
 """A ``datasets.Dataset``, a data frame, a ``pyarrow.Table``, or a mapping of columns."""
@@ -32,10 +34,12 @@ class LaidOut:
     Attributes:
         tokens: of every text, in the order given.
         batch_tokens: tokens in a micro-batch.
+        special: the slots of [CLS] and [SEP], where known.
     """
 
     tokens: PackedTokens
     batch_tokens: int
+    special: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens.lengths)
@@ -69,7 +73,10 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
         pair_capacity(encoder.special_tokens, encoder.slots)
         second = _tokens(encoder, table, paired)
         tokens = arrange_pair(first, second, encoder.special_tokens, "follow", encoder.slots)
-    return LaidOut(tokens, encoder.encoder.tokens_per_batch(None))
+    kind: TaskKind = "text" if paired is None else "pair"
+    double = encoder.special_tokens.between == 2
+    special = special_slots(kind, encoder.slots, double_separator=double)
+    return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 
 
 def _tokens(encoder: TextEncoder, table: SourceTable, column: str) -> Ragged:

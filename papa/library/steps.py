@@ -70,7 +70,8 @@ def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> Constan
             done += len(batch.rows)
             report(done, len(inputs))
     check_sums(averager.sums, encoder.encoder, inputs.batches(), "the texts")
-    return replace(averager.result().average(), encoder_digest=encoder.reference.digest)
+    found, digest = averager.result().average(), encoder.reference.digest
+    return replace(found, encoder_digest=digest, special=inputs.special)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet
+from torch import nn
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import rows_of
@@ -128,10 +129,12 @@ class Task:
                 "probe: one of your own predicts classes from features: name their label, and "
                 "leave head out"
             )
-        if self.probe is not None and not (is_estimator(self.probe) or callable(self.probe)):
+        makes = callable(self.probe) and not isinstance(self.probe, nn.Module)
+        if self.probe is not None and not (is_estimator(self.probe) or makes):
             raise SpecError(
                 f"probe is a {type(self.probe).__name__}, expected an estimator with fit and "
-                "predict, or a function of (inputs, classes) such as torch.nn.Linear"
+                "predict, or a function of (inputs, classes) such as torch.nn.Linear, which makes "
+                "a module for each seed"
             )
         if self.probe is not None and self.metric == "spearman":
             raise SpecError("probe: one of your own predicts classes, and spearman is of numbers")

@@ -70,6 +70,11 @@ def relative(average: Averages) -> Matrix:
     return found
 
 
+def most_of(slots: int) -> dict[str, int]:
+    """The largest values of the keys that slots bound."""
+    return {"window": slots - 1, "rank": slots, "largest": slots**2}
+
+
 DERIVED: dict[str, Callable[..., Matrix]] = {"low_rank": low_rank, "relative": relative}
 """Kind → the matrices of all heads. Arguments after the average are keys of a study."""
 

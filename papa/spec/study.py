@@ -21,6 +21,7 @@ from pydantic import (
 from papa.errors import shown
 from papa.spec.constants import ConstantsSpec
 from papa.spec.decoders import OF_DECODERS
+from papa.spec.derived import most_of
 from papa.spec.methods import HEAD_SCORES, no_score_of_own
 from papa.spec.orders import drawn_from, scored_by, scores_in
 from papa.spec.task import TaskSpec
@@ -259,7 +260,7 @@ class StudySpec(Frozen):
     @model_validator(mode="after")
     def _parameters_fit_the_slots(self) -> StudySpec:
         for task, one in product(self.tasks, self.constants):
-            most = {"window": task.slots - 1, "rank": task.slots, "largest": task.slots**2}
+            most = most_of(task.slots)
             for name, value in one.parameters.items():
                 if value > most.get(name, value):
                     raise ValueError(

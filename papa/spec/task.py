@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from papa.errors import joined, shown
 from papa.spec.data import Columns, Source
-from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed
+from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Metric = Literal[
@@ -84,6 +84,11 @@ class ProbeSpec(Frozen):
         return 0.0 if value is None else value
 
 
+def _named(metric: object) -> object:
+    refuse_unknown(metric, (one for one in get_args(Metric) if one != "own"))
+    return metric
+
+
 class TaskSpec(Frozen):
     """A task: its text, its labels, its layout length S and its probe."""
 
@@ -102,7 +107,7 @@ class TaskSpec(Frozen):
     """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct
     training labels.
     """
-    metric: Metric
+    metric: Annotated[Metric, BeforeValidator(_named)]
     """What a score is; the kind of the task says which it may be."""
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""

@@ -43,7 +43,7 @@ def listed(values: Any) -> str:
     return ", ".join(map(str, values))
 
 
-def _refuse_unknown(value: object, names: Iterable[str]) -> None:
+def refuse_unknown(value: object, names: Iterable[str]) -> None:
     """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does
     not name.
     """
@@ -60,13 +60,13 @@ def constants_kinds() -> tuple[str, ...]:
 
 
 def _known_constants(value: object) -> object:
-    _refuse_unknown(value, constants_kinds())
+    refuse_unknown(value, constants_kinds())
     return value
 
 
 def _known_order(value: object) -> object:
     if not isinstance(value, str) or scores_in(value) is None:
-        _refuse_unknown(
+        refuse_unknown(
             value.removeprefix(REVERSED) if isinstance(value, str) else value,
             (*HEAD_ORDERS, *HEAD_SCORES),
         )

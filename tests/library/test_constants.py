@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import papa
-from papa.attention.constants import control
+from papa.attention.constants import control, derived
 from tests.library.conftest import SLOTS
 
 TEXTS = ["a fine film", "dull, and then it ends", "nothing here is new"]
@@ -65,8 +65,23 @@ def test_a_control_takes_its_parameters_and_no_others(encoder: papa.TextEncoder)
             papa.constants("local", encoder, **given)
     with pytest.raises(papa.PapaError, match="takes no parameter here"):
         papa.constants("zeros", encoder, window=1)
-    with pytest.raises(papa.PapaError, match="'low_rank' is made of an average"):
-        papa.constants("low_rank", encoder)
+
+
+@pytest.mark.parametrize("texts", [TEXTS, [(text, "second") for text in TEXTS]])
+def test_what_is_made_of_an_average(encoder: papa.TextEncoder, texts: list[Any]) -> None:
+    """As the stage of a study makes it, of texts and of pairs."""
+    average = papa.average(encoder, texts, progress=False)
+    middle = (SLOTS // 2,) if isinstance(texts[0], tuple) else ()
+    made = papa.constants("relative", encoder, average=average)
+    assert made.matrices.equal(derived("relative", average, (0, *middle, SLOTS - 1)).matrices)
+    assert not made.matrices.equal(derived("relative", average, (0,)).matrices), "negative control"
+    low = papa.constants("low_rank", encoder, average=average, rank=2, largest=0)
+    assert low.matrices.equal(derived("low_rank", average, (), rank=2).matrices)
+    assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))
+    with pytest.raises(papa.PapaError, match="takes rank from 1 to 32 and largest from 0 to 1024"):
+        papa.constants("low_rank", encoder, average=average, rank=SLOTS + 1)
+    with pytest.raises(papa.PapaError, match="of another encoder"):
+        papa.constants("low_rank", encoder, average=replace(average, encoder_digest="other"))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,9 @@ def odd(value: float) -> Tensor:
 NO_CONSTANTS: dict[str, tuple[Any, str]] = {
     "average": ("average", "'average' is taken over texts: give papa.average(encoder, texts)"),
     "trained": ("trained", "constants=['trained'] of papa.measure"),
-    "a typing error": ("zeroes", "there are no constants 'zeroes' (did you mean 'zeros'?)"),
+    "a typing error": ("zeroes", "no constants 'zeroes' (did you mean 'zeros'?): take one of id"),
+    "an output": ("mean_output", "measure it with constants=['mean_output'] of papa.measure, or"),
+    "a derived kind": ("relative", "'relative' are made of an average: give average=papa.average("),
     "one matrix": (numpy.zeros((SLOTS, SLOTS)), f"have the shape [32, 32], expected {list(SHAPE)}"),
     "other heads": (
         torch.zeros(6, 6, SLOTS, SLOTS),

@@ -103,6 +103,10 @@ def test_what_has_no_effect_is_one_sentence(encoder: papa.TextEncoder) -> None:
         papa.head_effects(bert(BertModel).train(), texts())
     with pytest.raises(DataError, match="holds no batch"):
         papa.head_effects(bert(BertModel), [])
+    called = "data holds a str, expected what the model is called with"
+    for data, made_from in ((iter(["a text"]), None), (texts(), iter(["a text"]))):
+        with pytest.raises(DataError, match=called):
+            papa.head_effects(bert(BertModel), data, "mean", made_from=made_from)
     with pytest.raises(SpecError, match=r"there is no head \(9, 0\)"):
         papa.head_effects(bert(BertModel), texts(), heads=[(9, 0)], progress=False)
     with pytest.raises(SpecError, match="there is no substitute 'zeroes'"):

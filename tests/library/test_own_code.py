@@ -154,6 +154,10 @@ def test_words_have_a_prediction_each(encoder: papa.TextEncoder) -> None:
     ("changed", "said"),
     [
         ({"probe": 3}, "probe is a int, expected an estimator with fit and predict"),
+        (
+            {"probe": nn.Linear(2, 2)},
+            "is a Linear, .* such as torch.nn.Linear, which makes a module",
+        ),
         ({"probe": lambda inputs, classes: None}, "it gave a NoneType, expected a module"),
         ({"probe": lambda inputs, classes: nn.Linear(inputs, 7)}, r"gave shape \(\d+, 7\)"),
         ({"probe": nn.Linear, "head": "own"}, "leave head out"),
@@ -249,5 +253,6 @@ def test_a_store_knows_code_by_its_module(
 def test_no_study_file_names_code(tmp_path: Path) -> None:
     for metric in ("own", "papa_own_metric:score"):
         task = {**SMALL["tasks"][0], "metric": metric}
-        with pytest.raises(SpecError, match="metric"):
+        with pytest.raises(SpecError, match=r"'tasks.0.metric' is .*: use 'accuracy', ") as refused:
             resolve_study({**SMALL, "tasks": [task]}, folder=tmp_path, origin="test")
+        assert "'own'" not in str(refused.value).partition(": use ")[2]
