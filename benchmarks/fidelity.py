@@ -51,7 +51,7 @@ MEASURES = ("nearest_1", "nearest_10", "similarities")
 def embeddings(encoder: papa.TextEncoder, texts: Sequence[str]) -> np.ndarray:
     """Mean-pooled, [texts, width]."""
     return np.stack(
-        [one[:, -1].mean(0).numpy() for one in papa.features(encoder, texts, progress=False)]
+        [state[:, -1].mean(0).numpy() for state in papa.features(encoder, texts, progress=False)]
     )
 
 
@@ -93,7 +93,7 @@ def rows(
                 with papa.replaced(encoder, found.constants["average"], heads):
                     kept.append(embedding_fidelity(before, embeddings(encoder, texts)))
             score = summary.loc[(fraction, name)]
-            parts = [_said([one[measure] for one in kept]) for measure in MEASURES]
+            parts = [_said([fidelity[measure] for fidelity in kept]) for measure in MEASURES]
             yield [
                 f"{fraction:g}",
                 "lambda of embeddings" if name == OF_USE else name,
@@ -106,7 +106,7 @@ def _said(found: list[Interval]) -> str:
     """One order's share with its interval over sentences; several orders' mean and range."""
     if len(found) == 1:
         return f"{found[0].mean:.2f} ({found[0].low:.2f} to {found[0].high:.2f})"
-    means = [one.mean for one in found]
+    means = [interval.mean for interval in found]
     return f"{np.mean(means):.2f}; orders {min(means):.2f} to {max(means):.2f}"
 
 

@@ -83,7 +83,7 @@ def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> 
     document = {"name": "load", "encoders": [EMBEDDED], "tasks": [task]}
     spec = resolve_study(document, folder=folder, origin="benchmarks").tasks[0]
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    place = tokenise_corpus(
+    corpus = tokenise_corpus(
         spec,
         LayoutSpec(),
         load_tokenizer(reference),
@@ -91,7 +91,7 @@ def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> 
         folder / "corpus",
         shard_rows=20_000,
     )
-    return spec, load_corpus(Path(place))
+    return spec, load_corpus(Path(corpus))
 
 
 def averaged(rows: int, folder: Path) -> dict[str, float]:

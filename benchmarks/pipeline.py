@@ -82,7 +82,7 @@ def many_heads(folder: Path) -> str:
     """The folder of a tiny encoder with random weights and 256 heads."""
     from transformers import BertConfig, BertModel
 
-    place, embedded = (
+    folder, embedded = (
         folder / "many-heads",
         Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder),
     )
@@ -93,11 +93,11 @@ def many_heads(folder: Path) -> str:
     }
     BertModel(
         BertConfig(**shape, intermediate_size=HEADS), add_pooling_layer=False
-    ).save_pretrained(place)
+    ).save_pretrained(folder)
     for name in TOKENIZER_FILES:
         if (embedded / name).is_file():
-            shutil.copy(embedded / name, place)
-    return str(place)
+            shutil.copy(embedded / name, folder)
+    return str(folder)
 
 
 def around(cells: int, folder: Path) -> float:

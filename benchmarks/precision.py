@@ -116,7 +116,7 @@ def scores(encoder: Encoder, text: Setting, folder: Path) -> Measured:
 
 def tau(first: Sequence[Head], other: Sequence[Head]) -> float:
     """Kendall's τ of two orders of the same heads."""
-    places = {head: place for place, head in enumerate(first)}
+    places = {head: position for position, head in enumerate(first)}
     return float(kendalltau([places[head] for head in other], range(len(other))).statistic)
 
 

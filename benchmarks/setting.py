@@ -124,9 +124,9 @@ def setting(
         }
     task = described(entry)
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    place = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=30)
-    return Setting(task, load_corpus(place))
+    corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, corpus, shard_rows=30)
+    return Setting(task, load_corpus(corpus))
 
 
 def full_batch(inputs: int, slots: int) -> MicroBatch:

@@ -73,8 +73,8 @@ def accuracy(model: papa.ExportedEncoder, split: TokenisedSplit) -> Scored:
 
 def measured(found: dict[int, Scored]) -> Measured:
     """Of the seeds' scores."""
-    scores = {seed: one.score for seed, one in found.items()}
-    return Measured.of("accuracy", scores, [one.examples for one in found.values()])
+    scores = {seed: of_seed.score for seed, of_seed in found.items()}
+    return Measured.of("accuracy", scores, [of_seed.examples for of_seed in found.values()])
 
 
 def write_export(stored: StoredStudy, cell: Cell, folder: Path) -> TokenisedSplit:
@@ -120,15 +120,15 @@ def run(rows: int, validation: int, steps: int, seeds: Sequence[int]) -> str:
         origin="benchmarks.tuned",
     )
     lines = ["| Constant heads | before | after | gain |", "| --- | --- | --- | --- |"]
-    with TemporaryDirectory() as place:
-        store = Store(Path(place) / "store")
+    with TemporaryDirectory() as scratch:
+        store = Store(Path(scratch) / "store")
         store.make()
         run_here(
             StoredStudy(study, store).steps.steps[:-1], store, study.execution, Bars(shown=False)
         )
         stored = StoredStudy(study, store)
         for cell in stored.steps.cells:
-            folder = Path(place) / f"{cell.fraction}"
+            folder = Path(scratch) / f"{cell.fraction}"
             train = write_export(stored, cell, folder)
             (step,) = stored.steps.cells[cell]
             split = load_corpus(stored.found[step.corpus].folder).split("validation")
@@ -138,7 +138,10 @@ def run(rows: int, validation: int, steps: int, seeds: Sequence[int]) -> str:
                 for seed in seeds
             }
             first, then = measured(dict.fromkeys(seeds, before)), measured(after)
-            cells = [_written(one) for one in (joint(first), joint(then), difference(then, first))]
+            cells = [
+                _written(interval)
+                for interval in (joint(first), joint(then), difference(then, first))
+            ]
             heads = read_scores(stored.found[step].folder).constant_heads
             lines.append(f"| {len(heads)} of 72 | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -188,7 +188,7 @@ def check_study(
         problems = _changed_weights(inputs)
     if problems:
         raise CheckError(problems)
-    by_commit = {resolved.at_commit(text): one for text, one in previews.items()}
+    by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
     return Checked(inputs, steps, by_commit, tuple(unchecked), to_run)
 
 

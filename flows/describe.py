@@ -97,9 +97,9 @@ def describe(
 def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:
     from papa.descriptions.told import told
 
-    for one in told(frames):
-        table = Table(*one.headings, title=one.heading, caption=one.note)
-        for row in one.rows:
+    for section in told(frames):
+        table = Table(*section.headings, title=section.heading, caption=section.note)
+        for row in section.rows:
             table.add_row(*row)
         console.print(table)
 

@@ -84,9 +84,9 @@ def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Fin
     from flows.services import services
     from papa.study.store import Store
 
-    place = Store(store)
-    yield "machine", machine(place)
-    yield "services", services(place, ray_address)
+    opened = Store(store)
+    yield "machine", machine(opened)
+    yield "services", services(opened, ray_address)
     yield "torch", torch_here()
 
 

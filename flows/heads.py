@@ -59,7 +59,7 @@ def show_scores(study: StudySpec, store: Store) -> None:
             if all(step in stored.found for step in by_seed.values()):
                 name = "λ" if method == "lambda" else method
                 rankings = {seed: stored.found[step] for seed, step in by_seed.items()}
-                found[f"{name} of {' · '.join(part.place)}"] = method, rankings
+                found[f"{name} of {' · '.join(part.pair)}"] = method, rankings
     if not study.scores and len(found) != 1:
         raise SpecError(
             f"study '{study.name}' has finished {joined(found) or 'no scores of heads'}: --tsv "
@@ -152,7 +152,7 @@ def text_of(answer: Answer, max_drop: float) -> str:
 
 def tried_line(answer: Answer, constant_heads: int) -> str:
     """What was found of a number of heads, in a line."""
-    (count,) = (one for one in answer.counts if one.constant_heads == constant_heads)
+    (count,) = (count for count in answer.counts if count.constant_heads == constant_heads)
     return f"{_of(count, answer)}: {count.verdict}: {_drop(count)}"
 
 

@@ -42,7 +42,7 @@ def int8_scores(
     from papa.encoders.encoder import Encoder
     from papa.exporting.onnx_score import GraphFeatures
     from papa.probes.evaluate import evaluate_cell
-    from papa.scores.intervals import NOT_KNOWN, Measured, joint, paired_drop, within
+    from papa.scores.intervals import NOT_KNOWN, Measured, clipped, joint, paired_drop
 
     original = _original(stored, cell)
 
@@ -73,10 +73,10 @@ def int8_scores(
             )
         measured = Measured.of(
             step.task.metric,
-            {one.seed: one.score for one in found},
-            [one.examples for one in found],
+            {scored.seed: scored.score for scored in found},
+            [scored.examples for scored in found],
         )
-        score = within(step.task.metric, joint(measured))
+        score = clipped(step.task.metric, joint(measured))
         drop = NOT_KNOWN if original is None else paired_drop(original, measured)
         numbers = (score.mean, score.low, score.high, drop.mean, drop.low, drop.high)
         return {

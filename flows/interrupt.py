@@ -82,13 +82,13 @@ class Interruption:
                 self._ending.start()
 
     def _end(self, number: int) -> None:
-        _within(_HUSH_SECONDS, self.hush)
+        _in_time(_HUSH_SECONDS, self.hush)
         # A spinner or bar that was cut off leaves its line, and the cursor hidden.
         clear = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
         os.write(2, f"{clear}{self._sentence()}\n".encode())
         # Engines complain of processes that are gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        _within(_ENDING_SECONDS, *self.endings)
+        _in_time(_ENDING_SECONDS, *self.endings)
         self._kill(number)
 
     def _sentence(self) -> str:
@@ -99,7 +99,7 @@ class Interruption:
     def _kill(self, number: int) -> None:
         with suppress(psutil.Error):
             end_descendants()
-        _within(_DEATH_SECONDS, *self.last)
+        _in_time(_DEATH_SECONDS, *self.last)
         os._exit(128 + number)
 
 
@@ -117,7 +117,7 @@ def end_descendants() -> None:
     psutil.wait_procs(below, timeout=_DEATH_SECONDS)
 
 
-def _within(seconds: float, *calls: Callable[[], None]) -> None:
+def _in_time(seconds: float, *calls: Callable[[], None]) -> None:
     """Call each, as far as that goes within some seconds; none of them stops the ending."""
 
     def every() -> None:

@@ -82,15 +82,15 @@ def _temporary() -> Finding:
 
 def _shared_memory() -> list[Finding]:
     """Where Ray keeps what its processes share."""
-    place = Path("/dev/shm")
-    if not place.is_dir():
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
         return []
-    free = psutil.disk_usage(str(place)).free
+    free = psutil.disk_usage(str(memory)).free
     advice = (
         f"Ray uses files instead, which is slow: give it {OBJECT_STORE_BYTES / 1e6:.0f} MB "
         "(docker: --shm-size=1g)"
     )
-    found = f"{place}: {free / 1e6:.0f} MB free"
+    found = f"{memory}: {free / 1e6:.0f} MB free"
     return [_judged("shared memory", found, advice, enough=free >= OBJECT_STORE_BYTES)]
 
 

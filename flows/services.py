@@ -15,7 +15,7 @@ from flows.doctor import Finding, State
 from flows.environment import prepare_environment
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
-from papa.storage.filesystem import within
+from papa.storage.filesystem import in_time
 from papa.study.store import Store, check_is_ours, is_marked
 from papa.workers.ray_session import ClusterError, reach
 from tasks.mlflow import check_tracking, database_of, tracking_address, without_password
@@ -44,7 +44,7 @@ def _asked(what: str, where: str, ask: Callable[[], str | None], *, broken: bool
         broken: whether a study needs it.
     """
     try:
-        return Finding(what, "ok", f"{where} answers{within(PATIENCE, ask) or ''}")
+        return Finding(what, "ok", f"{where} answers{in_time(PATIENCE, ask) or ''}")
     except PapaError as error:
         # A message of ours ends in what to do.
         found, _, advice = str(error).rpartition(": ")

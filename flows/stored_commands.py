@@ -110,8 +110,8 @@ def export(
                 "relative makes others: give --fraction"
             )
         share = parse_share(max_drop) if max_drop is not None else None
-        place = Store(store)
-        spec = load_stored(study, overrides, place)
+        opened = Store(store)
+        spec = load_stored(study, overrides, opened)
         request = ExportRequest(encoder, task, constants, order, fraction)
         if share is not None:
             from flows.most_heads import run_and_choose
@@ -119,10 +119,10 @@ def export(
 
             check_free(to)
             spec, request = run_and_choose(
-                spec, place, request, share, interruption, verbose=verbose
+                spec, opened, request, share, interruption, verbose=verbose
             )
-        place.check()
-        export_cell(spec, place, request, to, Console(), by=by, onnx=onnx, int8=int8)
+        opened.check()
+        export_cell(spec, opened, request, to, Console(), by=by, onnx=onnx, int8=int8)
 
 
 def report(

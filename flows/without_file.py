@@ -140,8 +140,8 @@ def own_study(
         "orders": ["first_to_last", "random"],
         **({"constants": ["average", "relative", "zeros"]} if reference.causal else {}),
     }
-    for one in overrides:
-        override(document, one)
+    for text in overrides:
+        override(document, text)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
 
 
@@ -165,7 +165,7 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
     """What the model's head can be asked of rows like this one."""
     document = read_configuration_file(Path(reference.folder), f"encoder '{reference.name}'")
     architecture = str((document.get("architectures") or ["Model"])[0])
-    head = next((one for one in _HEADS if architecture.endswith(one)), None)
+    head = next((head for head in _HEADS if architecture.endswith(head)), None)
     if reference.causal:
         if not architecture.endswith(_DECODERS) or "label" in row or "words" in row:
             raise SpecError(

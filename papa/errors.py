@@ -218,7 +218,7 @@ def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:
 
 
 def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
-    """What the hub was asked for in vain, and why."""
+    """What the hub did not give, and why."""
     wanted = ", ".join(dict.fromkeys(error.what for error in unreached))
     return (
         f"the hub cannot be reached ({unreached[0].reason}), and this machine does not have: "

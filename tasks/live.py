@@ -150,16 +150,16 @@ class LiveRuns:
             driver = Process.parse(run.data.tags.get(_DRIVER, ""))
             if run.info.status == "RUNNING" and driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
-        for one in self._track.shown:
-            if one.part.baseline:
-                self._trains[one.part.baseline.name] = one.entry, "word_embeddings"
+        for parent in self._track.shown:
+            if parent.part.baseline:
+                self._trains[parent.part.baseline.name] = parent.entry, "word_embeddings"
             self._trains |= {
-                step.name: (one.entry, f"lambda/seed_{seed}")
-                for seed, step in one.part.rankings.get("lambda", {}).items()
+                step.name: (parent.entry, f"lambda/seed_{seed}")
+                for seed, step in parent.part.rankings.get("lambda", {}).items()
             }
-            for cell, step, seed in one.scored:
-                self._probes[step.name].append((one, one.cell(cell, seed)))
-            self._parents.append(runs.get(one.entry))
+            for cell, step, seed in parent.scored:
+                self._probes[step.name].append((parent, parent.cell(cell, seed)))
+            self._parents.append(runs.get(parent.entry))
             self._reopen(self._parents[-1])
         self._write()
         self._opened(runs.experiment)
@@ -171,9 +171,9 @@ class LiveRuns:
         client.update_run(run_id, status="RUNNING")
         losses = [name for name in run.data.metrics if name.endswith(_LOSS)]
         self._known |= {
-            (run_id, name, one.step)
+            (run_id, name, loss.step)
             for name in losses
-            for one in client.get_metric_history(run_id, name)
+            for loss in client.get_metric_history(run_id, name)
         }
 
     def _start_cells(self, step: str) -> None:

@@ -113,7 +113,9 @@ def _experiment(client: MlflowClient, name: str, address: str) -> Experiment:
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "active":
         return found
-    known = sorted(one.name for one in client.search_experiments() if one.name != _DEFAULT)
+    known = sorted(
+        experiment.name for experiment in client.search_experiments() if experiment.name != _DEFAULT
+    )
     raise TrackingError(
         f"MLflow at {without_password(address)} knows no study '{name}': "
         + (f"it has {', '.join(known)}" if known else "it has none yet, so run one first")
@@ -132,7 +134,7 @@ def _results(client: MlflowClient, experiment: Experiment) -> Any:
     files = (
         client.list_artifacts(newest.info.run_id, RESULTS) if newest and _logged_at(newest) else []
     )
-    if newest is None or file not in {one.path for one in files if not one.is_dir}:
+    if newest is None or file not in {file.path for file in files if not file.is_dir}:
         raise TrackingError(
             f"the MLflow experiment '{experiment.name}' holds no finished study: run it to its end"
         )

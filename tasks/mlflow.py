@@ -176,7 +176,7 @@ def tracking_errors(address: str) -> Iterator[None]:
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, "
                 "or ask its administrator for the right to edit the experiment"
             ) from error
-        if any(isinstance(one, RequestException) for one in (error, error.__context__)):
+        if any(isinstance(cause, RequestException) for cause in (error, error.__context__)):
             raise TransientError(
                 f"MLflow at {shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI to "
                 "where it is"

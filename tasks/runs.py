@@ -110,8 +110,10 @@ class Runs:
                 new.append(
                     (name, wanted, now() if name in known.metrics else run.info.start_time, step)
                 )
-        params = {name: str(one) for name, one in entry.params.items() if name not in known.params}
-        changed = {name: one for name, one in tags.items() if known.tags.get(name) != one}
+        params = {
+            name: str(value) for name, value in entry.params.items() if name not in known.params
+        }
+        changed = {name: value for name, value in tags.items() if known.tags.get(name) != value}
         self.log(run.info.run_id, new, params, changed)
         if end and run.info.status != "FINISHED":
             self.client.set_terminated(run.info.run_id)
@@ -126,10 +128,10 @@ class Runs:
         """Log to a run, in one request unless there are many points."""
         from mlflow.entities import Metric, Param, RunTag
 
-        of_run = [Param(*one) for one in params.items()]
-        marks = [RunTag(*one) for one in tags.items()]
+        of_run = [Param(*item) for item in params.items()]
+        marks = [RunTag(*item) for item in tags.items()]
         for start in range(0, len(points) or 1, _BATCH):
-            metrics = [Metric(*one) for one in points[start : start + _BATCH]]
+            metrics = [Metric(*item) for item in points[start : start + _BATCH]]
             if metrics or params or tags:
                 twice(partial(self.client.log_batch, run_id, metrics, of_run, marks))
 

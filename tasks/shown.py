@@ -73,9 +73,9 @@ class ShownPart:
             sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags
         )
         self.scored = [
-            (one.cell, step, seed)
-            for one in part.cells
-            for step in one.probes
+            (probed.cell, step, seed)
+            for probed in part.cells
+            for step in probed.probes
             for seed in step.seeds
         ]
         self.files = {
@@ -98,7 +98,9 @@ class ShownPart:
         }
         own = {**known, "constant_heads": constant_count(cell.fraction, heads)}
         name = f"{cell.constants} · {cell.order} · {cell.fraction:g} · seed {seed}"
-        return self._child("cell", name, own, own, {name: str(one) for name, one in known.items()})
+        return self._child(
+            "cell", name, own, own, {name: str(value) for name, value in known.items()}
+        )
 
     def curve(self, constants: str, order: str) -> Entry:
         """The run of a kind of constants and a head order."""
@@ -138,10 +140,10 @@ class ShownPart:
         found = [_data_set(use, task, content) for use in ("train", "validation")]
         seeds = {seed: None for by_seed in part.rankings.values() for seed in by_seed}
         found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in seeds]
-        for one in self.study.constants:
-            average = part.constants.get(one.label)
-            if one.corpus and isinstance(average, Average):
-                found.append(_data_set("average", one.corpus, average.corpus.fingerprint))
+        for constants in self.study.constants:
+            average = part.constants.get(constants.label)
+            if constants.corpus and isinstance(average, Average):
+                found.append(_data_set("average", constants.corpus, average.corpus.fingerprint))
         return found
 
 

@@ -82,19 +82,19 @@ class Track(Step):
             "address": without_password(self.address),
             "parents": [
                 {
-                    "parameters": one.entry.params,
-                    "points": cells_in_key(one.part.cells),
-                    "files": list(one.files),
+                    "parameters": parent.entry.params,
+                    "points": cells_in_key(parent.part.cells),
+                    "files": list(parent.files),
                 }
-                for one in self.shown
+                for parent in self.shown
             ],
         }
 
     def inputs(self) -> dict[str, Step]:
         kept = {
-            f"{one.entry.name} {place}": step
-            for one in self.shown
-            for place, step in one.files.items()
+            f"{parent.entry.name} {folder}": step
+            for parent in self.shown
+            for folder, step in parent.files.items()
         }
         return {
             "results": self.results,
@@ -123,15 +123,15 @@ class StudyRuns:
     def __init__(self, client: MlflowClient, store: Store, track: Track) -> None:
         self.client, self.track = client, track
         self.runs = Runs(client, track.study.name, store, _NOTE)
-        for one in track.shown:
-            self.runs.get(one.entry)
+        for parent in track.shown:
+            self.runs.get(parent.entry)
         self.runs.agree()
-        for one in track.shown:
-            run = self.runs.get(one.entry)
+        for parent in track.shown:
+            run = self.runs.get(parent.entry)
             self.runs.write(
-                one.entry, {}, tags={DESCRIPTION: one.description, **run.data.tags}, end=False
+                parent.entry, {}, tags={DESCRIPTION: parent.description, **run.data.tags}, end=False
             )
-            twice(partial(client.log_inputs, run.info.run_id, one.data_sets()))
+            twice(partial(client.log_inputs, run.info.run_id, parent.data_sets()))
 
     def child(self, shown: ShownPart, entry: Entry, **tags: str) -> Run:
         """The run of a cell and seed or of a curve, made with these tags if it is not there."""
@@ -149,12 +149,12 @@ class StudyRuns:
     ) -> None:
         """Log the score of a cell and seed, from ``document`` of the artifact ``found``."""
         fraction: float = entry.params["fraction"]
-        (one,) = (one for one in document.scores if one.seed == entry.params["seed"])
+        (score,) = (score for score in document.scores if score.seed == entry.params["seed"])
         values = {
             "fraction": fraction,
             "share_of_heads": 1 - len(document.constant_heads) / document.heads,
-            "score": one.score,
-            "seconds": one.seconds,
+            "score": score.score,
+            "seconds": score.seconds,
             "cell_seconds": document.seconds,
             "unseen_share": document.unseen_share,
             _DROP: drop,
@@ -181,22 +181,24 @@ class StudyRuns:
         verify(results)
         digest = read_metadata(results)["files"]["results.parquet"]
         summary = read_summary(results / "summary.csv")
-        for one in shown:
-            self._log_files(one, found)
+        for parent in shown:
+            self._log_files(parent, found)
             rows = summary[
-                (summary["encoder"] == one.part.encoder_label)
-                & (summary["task"] == one.part.task.name)
+                (summary["encoder"] == parent.part.encoder_label)
+                & (summary["task"] == parent.part.task.name)
             ]
             worth = {"papa.beats_baseline": verdict(rows.iloc[0])}
-            for _ in self._log_scores(one, found, rows, worth):
-                progress(done := done + 1, sum(len(one.scored) for one in shown))
-            self._log_curves(one, rows, {**worth, RESULTS_SHA256: digest})
-            self._log_summary(one, rows, {**worth, RESULTS_SHA256: digest})
+            for _ in self._log_scores(parent, found, rows, worth):
+                progress(done := done + 1, sum(len(parent.scored) for parent in shown))
+            self._log_curves(parent, rows, {**worth, RESULTS_SHA256: digest})
+            self._log_summary(parent, rows, {**worth, RESULTS_SHA256: digest})
         self.runs.agree()
         return {
             "experiment": self.track.study.name,
             "experiment_id": self.runs.experiment,
-            "parents": {one.entry.name: self.runs.get(one.entry).info.run_id for one in shown},
+            "parents": {
+                parent.entry.name: self.runs.get(parent.entry).info.run_id for parent in shown
+            },
             "curves": curves_of(self.client, self.runs.experiment),
         }
 
@@ -208,11 +210,11 @@ class StudyRuns:
             for kind in ("constants", "lambda")
             for file in self.client.list_artifacts(run, kind)
         }
-        for place, step in shown.files.items():
-            if place not in have:
+        for folder, step in shown.files.items():
+            if folder not in have:
                 verify(found[step].folder)
                 for file in found[step].folder.glob("*.safetensors"):
-                    self.client.log_artifact(run, str(file), place)
+                    self.client.log_artifact(run, str(file), folder)
         self.client.log_artifacts(run, str(found[self.track.results].folder), RESULTS)
 
     def _log_scores(
@@ -226,7 +228,9 @@ class StudyRuns:
         steps = list(dict.fromkeys(step for _, step, _ in shown.scored))
         read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
         documents = dict(zip(steps, read, strict=True))
-        score = {(step, one.seed): one.score for step in steps for one in documents[step].scores}
+        score = {
+            (step, scored.seed): scored.score for step in steps for scored in documents[step].scores
+        }
         originals = {
             seed: score[step, seed] for cell, step, seed in shown.scored if cell.fraction == 1
         }
@@ -236,8 +240,8 @@ class StudyRuns:
             for row in rows[rows[_DROP].notna()].itertuples()
         }
 
-        def log(one: tuple[Cell, Probe | Own, int]) -> None:
-            (cell, step, seed), drop = one, None
+        def log(scored: tuple[Cell, Probe | Own, int]) -> None:
+            (cell, step, seed), drop = scored, None
             if size and (cell.constants, cell.order, cell.fraction) in told:
                 # So that the mean over seeds is the study's.
                 drop = (originals[seed] - score[step, seed]) / size
@@ -284,8 +288,8 @@ class StudyRuns:
             values[f"{metric}/{end}"] = row.mean
         lines = rows.groupby(["constants", "order"], sort=False)["mean"]
         table = markdown_table(
-            ["Constants", "Order", *(f"{one:g}" for one in rows["fraction"].unique())],
-            [[*line, *(f"{one:.3f}" for one in means)] for line, means in lines],
+            ["Constants", "Order", *(f"{value:g}" for value in rows["fraction"].unique())],
+            [[*line, *(f"{value:.3f}" for value in means)] for line, means in lines],
         )
         heading = "Mean score by the input-dependent fraction of heads"
         note = (

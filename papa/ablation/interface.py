@@ -125,9 +125,9 @@ class LayerAttention:
         value = self.value[:, heads]
         weights = (part.probabilities(heads).to(value.dtype) for part in self.parts())
         dropped = (
-            nn.functional.dropout(one, self.dropout, training=self.dropout > 0) for one in weights
+            nn.functional.dropout(part, self.dropout, training=self.dropout > 0) for part in weights
         )
-        return torch.cat([torch.matmul(one, value) for one in dropped], dim=2)
+        return torch.cat([torch.matmul(part, value) for part in dropped], dim=2)
 
     def every_head(self) -> Int[Tensor, " heads"]:
         return torch.arange(self.query.shape[1], device=self.query.device)
@@ -245,7 +245,7 @@ def routed(
         EncoderError: a block holds other layers of the model already, or the model repeats its
             forward passes for gradients.
     """
-    held = {id(one.routing): one.routing for one in map(_places.get, modules) if one}
+    held = {id(routed.routing): routed.routing for routed in map(_places.get, modules) if routed}
     if held:
         (routing, *others) = held.values()
         if others or routing.modules != list(modules):
@@ -345,9 +345,9 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface, for models in the user's own loop."""
     refuse_unknown(module, others)
-    place, groups = _places.get(module), query.shape[1] // key.shape[1]
+    routed, groups = _places.get(module), query.shape[1] // key.shape[1]
     causal = bool(getattr(module, "is_causal", False))
-    mask = place.routing.mask if place else None
+    mask = routed.routing.mask if routed else None
     positions = others.get("position_ids")
     slots = _slots(mask, positions, causal, query.shape[-2], key.shape[-2], query.device)
     layer = LayerAttention(
@@ -362,7 +362,7 @@ def _attention(
         first=key.shape[-2] - query.shape[-2],
         causal=causal,
     )
-    rule = place.next_rule() if place else None
+    rule = routed.next_rule() if routed else None
     output = layer.output(layer.every_head()) if rule is None else rule(layer)
     return output.transpose(1, 2).contiguous(), None
 

@@ -88,11 +88,11 @@ class DrawnOutputs:
         outputs = attention.output(attention.every_head())
         for row, real in zip(outputs, attention.real_queries, strict=True):
             length = int(real.sum())
-            place = layer, length
+            at = layer, length
             # The same stream of numbers for every layer: a reservoir of one.
-            draw = self.draws.setdefault(place, random.Random(f"{self.seed} {length}"))
-            self.seen[place] += 1
-            if length and draw.random() * self.seen[place] < 1:
+            draw = self.draws.setdefault(at, random.Random(f"{self.seed} {length}"))
+            self.seen[at] += 1
+            if length and draw.random() * self.seen[at] < 1:
                 self.kept[layer][length] = row[:, real].clone()
 
     def result(self) -> Resampled:

@@ -34,12 +34,12 @@ class ConstantOutputs:
 
     Attributes:
         outputs: by place.
-        place: of slot s in an input of n tokens.
+        index: of slot s in an input of n tokens.
         kind: as the specification names it.
     """
 
     outputs: Float[Tensor, "layers heads places width"]
-    place: Int[Tensor, "lengths slots"]
+    index: Int[Tensor, "lengths slots"]
     kind: ConstantsKind
 
     @property
@@ -53,7 +53,7 @@ class ConstantOutputs:
 
     def to(self, device: torch.device | str) -> ConstantOutputs:
         """Themselves on a device."""
-        return replace(self, outputs=self.outputs.to(device), place=self.place.to(device))
+        return replace(self, outputs=self.outputs.to(device), index=self.index.to(device))
 
     def at(
         self,
@@ -63,12 +63,12 @@ class ConstantOutputs:
         slots: Int[Tensor, "#batch m"],
     ) -> Float[Tensor, "batch chosen m width"]:
         """What some heads of a layer put out for inputs of these lengths at these slots."""
-        places = self.place[lengths[:, None], slots]
+        places = self.index[lengths[:, None], slots]
         return self.outputs[layer][heads][:, places].transpose(0, 1)
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
-        save_file({"outputs": self.outputs.contiguous(), "place": self.place}, path)
+        save_file({"outputs": self.outputs.contiguous(), "place": self.index}, path)
 
 
 def read_outputs(
@@ -155,13 +155,13 @@ def mean_outputs(
 
     _watch(encoder, split, split.rows, batch_tokens, see, progress)
     overall = sums.sum(dim=2, keepdim=True) / counts.sum()
-    place = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
+    index = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
     if not by_slot:
-        return ConstantOutputs(overall.float().cpu(), place, "mean_output")
+        return ConstantOutputs(overall.float().cpu(), index, "mean_output")
     seen = counts[:, None] > 0
     means = torch.where(seen, sums / counts[:, None].clamp(min=1), overall)
     return ConstantOutputs(
-        means.float().cpu(), place + torch.arange(split.slots), "mean_output_by_slot"
+        means.float().cpu(), index + torch.arange(split.slots), "mean_output_by_slot"
     )
 
 
@@ -185,7 +185,7 @@ def resampled_outputs(
     """
     drawn = drawn_rows(split, seed)
     found: list[list[Tensor]] = [[] for _ in range(encoder.layers)]
-    place = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
+    index = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
     places = 0
 
     def see(layer: int, output: Tensor, batch: MicroBatch) -> None:
@@ -196,14 +196,14 @@ def resampled_outputs(
             for number in range(len(batch.rows)):
                 own = slots[of_tokens == number]
                 every = torch.searchsorted(own, torch.arange(split.slots), right=True) - 1
-                place[len(own)] = places + every
+                index[len(own)] = places + every
                 places += len(own)
 
     _watch(encoder, split, np.array(sorted(drawn.values())), batch_tokens, see, progress)
     for length in range(split.slots + 1):
-        place[length] = place[min((one for one in drawn if one >= length), default=max(drawn))]
+        index[length] = index[min((own for own in drawn if own >= length), default=max(drawn))]
     outputs = torch.stack([torch.cat(own, dim=1) for own in found])
-    return ConstantOutputs(outputs, place, "resampled_output")
+    return ConstantOutputs(outputs, index, "resampled_output")
 
 
 def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:

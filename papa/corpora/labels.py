@@ -72,7 +72,7 @@ def to_classes(
     names = tuple(declared or given or ())
     if kinds[0] and names:
         for side, values in zip((train, validation), sides, strict=True):
-            _within(side, values, len(names))
+            _check_range(side, values, len(names))
         first, second = (values.to_numpy(zero_copy_only=False).astype(np.int64) for values in sides)
         return first, second, names
     # Strings, or integers without names: classes are looked up among the names.
@@ -194,7 +194,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
-def _within(side: LabelColumn, values: pa.Array, count: int) -> None:
+def _check_range(side: LabelColumn, values: pa.Array, count: int) -> None:
     numbers = values.to_numpy(zero_copy_only=False)
     bad = np.flatnonzero((numbers < 0) | (numbers >= count))
     if not len(bad):

@@ -121,7 +121,11 @@ def _whole_jsonl(path: Path) -> pa.Table:
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
-        dates = {one.name: text for one in table.schema if (text := _as_text(one.type)) != one.type}
+        dates = {
+            field.name: text
+            for field in table.schema
+            if (text := _as_text(field.type)) != field.type
+        }
         if dates:
             parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
@@ -226,7 +230,7 @@ def _conll(path: Path) -> pa.Table:
     width: int | None = None
     for number, line in enumerate(_lines(path), start=1):
         # Spaces alone: a word may hold another white space, such as one that does not break.
-        fields = line.split("\t") if "\t" in line else [one for one in line.split(" ") if one]
+        fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
         if not line.strip() or fields[0] == "-DOCSTART-":
             if sentence:
                 sentences.append(sentence)

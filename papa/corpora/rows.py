@@ -140,7 +140,9 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
         # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(source.rows), np.int64) for source in sources]
     else:
-        first, second = (LabelColumn(_one(one.column(name)), one.origin, name) for one in sources)
+        first, second = (
+            LabelColumn(_one(source.column(name)), source.origin, name) for source in sources
+        )
         if task.regression:
             labels = [to_numbers(first), to_numbers(second)]
         else:

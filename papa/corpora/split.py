@@ -71,7 +71,7 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
     return tokens, flat("label")
 
 
-def _within(what: str, values: np.ndarray, count: int | None) -> None:
+def _check_range(what: str, values: np.ndarray, count: int | None) -> None:
     """Raises ValueError where a value is no integer from 0 to ``count`` - 1."""
     if not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"{what} is {values.dtype}, expected an integer")
@@ -149,13 +149,13 @@ class TokenisedSplit:
                     ),
                 }
             )
-            _within(f"{path.name}: a slot", tokens.slot_ids, self.slots)
-            _within(f"{path.name}: a token", tokens.input_ids, None)
-            _within(f"{path.name}: a segment", tokens.token_type_ids, 2)
-            _within(f"{path.name}: a length", tokens.lengths, self.slots + 1)
-            _within(f"{path.name}: a first length", tokens.first_lengths, self.slots + 1)
+            _check_range(f"{path.name}: a slot", tokens.slot_ids, self.slots)
+            _check_range(f"{path.name}: a token", tokens.input_ids, None)
+            _check_range(f"{path.name}: a segment", tokens.token_type_ids, 2)
+            _check_range(f"{path.name}: a length", tokens.lengths, self.slots + 1)
+            _check_range(f"{path.name}: a first length", tokens.first_lengths, self.slots + 1)
             if classes is not None:
-                _within(
+                _check_range(
                     f"{path.name}: a label",
                     labels[labels != IGNORED] if self.label_per_token else labels,
                     classes,

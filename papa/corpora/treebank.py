@@ -113,7 +113,10 @@ def _conllu(path: Path) -> pa.Table:
         sentences += [[[fields[at] for fields in kept] for at in (1, 6, 7)]] if kept else []
     strings = pa.list_(pa.string())
     return pa.table(
-        {name: pa.array([one[at] for one in sentences], strings) for at, name in enumerate(COLUMNS)}
+        {
+            name: pa.array([sentence[at] for sentence in sentences], strings)
+            for at, name in enumerate(COLUMNS)
+        }
     )
 
 

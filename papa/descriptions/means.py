@@ -31,7 +31,7 @@ class Means:
     def _of(self, of: str) -> pd.DataFrame:
         sums = self.sums[of]
         shape = next(iter(sums.values())).shape
-        places = (one.ravel() for one in np.indices(shape))
+        places = (index.ravel() for index in np.indices(shape))
         return pd.DataFrame(
             {
                 "attention": of,

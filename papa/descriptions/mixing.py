@@ -26,8 +26,8 @@ class Mixing:
         kept = own + seen.states[:-1]
         mixed = others.norm(dim=-1)
         sums = {
-            name: (mixed / (mixed + one.norm(dim=-1)).clamp_min(1e-12)).sum(dim=-1)
-            for name, one in (("mixing", own), ("mixing_with_residual", kept))
+            name: (mixed / (mixed + vectors.norm(dim=-1)).clamp_min(1e-12)).sum(dim=-1)
+            for name, vectors in (("mixing", own), ("mixing_with_residual", kept))
         }
         self.means.add(seen.of, len(seen.separators), sums)
 

@@ -55,8 +55,10 @@ class Relations(ABC):
         both = (weights, weights.swapaxes(-1, -2))
         found = np.stack(
             [
-                self.judge(one.reshape(-1, *one.shape[-2:]), seen.tree).reshape(layers, heads, -1)
-                for one in both
+                self.judge(direction.reshape(-1, *direction.shape[-2:]), seen.tree).reshape(
+                    layers, heads, -1
+                )
+                for direction in both
             ]
         )
         if seen.of == "input-dependent":
@@ -84,7 +86,7 @@ class Relations(ABC):
                 halves = [self.found.get((own, relation, half), 0) for half in (0, 1)]
                 correct = np.asarray(halves[0] + halves[1])
                 in_half = np.broadcast_to(halves[1], correct.shape)
-                direction, layer, head = (one.ravel() for one in np.indices(correct.shape))
+                direction, layer, head = (axis.ravel() for axis in np.indices(correct.shape))
                 parts.append(
                     pd.DataFrame(
                         {

@@ -69,7 +69,7 @@ def divergences(
     own = _entropy(rows)
     # Head by head: all pairs at once would hold heads² matrices.
     return torch.stack(
-        [_entropy((rows + one) / 2) - (own + its) / 2 for one, its in zip(rows, own, strict=True)]
+        [_entropy((rows + row) / 2) - (own + its) / 2 for row, its in zip(rows, own, strict=True)]
     )
 
 

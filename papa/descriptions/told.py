@@ -40,11 +40,11 @@ def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
             a study's.
     """
     for name, frame in frames.items():
-        for place, own in _places(frame):
+        for prefix, own in _places(frame):
             yield (
-                _by_relation(place + name, own)
+                _by_relation(prefix + name, own)
                 if "relation" in own
-                else _by_layer(place + name, own)
+                else _by_layer(prefix + name, own)
             )
 
 
@@ -63,7 +63,11 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
     attentions = list(frame["attention"].unique())
     means = frame.groupby(["layer", "attention"], sort=False)[measures].mean()
     rows = [
-        [measure, str(layer), *(f"{means.loc[(layer, one), measure]:.3f}" for one in attentions)]
+        [
+            measure,
+            str(layer),
+            *(f"{means.loc[(layer, attention), measure]:.3f}" for attention in attentions),
+        ]
         for measure in measures
         for layer in frame["layer"].unique()
     ]
@@ -86,7 +90,7 @@ def _by_relation(name: str, frame: pd.DataFrame) -> Told:
         count = int(words[relation])
         own = [by[relation, attention] for attention in attentions]
         baseline = interval(own[0]["baseline"].iloc[0], count)
-        rows.append([relation, str(count), baseline, *(_best(one, count) for one in own)])
+        rows.append([relation, str(count), baseline, *(_best(heads, count) for heads in own)])
     return Told(
         f"{name}: the best head for each relation",
         "The share of words whose gold head is found, with its 95 % interval over words (Wilson). "

@@ -23,7 +23,7 @@ class Trees(Relations):
     ) -> Bool[np.ndarray, "heads words"]:
         # Rows are dependents, and edges go from heads to them.
         edges = np.log(weights.clip(LEAST, MOST)).swapaxes(-1, -2)
-        parents = np.stack([arborescence(one, tree.root) for one in edges])
+        parents = np.stack([arborescence(weights, tree.root) for weights in edges])
         up = parents == tree.heads
         return (up | (parents[:, tree.heads] == np.arange(len(tree.heads)))) & (tree.heads >= 0)
 

@@ -80,7 +80,7 @@ def _scores_of_means(
     from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
     kind, positions = model.config.layer_types[layer], torch.arange(slots, device=query.device)
-    everywhere = (one[None, :, None].expand(1, -1, slots, -1) for one in (query, key))
+    everywhere = (tensor[None, :, None].expand(1, -1, slots, -1) for tensor in (query, key))
     turned = apply_rotary_pos_emb(*everywhere, *model.rotary_emb(query, positions[None], kind))
     scores: Tensor = torch.matmul(turned[0], turned[1].mT)[0] * query.shape[-1] ** -0.5
     if kind != LOCAL:

@@ -67,7 +67,7 @@ def model_card(document: ExportDocument) -> str:
     cut = "padding=True, truncation=True" if layout["texts"] == 1 else "padding=True"
     beside = "".join(
         f"## Int8 beside constant heads, in {choice.runtime}\n\n"
-        f"{markdown_table([markdown_text(one) for one in choice.headings], choice.rows)}\n\n"
+        f"{markdown_table([*map(markdown_text, choice.headings)], choice.rows)}\n\n"
         for choice in choices(document)
     )
     onnx = _ONNX.format(call=call, cut=cut) if document.speed and "onnx" in document.speed else ""

@@ -56,22 +56,22 @@ def _of_study(score: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _choice(
     runtime: str, ways: Mapping[str, Mapping[str, Any]], score: Mapping[str, Any] | None
 ) -> Choice:
-    place = "" if runtime == "torch" else f" in {runtime}"
-    sentences = [(f"Constant heads beside int8{place}", _added(ways))]
+    where = "" if runtime == "torch" else f" in {runtime}"
+    sentences = [(f"Constant heads beside int8{where}", _added(ways))]
     sentences += [
-        (f"{name}{place}", gained(ways[way]["speed"]))
+        (f"{name}{where}", gained(ways[way]["speed"]))
         for way, name in (("int8", "Int8 alone"), ("both", "Int8 and constant heads"))
     ]
     scored = all(way.get("score") for way in ways.values())
     # A probe that is no better than its baselines tells nothing of a drop.
     if score and score["beats_baseline"] and scored and (fastest := _fastest(ways)):
-        sentences.append((f"Which one{place}", fastest))
+        sentences.append((f"Which one{where}", fastest))
     rows = [*_score_rows(ways, score), *_fidelity_rows(ways), *_speed_rows(ways)]
     return Choice(runtime, tuple(sentences), ("", "original", *_WAYS), tuple(rows))
 
 
 def _timings(way: Mapping[str, Any]) -> dict[tuple[int, int], Mapping[str, Any]]:
-    return {(one["batch"], one["longest"]): one for one in way["speed"]["timings"]}
+    return {(timing["batch"], timing["longest"]): timing for timing in way["speed"]["timings"]}
 
 
 def _added(ways: Mapping[str, Mapping[str, Any]]) -> str:
@@ -91,7 +91,9 @@ def _fastest(ways: Mapping[str, Mapping[str, Any]]) -> str:
     """The fastest form for each budget, at the largest size that all were measured at; "" where
     there is none."""
     timed = {name: _timings(way) for name, way in ways.items()}
-    sizes = [size for size in timed["constant"] if all(size in one for one in timed.values())]
+    sizes = [
+        size for size in timed["constant"] if all(size in timings for timings in timed.values())
+    ]
     if not sizes:
         return ""
     size = max(sizes, key=math.prod)
@@ -117,8 +119,10 @@ def _score_rows(
     if score is None:
         return []
     scores = [way.get("score") or {} for way in ways.values()]
-    drops = [drop_label(*_numbers(one, "drop", "drop_low", "drop_high")) for one in scores]
-    means = [score_label(*_numbers(one, "mean", "low", "high")) for one in scores]
+    drops = [
+        drop_label(*_numbers(measured, "drop", "drop_low", "drop_high")) for measured in scores
+    ]
+    means = [score_label(*_numbers(measured, "mean", "low", "high")) for measured in scores]
     return [
         (f"Score ({score['metric']})", score["written"]["original"] or NOTHING, *means),
         ("Drop of the score", NOTHING, *drops),
@@ -137,10 +141,13 @@ def _fidelity_rows(ways: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...
         (
             words,
             "1",
-            *(score_label(*(one[name][end] for end in ("mean", "low", "high"))) for one in kept),
+            *(
+                score_label(*(fidelity[name][end] for end in ("mean", "low", "high")))
+                for fidelity in kept
+            ),
         )
         for name, words in measures.items()
-        if all(name in one for one in kept)
+        if all(name in fidelity for fidelity in kept)
     ]
 
 
@@ -150,7 +157,7 @@ def _speed_rows(ways: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
         (
             f"Speed, {shape_label(timing)}",
             f"1× ({1000 * timing['original_seconds']:.1f} ms)",
-            *(ratio_label(one[size]) if size in one else NOTHING for one in timed),
+            *(ratio_label(timings[size]) if size in timings else NOTHING for timings in timed),
         )
         for size, timing in timed[0].items()
     ]

@@ -162,10 +162,10 @@ class DenseEncoder(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         lengths = attention_mask.sum(dim=1, keepdim=True)
-        place = self._one if self.layout.texts == 1 else self._two
+        lay_out = self._one if self.layout.texts == 1 else self._two
         if self.layout.slots is None:
-            place = self._in_place
-        columns, index, real, back = place(input_ids, lengths)
+            lay_out = self._in_place
+        columns, index, real, back = lay_out(input_ids, lengths)
         batch = DenseBatch.of_columns(
             input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
         )

@@ -78,4 +78,4 @@ def measure_int8(
         found = compared(ways, states_of(original), split, both.layout, progress)
     encoder = load_encoder(reference, int8=True)
     scores = {way: scored(encoder, way == "both") for way in found}
-    return {way: {**one, "score": scores[way]} for way, one in found.items()}
+    return {way: {**measured, "score": scores[way]} for way, measured in found.items()}

@@ -47,7 +47,7 @@ class GraphFeatures:
         """The hidden states of the batch's tokens, embeddings first; the graph puts them into slots
         itself.
         """
-        place = batch.inputs_of_tokens, batch.positions_in_input
+        tokens = batch.inputs_of_tokens, batch.positions_in_input
         shape = len(batch.rows), int(batch.positions_in_input.max()) + 1
         inputs = {}
         for name, values in (
@@ -56,8 +56,8 @@ class GraphFeatures:
             ("token_type_ids", batch.token_type_ids),
         ):
             inputs[name] = torch.zeros(shape, dtype=torch.int64)
-            inputs[name][place] = values
-        return list(self._session.states(inputs)[place].split(self.width, dim=-1))
+            inputs[name][tokens] = values
+        return list(self._session.states(inputs)[tokens].split(self.width, dim=-1))
 
 
 def score_graphs(

@@ -62,7 +62,11 @@ def save_exported(model: ExportedEncoder, folder: str | Path) -> None:
                 fidelity=None,
                 speed=speed and {name: speed[name] for name in known},
                 classifier=classifier
-                and {name: one for name, one in classifier.items() if name not in ("rows", "same")},
+                and {
+                    name: value
+                    for name, value in classifier.items()
+                    if name not in ("rows", "same")
+                },
             )
             (scratch / CARD).write_text(model_card(document))
         document.write(scratch)

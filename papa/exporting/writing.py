@@ -199,7 +199,9 @@ def _with_onnx(
     timed = measure_onnx(original.cpu(), path, examples, exported.layout, int8=int8)
     if scored is not None:
         scores = score_graphs(original, exported, scored)
-        timed["int8"] = {way: {**one, "score": scores[way]} for way, one in timed["int8"].items()}
+        timed["int8"] = {
+            way: {**measured, "score": scores[way]} for way, measured in timed["int8"].items()
+        }
     return {**document.speed, "onnx": timed}
 
 

@@ -147,8 +147,8 @@ def _check(encoder: TextEncoder, matrices: Tensor) -> None:
             f"{encoder.reference.display}: give a matrix for every head"
         )
     if not sum_is_finite(matrices):
-        for place in (~matrices.isfinite()).nonzero()[:1].tolist():
+        for entry in (~matrices.isfinite()).nonzero()[:1].tolist():
             raise ArtifactError(
-                f"the constant matrices hold {matrices[tuple(place)].item()} at {place} (layer, "
+                f"the constant matrices hold {matrices[tuple(entry)].item()} at {entry} (layer, "
                 "head, from slot, to slot), expected numbers: look at where they come from"
             )

@@ -103,8 +103,8 @@ def head_effects(
                     f"the model's answers with head {head} replaced",
                     "look at its weights and texts",
                 )
-            place = {"layer": int(head[0]), "head": int(head[1])}
-            rows += _rows(place, measure, effects, before["lengths"], per_example)
+            named = {"layer": int(head[0]), "head": int(head[1])}
+            rows += _rows(named, measure, effects, before["lengths"], per_example)
             report(done, len(chosen))
     return pandas.DataFrame(rows)
 
@@ -168,9 +168,9 @@ def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " a
 
 
 def _rows(
-    place: dict[str, int], measure: str, effects: np.ndarray, lengths: np.ndarray, per_example: bool
+    head: dict[str, int], measure: str, effects: np.ndarray, lengths: np.ndarray, per_example: bool
 ) -> list[dict[str, Any]]:
-    named = {**place, "measure": measure.partition("_")[0]}
+    named = {**head, "measure": measure.partition("_")[0]}
     if not per_example:
         found = mean_over_examples(measure, effects, lengths)
         return [{**named, "effect": found.mean, "low": found.low, "high": found.high}]
@@ -178,5 +178,6 @@ def _rows(
     sums = np.bincount(examples, effects, minlength=len(lengths))
     means = np.divide(sums, lengths, out=np.full(len(lengths), np.nan), where=lengths > 0)
     return [
-        {**named, "example": number, "effect": one} for number, one in enumerate(means.tolist())
+        {**named, "example": number, "effect": effect}
+        for number, effect in enumerate(means.tolist())
     ]

@@ -56,19 +56,20 @@ class Fidelity:
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every measure: measure, mean, low, high, examples."""
         rows = [
-            {"measure": name, **asdict(one), "examples": self.examples}
-            for name, one in self.measures.items()
+            {"measure": name, **asdict(interval), "examples": self.examples}
+            for name, interval in self.measures.items()
         ]
         return pandas.DataFrame(rows).drop(columns="seeds")
 
     def __str__(self) -> str:
         ends = {
-            name: score_label(one.mean, one.low, one.high) for name, one in self.measures.items()
+            name: score_label(interval.mean, interval.low, interval.high)
+            for name, interval in self.measures.items()
         }
         return " ".join(
             [
                 f"On {self.examples} examples:",
-                *(_SENTENCES[name].format(one) for name, one in ends.items()),
+                *(_SENTENCES[name].format(label) for name, label in ends.items()),
             ]
         )
 
@@ -140,7 +141,7 @@ def fidelity(
         return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
     values = compared(before, after)
     return Fidelity(
-        {name: mean_over_examples(name, one, lengths) for name, one in values.items()},
+        {name: mean_over_examples(name, own, lengths) for name, own in values.items()},
         len(lengths),
     )
 
@@ -211,14 +212,14 @@ def _of_inputs(
 
 
 def _together(found: Sequence[Mapping[str, Tensor]]) -> dict[str, np.ndarray]:
-    if any(one.keys() != found[0].keys() for one in found):
+    if any(batch.keys() != found[0].keys() for batch in found):
         raise DataError(
             "some batches of data have labels and others have none: give labels with every batch"
         )
     return {
-        name: np.concatenate([one[name].float().cpu().numpy() for one in found])
+        name: np.concatenate([batch[name].float().cpu().numpy() for batch in found])
         for name in found[0]
-    } | {"lengths": np.concatenate([one["lengths"].cpu().numpy() for one in found])}
+    } | {"lengths": np.concatenate([batch["lengths"].cpu().numpy() for batch in found])}
 
 
 def kl_divergence(

@@ -80,13 +80,13 @@ def train_lambda(
     ranking = {"rows": rows, "epochs": epochs, "seeds": list(seeds)}
     by_epoch = {}
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
-        (one,) = ready.study.tasks
+        (spec,) = ready.study.tasks
         trained: Any = partial(learned.train_lambda, encoder.encoder)
-        if one.head == "own":
-            check_own(one, encoder.reference, None, None)
+        if spec.head == "own":
+            check_own(spec, encoder.reference, None, None)
             model = load_own(
                 encoder.reference,
-                own_class(one, encoder.reference),
+                own_class(spec, encoder.reference),
                 str(encoder.encoder.device),
             )
             trained = partial(
@@ -97,7 +97,7 @@ def train_lambda(
                 by_epoch[seed] = trained(
                     constants=matrices,
                     corpus=ready.corpus,
-                    task=one,
+                    task=spec,
                     ranking=ready.study.ranking,
                     seed=seed,
                     progress=report,

@@ -185,21 +185,21 @@ def measure(
         study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
-        (one,) = inputs.study.tasks
+        (spec,) = inputs.study.tasks
         if inputs.code:
             _check_code(inputs, store)
-        if one.head == "own":
-            check_own(one, encoder.reference, None, None)
-        place, found = Store(folder), study_steps(inputs)
-        place.make()
+        if spec.head == "own":
+            check_own(spec, encoder.reference, None, None)
+        opened, found = Store(folder), study_steps(inputs)
+        opened.make()
         steps = found.steps[:-1]
-        run_here(steps, place, inputs.study.execution, Bars(progress), loaded)
-        return _measurement(found.parts[0], {step: step.reference(place) for step in steps})
+        run_here(steps, opened, inputs.study.execution, Bars(progress), loaded)
+        return _measurement(found.parts[0], {step: step.reference(opened) for step in steps})
 
 
 def _check_code(inputs: StudyInputs, store: str | Path | None) -> None:
     assert inputs.code is not None
-    trained = [one.kind for one in inputs.study.constants if one.is_trained]
+    trained = [constants.kind for constants in inputs.study.constants if constants.is_trained]
     if inputs.code.probe is not None and trained:
         raise SpecError(
             f"constants: {trained[0]} ones are trained with PAPA's own probe: leave them out, or "
@@ -215,7 +215,7 @@ def _check_code(inputs: StudyInputs, store: str | Path | None) -> None:
 
 def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:
     """What the finished steps of a study on one task say."""
-    baselines = {part.place: found[part.baseline]} if part.baseline else {}
+    baselines = {part.pair: found[part.baseline]} if part.baseline else {}
     results = results_table([cell.scored(found) for cell in part.cells], baselines)
     rankings = {seed: found[step] for seed, step in part.rankings.get("lambda", {}).items()}
     constants = {}

@@ -52,9 +52,9 @@ def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
     found: Float[np.ndarray, "layers heads"] | None = None
     if isinstance(order, TrainedLambda):
         found = order.mean
-    elif isinstance(order, Sequence) and all(isinstance(one, tuple) for one in order):
+    elif isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
         odd = next(
-            (one for at, one in enumerate(order) if one not in every or one in order[:at]), None
+            (head for at, head in enumerate(order) if head not in every or head in order[:at]), None
         )
         if odd is not None:
             raise SpecError(
@@ -62,8 +62,8 @@ def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
                 f"each once, from (0, 0) to ({layers - 1}, {heads - 1})"
             )
         found = np.full((layers, heads), float(len(order)))
-        for place, head in enumerate(order):
-            found[head] = place
+        for position, head in enumerate(order):
+            found[head] = position
     else:
         if callable(order):
             order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]

@@ -183,15 +183,15 @@ def train_jointly(
             minibatches(len(rows), epoch, seed, window, spec.batch_size)
         ):
             parts = parts_of(split, rows[positions], tokens, (seed, epoch, step))
-            place = f"minibatch {step + 1} of epoch {epoch + 1}"
-            with numbers_of(place):
+            where = f"minibatch {step + 1} of epoch {epoch + 1}"
+            with numbers_of(where):
                 loss, norm = joint_step(
                     of_parts, trained, optimizer, parts, max_grad_norm=spec.max_grad_norm
                 )
             if not np.isfinite(loss + norm):
                 raise SpecError(
                     f"learning_rate: the loss is {loss}, and the norm of its gradient {norm}, in "
-                    f"{place}: lower the rate, now {rate:g}"
+                    f"{where}: lower the rate, now {rate:g}"
                 )
             losses.append(loss)
             done += len(positions)

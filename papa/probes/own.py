@@ -236,8 +236,8 @@ def own_answers(
                 answers = answers_of(model, batch, embeddings)
             else:
                 found_of = score(batch, split.labels_of(split.rows[rows]), model(**batch.inputs))
-                one = torch.ones(len(rows), dtype=torch.int64)
-                answers = {"score": found_of.float(), "lengths": one}
+                ones = torch.ones(len(rows), dtype=torch.int64)
+                answers = {"score": found_of.float(), "lengths": ones}
             found.append({name: values.cpu().numpy() for name, values in answers.items()})
             rows_found.append(rows)
             progress(sum(map(len, rows_found)), len(split))
@@ -331,13 +331,13 @@ def score_of_batch(
 def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
     """What a model answers to a batch, as ``Answers`` has it; gradients pass."""
     outputs = model(**batch.inputs)
-    one = torch.ones(len(batch.mask), dtype=torch.int64)
+    ones = torch.ones(len(batch.mask), dtype=torch.int64)
     if embeddings:
         states, real = outputs.last_hidden_state.float(), batch.mask[:, :, None]
-        return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": one}
+        return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": ones}
     logits = outputs.logits.float()
     if logits.dim() == 2:
-        return {"logits": logits, "lengths": one}
+        return {"logits": logits, "lengths": ones}
     chosen = batch.mask if batch.labels is None else batch.labels != IGNORED
     logits, lengths = logits[chosen], chosen.sum(1)
     if cast(Any, model).get_output_embeddings() is None or batch.labels is None:
@@ -349,14 +349,19 @@ def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, T
 
 def _in_order(found: Sequence[Answers], rows: Int[np.ndarray, " rows"]) -> Answers:
     """Answers of batches in the order of the split's rows."""
-    lengths = np.concatenate([one["lengths"] for one in found])
+    lengths = np.concatenate([answers["lengths"] for answers in found])
     order = np.argsort(rows)
     together = {
-        name: np.concatenate([one[name] for one in found]) for name in found[0] if name != "lengths"
+        name: np.concatenate([answers[name] for answers in found])
+        for name in found[0]
+        if name != "lengths"
     }
     ends = np.cumsum(lengths)
-    place = np.concatenate([np.arange(ends[row] - lengths[row], ends[row]) for row in order])
-    return {**{name: values[place] for name, values in together.items()}, "lengths": lengths[order]}
+    positions = np.concatenate([np.arange(ends[row] - lengths[row], ends[row]) for row in order])
+    return {
+        **{name: values[positions] for name, values in together.items()},
+        "lengths": lengths[order],
+    }
 
 
 def own_score(

@@ -69,18 +69,18 @@ class ModuleProbe(Probe):
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 found.append(make(inputs, labels))
-        for one in found:
-            if not isinstance(one, nn.Module):
+        for probe in found:
+            if not isinstance(probe, nn.Module):
                 raise SpecError(
-                    f"probe: it gave a {type(one).__name__}, expected a module of PyTorch: give an "
-                    "estimator with fit and predict, or a function of (inputs, classes) such as "
+                    f"probe: it gave a {type(probe).__name__}, expected a module of PyTorch: give "
+                    "an estimator with fit and predict, or a function of (inputs, classes) such as "
                     "torch.nn.Linear"
                 )
         self.templates = nn.ModuleList(found).requires_grad_(False)
         self.names = [name for name, _ in found[0].named_parameters()]
         # One tensor for all seeds, whose first axis the optimiser's clipping counts.
         self.stacked = nn.ParameterList(
-            nn.Parameter(torch.stack([one.get_parameter(name) for one in found]))
+            nn.Parameter(torch.stack([probe.get_parameter(name) for probe in found]))
             for name in self.names
         )
         self.labels = labels
@@ -150,17 +150,17 @@ def fit_estimators(
     for source in (train, validation):
         features, numbers = source.window(np.arange(len(source.split)))
         rows = torch.from_numpy(numbers)
-        inputs, labels = (one.cpu().numpy() for one in probe_inputs(features, rows))
+        inputs, labels = (tensor.cpu().numpy() for tensor in probe_inputs(features, rows))
         own = features.lengths[rows].numpy() if features.token_labels else np.ones(len(rows), int)
         sides.append((inputs, labels, own))
     (inputs, labels, _), (asked, true, lengths) = sides
     scores = []
     for seed in seeds:
-        started, one = time.perf_counter(), copy.deepcopy(estimator)
-        if hasattr(one, "get_params") and "random_state" in one.get_params():
-            one.set_params(random_state=seed)
+        started, fresh = time.perf_counter(), copy.deepcopy(estimator)
+        if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
+            fresh.set_params(random_state=seed)
         try:
-            predicted = np.asarray(one.fit(inputs, labels).predict(asked))
+            predicted = np.asarray(fresh.fit(inputs, labels).predict(asked))
         except Exception as error:
             raise SpecError(f"probe: {type(estimator).__name__} failed: {error}") from error
         if predicted.shape != true.shape or predicted.dtype.kind not in "iu":

@@ -22,7 +22,7 @@ def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
     """
     from scipy.stats import kendalltau
 
-    position = {head: place for place, head in enumerate(first)}
+    position = {head: rank for rank, head in enumerate(first)}
     return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
 
 

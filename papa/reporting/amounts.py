@@ -37,7 +37,7 @@ def amounts(
         Rows of the summary at the lowest fraction, with ``rows`` and ``unseen_share``, fewest rows
         first; None where no constants are of some rows.
     """
-    rows = {one.label: one.rows for one in study.constants if one.rows}
+    rows = {constants.label: constants.rows for constants in study.constants if constants.rows}
     lowest = summary["fraction"].min()
     if not rows or lowest == 1:
         return None

@@ -82,7 +82,7 @@ def cache_table(cells: Sequence[CachedCell]) -> WrittenTable:
     """A row for each cell."""
     names = ["Encoder", "Task", "Constants", "Order", "Input-dependent"]
     headings = [*names, "Groups", "Keys saved", "Values saved"]
-    return WrittenTable("Keys and values", headings, [one.row() for one in cells])
+    return WrittenTable("Keys and values", headings, [cell.row() for cell in cells])
 
 
 def _span(sorted_texts: Sequence[str]) -> str:

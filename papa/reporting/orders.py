@@ -15,7 +15,7 @@ import pandas
 from papa.ranking.seeds import kendall_tau, kept_in_common
 from papa.reporting.columns import ORDER_COLUMNS
 from papa.reporting.summary import LINE, measured
-from papa.scores.intervals import Interval, Measured, difference, holm, joint, p_value, within
+from papa.scores.intervals import Interval, Measured, clipped, difference, holm, joint, p_value
 from papa.spec.orders import Head
 
 GROUP = LINE[:3]
@@ -129,7 +129,7 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
             continue
         means = {order: _mean(list(own.values())) for order, own in by_order.items()}
         metric = cells["metric"].iloc[0]
-        scores |= {(*group, order): within(metric, joint(one)) for order, one in means.items()}
+        scores |= {(*group, order): clipped(metric, joint(mean)) for order, mean in means.items()}
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
         p_values = {pair: p_value(*(means[order] for order in pair)) for pair in pairs}
@@ -173,8 +173,11 @@ def _mean(scores: Sequence[Measured]) -> Measured:
     """The mean of scores on the same examples, by seed."""
     seeds = scores[0].scores
     return Measured(
-        {seed: float(np.mean([one.scores[seed] for one in scores])) for seed in seeds},
-        {seed: np.mean([one.influence[seed] for one in scores], axis=0) for seed in seeds},
+        {seed: float(np.mean([measured.scores[seed] for measured in scores])) for seed in seeds},
+        {
+            seed: np.mean([measured.influence[seed] for measured in scores], axis=0)
+            for seed in seeds
+        },
     )
 
 

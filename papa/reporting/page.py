@@ -113,7 +113,9 @@ def page_context(
         "style": _template("report.css"),
         "licence": _template("licence.txt"),
         "counted": COUNTED,
-        "tile_orders": list(dict.fromkeys(one.name for group in heads for one in group.scores())),
+        "tile_orders": list(
+            dict.fromkeys(scores.name for group in heads for scores in group.scores())
+        ),
         "summary_csv": csv_address(summary),
         "script_hashes": [_hash(script) for script in scripts],
         "library": _library_version(),
@@ -239,9 +241,9 @@ def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
 
 
 def _head_sections(heads: Sequence[HeadsOfEncoder]) -> list[Section]:
-    charts = tuple(chart for one in heads for chart in head_maps(one))
+    charts = tuple(chart for group in heads for chart in head_maps(group))
     note = f"{COUNTED} The smallest become constant first."
-    if any(one.lambdas for one in heads):
+    if any(group.lambdas for group in heads):
         note += (
             " λ says nothing at .5, where its training starts: colour is the end of its 95 % "
             "interval that is nearer to .5, and a dot marks heads whose interval leaves .5 out. "

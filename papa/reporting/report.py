@@ -153,7 +153,7 @@ def write_report(
     page = page_context(study, summary, extras.heads, more)
     pages = {
         "report.md": context
-        | {"tables": [*context["tables"], *chain(*(one.tables for one in more))]},
+        | {"tables": [*context["tables"], *chain(*(section.tables for section in more))]},
         "report.html": context | page,
     }
     for name, shown in pages.items():

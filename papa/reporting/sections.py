@@ -66,7 +66,7 @@ def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
         "is. input-dependent: the model's own attention; constant: its average, in the model as it "
         "is; replaced: the model whose heads are all constant."
     )
-    tables = [NotedTable(one.heading, one.note, one.headings, one.rows) for one in told(frames)]
+    tables = [NotedTable(own.heading, own.note, own.headings, own.rows) for own in told(frames)]
     return Section("What heads do", note, (), tables=tables)
 
 

@@ -13,10 +13,10 @@ from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
     Measured,
+    clipped,
     difference,
     joint,
     paired_drop,
-    within,
 )
 from papa.spec.cells import Cell
 
@@ -46,7 +46,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         encoder, task, kind, order, fraction = key
         original = found.get((encoder, task, kind, order, 1.0))
         embeddings = measured(group, "word_embeddings")
-        words = within(metric, joint(embeddings))
+        words = clipped(metric, joint(embeddings))
         reason = not_beaten(original, _one_answer(group), embeddings)
         of_first = found.get((encoder, task, first_kind, order, fraction))
         contrasted = kind != first_kind and fraction < 1 and of_first is not None
@@ -57,7 +57,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **_written(within(metric, joint(found[key])), "mean", "low", "high"),
+                **_written(clipped(metric, joint(found[key])), "mean", "low", "high"),
                 "original": numpy.nan if original is None else joint(original).mean,
                 **_lost(original, found[key], unchanged=fraction == 1),
                 "contrast_with": first_kind if contrasted else "",

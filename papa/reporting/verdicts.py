@@ -47,11 +47,11 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
         return _NO_ORIGINAL
     baselines = {ONE_ANSWER: one_answer, WORDS: word_embeddings}
     known = {
-        name: one
-        for name, one in baselines.items()
-        if not any(map(math.isnan, one.scores.values()))
+        name: baseline
+        for name, baseline in baselines.items()
+        if not any(map(math.isnan, baseline.scores.values()))
     }
-    lows = {name: difference(original, one).low for name, one in known.items()}
+    lows = {name: difference(original, baseline).low for name, baseline in known.items()}
     if any(map(math.isnan, lows.values())):
         return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
     names = [name for name, low in lows.items() if not low > 0]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import log_softmax
 
-from papa.scores.intervals import Interval, over_examples, within
+from papa.scores.intervals import Interval, clipped, over_examples
 
 NEIGHBOURS = (1, 10)
 LEAST_SENTENCES = 4
@@ -40,7 +40,7 @@ def embedding_fidelity(
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
     return {
-        name: within(name, over_examples(*embedding_score(name, before, after)))
+        name: clipped(name, over_examples(*embedding_score(name, before, after)))
         for name in (*same, "similarities", *kept)
     }
 
@@ -51,7 +51,7 @@ def embedding_score(
     after: Float[np.ndarray, "sentences new_width"],
 ) -> Influenced:
     """One of the measures of ``embedding_fidelity``, and what it loses without each sentence."""
-    before, after = (_normalised(one) for one in (before, after))
+    before, after = (_normalised(embeddings) for embeddings in (before, after))
     if measure == "cosine":
         cosines = (before * after).sum(1)
         mean = cosines.mean()
@@ -104,7 +104,7 @@ def mean_over_examples(
     total, count = sums.sum(), lengths.sum()
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    return within(measure, over_examples(total / count, total / count - without))
+    return clipped(measure, over_examples(total / count, total / count - without))
 
 
 def _normalised(
@@ -126,7 +126,7 @@ def _rank_agreement(
     every = _correlation(*ranked)
     kept = ((first != out) & (second != out) for out in range(len(before)))
     return every, np.array(
-        [every - _correlation(*(one[pairs] for one in ranked)) for pairs in kept]
+        [every - _correlation(*(ranks[pairs] for ranks in ranked)) for pairs in kept]
     )
 
 

@@ -119,7 +119,7 @@ def joint(found: Measured) -> Interval:
     return _joint(values, np.mean(list(found.influence.values()), axis=0))
 
 
-def within(metric: str, found: Interval) -> Interval:
+def clipped(metric: str, found: Interval) -> Interval:
     """The interval of a score or measure, without what nothing in the metric can be."""
     least, most = _RANGES.get(metric, (0.0, 1.0))
     return replace(found, low=max(found.low, least), high=min(found.high, most))

@@ -48,7 +48,7 @@ class OwnCode:
         """SHA-256 over the modules that the code is in; None where one is not known: of a notebook,
         or a function inside another.
         """
-        found = [_source(one) for one in (self.metric, self.probe, self.score)]
+        found = [_source(own) for own in (self.metric, self.probe, self.score)]
         if None in found:
             return None
         return hashlib.sha256("\n".join(map(str, found)).encode()).hexdigest()

@@ -47,7 +47,10 @@ class ConstantsSpec(Frozen):
         if not isinstance(values, dict):
             return values
         own = parameters_of(values.get("kind"))
-        return {**values, **{name: one for name, one in own.items() if values.get(name) is None}}
+        return {
+            **values,
+            **{name: value for name, value in own.items() if values.get(name) is None},
+        }
 
     @model_validator(mode="after")
     def _no_other_parameters(self) -> ConstantsSpec:

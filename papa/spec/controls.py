@@ -59,10 +59,10 @@ def fibonacci(slots: int, heads: int) -> Matrix:
     golden = (1 + 5**0.5) / 2
     for head, matrix in enumerate(found):
         start = int((head + 1) * golden)
-        one, other = int(start * golden), int(start * golden**2)
-        while one < slots:
-            matrix[distances == one] = 1
-            one, other = other, one + other
+        lower, upper = int(start * golden), int(start * golden**2)
+        while lower < slots:
+            matrix[distances == lower] = 1
+            lower, upper = upper, lower + upper
     found[:, 0] = found[:, :, 0] = 1
     return found
 

@@ -87,4 +87,8 @@ def parameters_of(kind: object) -> dict[str, int]:
     if function is None:
         return dict(OF_DECODERS.get(kind, {}))
     named = inspect.signature(function).parameters.values()
-    return {one.name: one.default for one in named if one.default is not one.empty}
+    return {
+        parameter.name: parameter.default
+        for parameter in named
+        if parameter.default is not parameter.empty
+    }

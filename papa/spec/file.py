@@ -58,7 +58,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     try:
         document = read_yaml(text_of(path), str(path))
     except FileNotFoundError:
-        near = [one.stem for one in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        near = [file.stem for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise SpecError(
             f"there is no study at {path}{meant(path.stem, near)}: "
             "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
@@ -227,8 +227,10 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict
     """The study's scores, with those of the files that its orders name."""
     if not isinstance(orders, list) or not isinstance(scores, list):
         return {}
-    named = dict.fromkeys(filter(None, (scores_in(one) for one in orders if isinstance(one, str))))
-    held = [one.get("name") for one in scores if isinstance(one, dict)]
+    named = dict.fromkeys(
+        filter(None, (scores_in(order) for order in orders if isinstance(order, str)))
+    )
+    held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
     read = [
         {"name": name, "values": load_scores(_absolute(name, folder, where)).tolist()}
         for where in [f"{origin}: the file of scores"]

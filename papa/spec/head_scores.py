@@ -49,24 +49,24 @@ def load_scores(
         DataError: the file is something else, a head has no score or one that is no number, or the
             shape is another.
     """
-    place = Path(path)
+    path = Path(path)
     try:
-        text = text_of(place).strip()
-        values = json.loads(text) if text.startswith("{") else _rows(place, text)
+        text = text_of(path).strip()
+        values = json.loads(text) if text.startswith("{") else _rows(path, text)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{place} cannot be read as head scores ({in_one_line(error)}): {_FORMATS}"
+            f"{path} cannot be read as head scores ({in_one_line(error)}): {_FORMATS}"
         ) from None
     if isinstance(values, dict):
-        values = _by_key(place, values, layers, heads)
+        values = _by_key(path, values, layers, heads)
     scores = np.array(values, dtype=np.float64)
     for layer, head in np.argwhere(~np.isfinite(scores)).tolist():
         raise DataError(
-            f"{place}: the score of head ({layer}, {head}) is {scores[layer, head]}: give a number"
+            f"{path}: the score of head ({layer}, {head}) is {scores[layer, head]}: give a number"
         )
     if scores.shape != (layers or scores.shape[0], heads or scores.shape[1]):
         raise DataError(
-            f"{place} holds scores of {scores.shape[0]} layers of {scores.shape[1]} heads, "
+            f"{path} holds scores of {scores.shape[0]} layers of {scores.shape[1]} heads, "
             f"expected {layers or scores.shape[0]} layers of {heads or scores.shape[1]}: give "
             "those of this model"
         )
@@ -78,37 +78,37 @@ def scores_as_tsv(scores: Float[np.ndarray, "layers heads"]) -> str:
     return "\n".join("\t".join(map(repr, row)) for row in np.asarray(scores, np.float64).tolist())
 
 
-def _rows(place: Path, text: str) -> list[list[float]]:
+def _rows(path: Path, text: str) -> list[list[float]]:
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             rows.append([float(value) for value in line.split()])
         except ValueError:
-            raise DataError(f"{place}: line {number} holds {shown(line)}: {_FORMATS}") from None
+            raise DataError(f"{path}: line {number} holds {shown(line)}: {_FORMATS}") from None
         if not rows[-1] or len(rows[-1]) != len(rows[0]):
             raise DataError(
-                f"{place}: line {number} holds {len(rows[-1])} numbers and the first "
+                f"{path}: line {number} holds {len(rows[-1])} numbers and the first "
                 f"{len(rows[0])}: give one for every head of every layer"
             )
     if not rows:
-        raise DataError(f"{place} is empty: {_FORMATS}")
+        raise DataError(f"{path} is empty: {_FORMATS}")
     return rows
 
 
 def _by_key(
-    place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None
+    path: Path, values: Mapping[str, Any], layers: int | None, heads: int | None
 ) -> Float[np.ndarray, "layers heads"]:
     """The scores of a JSON object: all of its keys name heads, or all name layers."""
     for pattern, read in ((_HEAD, _of_heads), (_LAYER, _of_layers)):
         if values and all(map(pattern.fullmatch, values)):
-            return read(place, values, layers, heads)
+            return read(path, values, layers, heads)
     odd = next((key for key in values if not _HEAD.fullmatch(key)), None)
     raise DataError(
-        f"{place} holds {'nothing' if odd is None else f'the key {shown(odd)}'}: {_FORMATS}"
+        f"{path} holds {'nothing' if odd is None else f'the key {shown(odd)}'}: {_FORMATS}"
     )
 
 
-def _of_heads(place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
+def _of_heads(path: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
     found = {tuple(map(int, key.split("-"))): own for key, own in values.items()}
     shape = tuple(max(axis) + 1 for axis in (*zip(*found, strict=True),))
     scores = np.full((max(shape[0], layers or 0), max(shape[1], heads or 0)), math.nan)
@@ -116,23 +116,21 @@ def _of_heads(place: Path, values: Mapping[str, Any], layers: int | None, heads:
         own = found.get((layer, head))
         if own is None:
             raise DataError(
-                f"{place} has no score of head ({layer}, {head}): give one of every head"
+                f"{path} has no score of head ({layer}, {head}): give one of every head"
             )
         own = own if isinstance(own, list) else [own]
         if not own or not all(isinstance(value, float | int) for value in own):
             raise DataError(
-                f"{place}: head ({layer}, {head}) has {shown(own)}: give its scores, one at least"
+                f"{path}: head ({layer}, {head}) has {shown(own)}: give its scores, one at least"
             )
         scores[layer, head] = np.mean(own)
     return scores
 
 
-def _of_layers(
-    place: Path, values: Mapping[str, Any], layers: int | None, heads: int | None
-) -> Any:
+def _of_layers(path: Path, values: Mapping[str, Any], layers: int | None, heads: int | None) -> Any:
     if layers is None or heads is None:
         raise DataError(
-            f"{place} lists heads and no scores, so nobody can tell how many there are: give "
+            f"{path} lists heads and no scores, so nobody can tell how many there are: give "
             "layers= and heads=, or a file with a score for every head"
         )
     scores = np.ones((layers, heads))
@@ -140,7 +138,7 @@ def _of_layers(
         for head in own if isinstance(own, list) else [own]:
             if type(head) is not int or not (0 <= head < heads and int(key) < layers):
                 raise DataError(
-                    f"{place}: layer {key} lists {shown(head)}, expected heads from (0, 0) to "
+                    f"{path}: layer {key} lists {shown(head)}, expected heads from (0, 0) to "
                     f"({layers - 1}, {heads - 1})"
                 )
             scores[int(key), head] = 0.0

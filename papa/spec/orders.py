@@ -84,7 +84,9 @@ def order_named(order: str) -> HeadOrder:
         )
     if order.partition(":")[0] == SCORES:
         label = f"scores of {order.partition(':')[2].rpartition('/')[2]}"
-        return HeadOrder(label, lambda heads, lambdas, places: [heads[place] for place in places])
+        return HeadOrder(
+            label, lambda heads, lambdas, places: [heads[position] for position in places]
+        )
     if order in HEAD_SCORES:
         method = HEAD_SCORES[order]
         label = f"{method.label} ascending{' (label-free)' if method.label_free else ''}"

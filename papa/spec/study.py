@@ -211,12 +211,15 @@ class StudySpec(Frozen):
         ``papa.spec.orders.drawn_from``.
         """
         return drawn_from(
-            order, self.ranking.seeds[0], self.seeds, {one.name: one.values for one in self.scores}
+            order,
+            self.ranking.seeds[0],
+            self.seeds,
+            {scores.name: scores.values for scores in self.scores},
         )
 
     @model_validator(mode="after")
     def _every_score_is_there(self) -> StudySpec:
-        names = [one.name for one in self.scores]
+        names = [scores.name for scores in self.scores]
         missing = [
             name for name in map(scores_in, self.orders) if name is not None and name not in names
         ]
@@ -230,18 +233,26 @@ class StudySpec(Frozen):
     @model_validator(mode="after")
     def _decoders_have_no_probe(self) -> StudySpec:
         decoded = [task.name for task in self.tasks if task.kind == "causal"]
-        if decoded and any(one.kind == "next" for one in self.constants):
+        if decoded and any(constants.kind == "next" for constants in self.constants):
             raise ValueError(
                 f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
                 "previous"
             )
-        outputs = [one.kind for one in self.constants if one.kind in (*OUTPUTS, "mean_qk")]
+        outputs = [
+            constants.kind
+            for constants in self.constants
+            if constants.kind in (*OUTPUTS, "mean_qk")
+        ]
         if decoded and outputs:
             raise ValueError(
                 f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
                 "take relative, or hold outputs constant with papa.ablated"
             )
-        by_slot = [one for one in self.constants if one.kind not in ("relative", *OF_DECODERS)]
+        by_slot = [
+            constants
+            for constants in self.constants
+            if constants.kind not in ("relative", *OF_DECODERS)
+        ]
         for task in self.tasks:
             if by_slot and task.most_slots > task.slots:
                 raise ValueError(
@@ -249,7 +260,9 @@ class StudySpec(Frozen):
                     f"{task.slots} slots and validation_slots {task.validation_slots}: take "
                     "relative or streaming, or as many slots"
                 )
-        scored = next((one for one in map(scored_by, self.orders) if one in HEAD_SCORES), None)
+        scored = next(
+            (method for method in map(scored_by, self.orders) if method in HEAD_SCORES), None
+        )
         if decoded and scored:
             raise ValueError(
                 f"orders: {scored} is not computed of decoders, and task {decoded[0]} is one's: "
@@ -259,26 +272,26 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _parameters_fit_the_slots(self) -> StudySpec:
-        for task, one in product(self.tasks, self.constants):
+        for task, constants in product(self.tasks, self.constants):
             most = most_of(task.slots)
-            for name, value in one.parameters.items():
+            for name, value in constants.parameters.items():
                 if value > most.get(name, value):
                     raise ValueError(
-                        f"constants: {name} of kind '{one.kind}' is {value}, and task {task.name} "
-                        f"has {task.slots} slots: take {most[name]} or less"
+                        f"constants: {name} of kind '{constants.kind}' is {value}, and task "
+                        f"{task.name} has {task.slots} slots: take {most[name]} or less"
                     )
         return self
 
     @model_validator(mode="after")
     def _own_heads_are_not_trained(self) -> StudySpec:
         own = [task.name for task in self.tasks if task.head == "own"]
-        trained = [one.kind for one in self.constants if one.is_trained]
+        trained = [constants.kind for constants in self.constants if constants.is_trained]
         if own and trained:
             raise ValueError(
                 f"constants: {trained[0]} ones are trained with a probe, and task {own[0]} has "
                 "head: own"
             )
-        methods = [one for one in map(scored_by, self.orders) if one in HEAD_SCORES]
+        methods = [method for method in map(scored_by, self.orders) if method in HEAD_SCORES]
         for task, method in product(self.tasks, methods):
             reason = no_score_of_own(method, task.name, with_itself=task.with_itself)
             if task.head == "own" and reason:

@@ -140,7 +140,7 @@ def _code(error: BaseException) -> str:
     return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
 
 
-def within(seconds: float, action: Callable[[], Found]) -> Found:
+def in_time(seconds: float, action: Callable[[], Found]) -> Found:
     """Run an action in a thread: not every wait of every filesystem has an end of its own.
 
     Raises:

@@ -29,10 +29,10 @@ from papa.errors import ArtifactError, DamagedError
 from papa.storage.cache import cache_folder, copies_of, copy_of, local_name, scratch_folder
 from papa.storage.filesystem import (
     filesystem,
+    in_time,
     put_new,
     read,
     storage_errors,
-    within,
     without_bucket,
 )
 from papa.storage.interface import ArtifactStore, StoredFile
@@ -74,7 +74,7 @@ class RemoteStore(ArtifactStore):
                 else:
                     read(files, f"{root}/{name}")
 
-            within(_ANSWER_SECONDS, ask)
+            in_time(_ANSWER_SECONDS, ask)
 
     def read(self, name: str) -> bytes | None:
         with self._opened() as (files, root):

@@ -282,6 +282,6 @@ def _heads(
         patterns,
         lambdas,
         arranged,
-        {one.name.rpartition("/")[2]: np.array(one.values) for one in study.scores},
+        {scores.name.rpartition("/")[2]: np.array(scores.values) for scores in study.scores},
         {name: by_seed for name, by_seed in scores.items() if name in HEAD_SCORES},
     )

@@ -21,17 +21,17 @@ def cached_cells(
     """Those of decoders with constant heads; ``found`` holds the artifacts of their scores."""
     from papa.reporting.cache import CachedCell
 
-    kinds = {one.label: one for one in study.constants}
+    kinds = {constants.label: constants for constants in study.constants}
     tokens = {task.name: task.most_slots for task in study.tasks}
     return [
         CachedCell(
-            one.cell,
-            kinds[one.cell.constants],
-            [read_scores(found[probe].folder).constant_heads for probe in one.probes],
+            probed.cell,
+            kinds[probed.cell.constants],
+            [read_scores(found[probe].folder).constant_heads for probe in probed.probes],
             encoder.heads // encoder.key_heads,
             encoder.layers * encoder.key_heads,
-            tokens[one.cell.task],
+            tokens[probed.cell.task],
         )
-        for one in cells
-        if (encoder := one.probes[0].encoder).key_heads and one.probes[0].count
+        for probed in cells
+        if (encoder := probed.probes[0].encoder).key_heads and probed.probes[0].count
     ]

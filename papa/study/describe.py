@@ -43,10 +43,10 @@ def describe_study(
 
     wanted = chosen(names, trees is not None)
     averages = [
-        one
+        averaged
         for part in stored.steps.parts
-        for one in part.averaged
-        if one.constants in stored.found and not one.encoder.causal
+        for averaged in part.averaged
+        if averaged.constants in stored.found and not averaged.encoder.causal
     ]
     if not averages:
         raise SpecError(
@@ -55,17 +55,17 @@ def describe_study(
         )
     frames = [
         {
-            name: frame.assign(encoder=one.label, task=one.task.name)
-            for name, frame in _described(stored, one, wanted, limit, trees).items()
+            name: frame.assign(encoder=averaged.label, task=averaged.task.name)
+            for name, frame in _described(stored, averaged, wanted, limit, trees).items()
         }
-        for one in averages
+        for averaged in averages
     ]
     return {name: pd.concat([own[name] for own in frames], ignore_index=True) for name in wanted}
 
 
 def _described(
     stored: StoredStudy,
-    one: Averaged,
+    averaged: Averaged,
     names: Sequence[str],
     limit: int,
     trees: Sequence[Tree] | None,
@@ -77,15 +77,15 @@ def _described(
     from papa.descriptions.table import OF_TREES, described
     from papa.encoders.encoder import load_encoder
 
-    assert isinstance(one.constants, Average)
-    slots, tokenizer = one.task.slots, load_tokenizer(one.encoder)
+    assert isinstance(averaged.constants, Average)
+    slots, tokenizer = averaged.task.slots, load_tokenizer(averaged.encoder)
     constants = ConstantMatrices.load(
-        stored.found[one.constants].folder, encoder=one.encoder, slots=slots
+        stored.found[averaged.constants].folder, encoder=averaged.encoder, slots=slots
     )
     special_tokens = special_tokens_of(tokenizer)
     laid = None if trees is None else lay_out(trees, tokenizer, special_tokens, slots)
-    split = open_corpus(stored.found[one.constants.corpus]).split("validation")
-    encoder = load_encoder(one.encoder)
+    split = open_corpus(stored.found[averaged.constants.corpus]).split("validation")
+    encoder = load_encoder(averaged.encoder)
     rows = micro_batches(split, split.rows[:limit], encoder.tokens_per_batch(None))
     of_rows = [name for name in names if name not in OF_TREES]
     of_trees = [name for name in names if name in OF_TREES]
@@ -98,5 +98,5 @@ def _described(
 
 def keep_described(stored: StoredStudy, frames: Mapping[str, pd.DataFrame]) -> Path:
     """Keep what ``describe_study`` told beside the study's results; returns the folder."""
-    averages = [one for part in stored.steps.parts for one in part.averaged]
+    averages = [averaged for part in stored.steps.parts for averaged in part.averaged]
     return keep(stored.store, stored.inputs.study.name, digests(averages, stored.found), frames)

@@ -309,20 +309,20 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
                     "local, which attends to near tokens"
                 )
                 yield Problem(f"constants ({kind.label})", SpecError(what))
-        for one in study.scores:
-            found = len(one.values), len(one.values[0])
+        for scores in study.scores:
+            found = len(scores.values), len(scores.values[0])
             if found != heads:
                 what = (
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder "
                     f"'{encoder.name}' has {encoder.layers} layers of {encoder.heads}: give scores "
                     "of this encoder's heads"
                 )
-                yield Problem(f"scores ({one.name})", SpecError(what))
+                yield Problem(f"scores ({scores.name})", SpecError(what))
         for method in map(scored_by, study.orders):
             if method in HEAD_SCORES:
                 asked = method, study.ranking.evaluations, heads[0] * heads[1]
                 yield from problems_of("ranking", partial(check_evaluations, *asked))
-    means = [n for n, one in enumerate(study.constants) if one.kind == "mean_qk"]
+    means = [n for n, constants in enumerate(study.constants) if constants.kind == "mean_qk"]
     for encoder in resolved.encoders.values() if means else ():
         # They import PyTorch, which takes long.
         from papa.attention.mean_qk import no_rotation

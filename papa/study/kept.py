@@ -36,9 +36,9 @@ def digests(
 ) -> dict[str, str]:
     """Of the averages that are finished, by encoder and task: what descriptions are of."""
     return {
-        f"{one.label} · {one.task.name}": found[one.constants].digest
-        for one in averages
-        if one.constants in found
+        f"{averaged.label} · {averaged.task.name}": found[averaged.constants].digest
+        for averaged in averages
+        if averaged.constants in found
     }
 
 

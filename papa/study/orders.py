@@ -28,9 +28,9 @@ def found_orders(
 
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
     counted: dict[tuple[str, str], set[Step]] = {}
-    for cell, probes in ((one.cell, one.probes) for one in cells):
-        known, one = orders.setdefault((cell.encoder, cell.task), {}), probes[0]
-        if cell.order in known or not 0 < one.count < one.encoder.layers * one.encoder.heads:
+    for cell, probes in ((probed.cell, probed.probes) for probed in cells):
+        known, first = orders.setdefault((cell.encoder, cell.task), {}), probes[0]
+        if cell.order in known or not 0 < first.count < first.encoder.layers * first.encoder.heads:
             continue
         by_seed = {
             seed: order
@@ -38,7 +38,7 @@ def found_orders(
             for seed in probe.seeds
         }
         before = counted.setdefault((cell.encoder, cell.task), set())
-        new = set(one.rankings.values()) - before
+        new = set(first.rankings.values()) - before
         took = [read_metadata(found[step].path) for step in new]
         before |= new
         known[cell.order] = FoundOrder(

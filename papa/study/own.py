@@ -211,7 +211,7 @@ class Own(WorkerStep):
 
         corpus = open_corpus(context.found[self.corpus])
         (before, _), (after, about) = (
-            read_answers(context.found[one]) for one in (self.original, self.answers)
+            read_answers(context.found[step]) for step in (self.original, self.answers)
         )
         split, names = corpus.split("validation"), corpus.label_names
         scored = own_score(self.task, before, after, split, names, about.classes, self.code)

@@ -124,7 +124,7 @@ class WithConstantHeads(OnText, WorkerStep):
     def ranked(self, found: Mapping[Step, ArtifactReference]) -> list[Head]:
         """All heads in the head order; likewise."""
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
-        rankings = {seed: found[one] for seed, one in self.rankings.items()}
+        rankings = {seed: found[ranking] for seed, ranking in self.rankings.items()}
         method = scored_by(order)
         scores = read_head_scores(method, rankings, self.encoder).mean(0) if method else None
         return head_order(order, scores, self.encoder.layers, self.encoder.heads, self.draw)

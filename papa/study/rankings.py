@@ -40,10 +40,12 @@ def ranking_steps(
         what, flops = f"rank · {name}", costs.ranking_flops(encoder, size, task, ranking)
         heads, parts = encoder.layers * encoder.heads, costs.training_parts(size, task)
         counts = sorted(set(partial_counts(study.fractions, heads).values()))
-        sets = tuple((one, count) for one in filter(needs_lambda, study.orders) for count in counts)
+        sets = tuple(
+            (order, count) for order in filter(needs_lambda, study.orders) for count in counts
+        )
     else:
         streamed = HEAD_SCORES[method].streamed
-        every = tuple(sorted(one for one in HEAD_SCORES if HEAD_SCORES[one].streamed))
+        every = tuple(sorted(method for method in HEAD_SCORES if HEAD_SCORES[method].streamed))
         what = f"scores · {name} · {'one pass' if streamed else method}"
         flops = costs.scoring_flops(encoder, size, task, ranking, method)
         seeds = seeds[:1] if streamed and ranking.rows is None else seeds

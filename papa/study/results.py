@@ -59,14 +59,18 @@ class ProbedCell:
 
 def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
     """What of cells enters a cache key beside their steps: an entry for each step of each."""
-    return [{**one.cell.columns(), "metric": one.metric} for one in cells for _ in one.probes]
+    return [
+        {**probed.cell.columns(), "metric": probed.metric}
+        for probed in cells
+        for _ in probed.probes
+    ]
 
 
 def probes_of(cells: Iterable[ProbedCell]) -> dict[str, Step]:
     """The steps that score cells, by number."""
     return {
         str(number): step
-        for number, step in enumerate(step for one in cells for step in one.probes)
+        for number, step in enumerate(step for probed in cells for step in probed.probes)
     }
 
 
@@ -84,14 +88,14 @@ def results_table(
 
     from papa.reporting.columns import result_rows
 
-    documents = _read(read_scores, (found for one in cells for found in one.scores))
+    documents = _read(read_scores, (found for scored in cells for found in scored.scores))
     references = _read(read_baseline, baselines.values())
     rows: list[dict[str, Any]] = []
-    for place in dict.fromkeys((one.cell.encoder, one.cell.task) for one in cells):
-        own = [one for one in cells if (one.cell.encoder, one.cell.task) == place]
+    for pair in dict.fromkeys((scored.cell.encoder, scored.cell.task) for scored in cells):
+        own = [scored for scored in cells if (scored.cell.encoder, scored.cell.task) == pair]
         measured = _measured(own, documents)
         answer = words = None
-        if found := baselines.get(place):
+        if found := baselines.get(pair):
             reference = references[found]
             answer = reference.always_one_answer
             parts = [(reference.word_embeddings, reference.word_examples)]
@@ -113,12 +117,12 @@ def _measured(
     cells: Sequence[ScoredCell], documents: Mapping[ArtifactReference, ProbeScores]
 ) -> dict[tuple[ArtifactReference, ...], Measured]:
     """The scores of one encoder's cells on one task, by the artifacts that hold them."""
-    distinct = list(dict.fromkeys(one.scores for one in cells))
+    distinct = list(dict.fromkeys(scored.scores for scored in cells))
     examples = _read(read_examples, (found for scores in distinct for found in scores))
     return {
         scores: measured_of(
             cells[0].metric,
-            [(documents[one].scores, examples[one]) for one in scores],
+            [(documents[reference].scores, examples[reference]) for reference in scores],
             scores[0].path,
         )
         for scores in distinct
@@ -137,7 +141,7 @@ def measured_of(
 
     with reading(address):
         seeds = [seed for part in parts for seed in zip(*part, strict=True)]
-        scores = {one.seed: one.score for one, _ in seeds}
+        scores = {scored.seed: scored.score for scored, _ in seeds}
         return Measured.of(metric, scores, [examples for _, examples in seeds])
 
 
@@ -149,7 +153,7 @@ def _read(
     return dict(
         zip(
             distinct,
-            in_threads(lambda one: read(one.folder), distinct, _FETCHED_AT_ONCE),
+            in_threads(lambda reference: read(reference.folder), distinct, _FETCHED_AT_ONCE),
             strict=True,
         )
     )

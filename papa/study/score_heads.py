@@ -101,13 +101,13 @@ class ScoreHeads(WorkerStep):
                 progress=context.progress,
             )
             found = scores_by(self.methods, asked)
-        tensors = {name: np.ascontiguousarray(one.values) for name, one in found.items()}
+        tensors = {name: np.ascontiguousarray(scores.values) for name, scores in found.items()}
         tensors |= {
-            f"{name} ± 1": np.ascontiguousarray(one.standard_error)
-            for name, one in found.items()
-            if one.standard_error is not None
+            f"{name} ± 1": np.ascontiguousarray(scores.standard_error)
+            for name, scores in found.items()
+            if scores.standard_error is not None
         }
-        evaluations = {name: one.evaluations for name, one in found.items()}
+        evaluations = {name: scores.evaluations for name, scores in found.items()}
         with context.published(evaluations=evaluations) as folder:
             save_file(tensors, folder / VALUES)
 

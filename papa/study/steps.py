@@ -59,7 +59,7 @@ class StudyPart:
     baseline: Baseline | None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def pair(self) -> tuple[str, str]:
         """The encoder's label and the task's name."""
         return self.encoder_label, self.task.name
 
@@ -112,10 +112,10 @@ class _Builder:
                 costs.aggregating_flops(len(cells) * len(study.seeds)),
                 study,
                 cells,
-                {part.place: part.baseline for part in parts if part.baseline},
+                {part.pair: part.baseline for part in parts if part.baseline},
                 {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks},
                 tuple(averaged for part in parts for averaged in part.averaged),
-                {part.place: part.rankings for part in parts if part.rankings},
+                {part.pair: part.rankings for part in parts if part.rankings},
             )
         )
         return StudySteps(tuple(self.steps), parts)

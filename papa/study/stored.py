@@ -73,7 +73,7 @@ class StoredStudy:
             # A model's own head has no baseline.
             if own and (part.baseline is None or part.baseline in self.found):
                 scored += own
-                baselines |= {part.place: self.found[part.baseline]} if part.baseline else {}
+                baselines |= {part.pair: self.found[part.baseline]} if part.baseline else {}
         return (
             summarise(results_table(scored, baselines))
             if scored

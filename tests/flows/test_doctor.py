@@ -18,7 +18,7 @@ from flows import services
 from flows.doctor import installed
 from flows.machine import _disk
 from papa.errors import TransientError
-from papa.storage.filesystem import within
+from papa.storage.filesystem import in_time
 from papa.study.store import Store
 from tests.flows.conftest import papa
 from tests.hub.conftest import environment_of
@@ -173,13 +173,13 @@ def test_no_network_is_blamed_for_what_lies_on_this_machine(tmp_path: Path) -> N
 
 
 def test_what_a_limited_action_returns_and_raises_arrives() -> None:
-    assert within(60, lambda: 7) == 7
+    assert in_time(60, lambda: 7) == 7
 
     def fail() -> None:
         raise TransientError("gone")
 
     with pytest.raises(TransientError, match="gone"):
-        within(60, fail)
+        in_time(60, fail)
 
 
 @pytest.mark.server

@@ -135,11 +135,11 @@ def test_a_length_without_a_donor_takes_the_next_longer_and_a_slot_the_token_bef
     drawn = drawn_rows(split, 0)
     absent = next(length for length in range(max(drawn), 0, -1) if length not in drawn)
     longer = min(length for length in drawn if length > absent)
-    assert found.place[absent].equal(found.place[longer])
-    assert found.place[-1].equal(found.place[max(drawn)])
-    assert not found.place[longer].equal(found.place[max(drawn)]) or longer == max(drawn)
+    assert found.index[absent].equal(found.index[longer])
+    assert found.index[-1].equal(found.index[max(drawn)])
+    assert not found.index[longer].equal(found.index[max(drawn)]) or longer == max(drawn)
     donor = micro_batch(split, [drawn[longer]])
-    places = found.place[longer] - found.place[longer][0]
+    places = found.index[longer] - found.index[longer][0]
     for slot in range(split.slots):
         assert places[slot] == (donor.slot_ids <= slot).sum() - 1
 

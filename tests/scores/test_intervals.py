@@ -9,12 +9,12 @@ import pytest
 
 from papa.scores.intervals import (
     Measured,
+    clipped,
     difference,
     interval,
     joint,
     paired_drop,
     relative_drop,
-    within,
 )
 
 
@@ -103,10 +103,10 @@ def test_intervals_hold_no_score_that_the_metric_cannot_have(
 ) -> None:
     for mean in (most, max(least, -5.0)):
         free = interval([mean - 0.3, mean, mean + 0.3])
-        found = within(metric, free)
+        found = clipped(metric, free)
         assert (found.low, found.high) == (max(free.low, least), min(free.high, most))
         assert free.low < least or most < free.high or least == -math.inf
-    assert math.isnan(within(metric, interval([most])).high)
+    assert math.isnan(clipped(metric, interval([most])).high)
 
 
 def test_equal_answers_leave_what_the_rule_of_three_does() -> None:

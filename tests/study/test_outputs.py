@@ -68,7 +68,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    baselines = {part.place: found[part.baseline] for part in steps.parts if part.baseline}
+    baselines = {part.pair: found[part.baseline] for part in steps.parts if part.baseline}
     cells = [one.scored(found) for part in steps.parts for one in part.cells]
     table = results_table(cells, baselines)
     half = table[table["fraction"] == 0.5]

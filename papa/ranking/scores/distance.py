@@ -13,5 +13,5 @@ def of_rows(rows: Rows) -> tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "b
     """The Jensen-Shannon divergence of each row of A from that of C, in nats: 0 to log 2."""
     own, constant = rows.attention.double(), rows.constant.double()
     middle = (own + constant) / 2
-    apart = [torch.xlogy(one, one) - torch.xlogy(one, middle) for one in (own, constant)]
+    apart = [torch.xlogy(rows, rows) - torch.xlogy(rows, middle) for rows in (own, constant)]
     return torch.stack(apart).sum((0, -1)) / 2, rows.real

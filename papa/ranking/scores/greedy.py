@@ -54,6 +54,6 @@ def greedy_places(
                 done += 1
                 progress(done, total)
         cheapest = sorted(left, key=lambda head: (costs[head], head))[:together]
-        places |= {head: len(places) + place for place, head in enumerate(cheapest)}
+        places |= {head: len(places) + position for position, head in enumerate(cheapest)}
         left = left - {*cheapest}
     return np.array([places[head] for head in heads], dtype=np.float64)

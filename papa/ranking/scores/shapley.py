@@ -66,9 +66,9 @@ def shapley_values(
         for walk in (order, order[::-1]):
             left: Set[Head] = everyone
             before = best
-            for place, index in enumerate(walk):
+            for step, index in enumerate(walk):
                 if index == walk[-1] or abs(before - worst) < tolerance * abs(best - worst):
-                    shares[walk[place:]] += (before - worst) / (len(walk) - place)
+                    shares[walk[step:]] += (before - worst) / (len(walk) - step)
                     break
                 left = left - {heads[index]}
                 after = value(left)

@@ -257,7 +257,7 @@ class _Lines:
             tooltip = {"tooltip": [told("baseline"), told("score", format=".4f")]}
             rule = {**tooltip, "color": colour} if own_colour else tooltip
             text = {"text": {"field": "name"}, "x": {"value": end}}
-            place: dict[str, Any] = {"dx": 2 if side == "left" else -2, "dy": -5, "align": side}
+            style: dict[str, Any] = {"dx": 2 if side == "left" else -2, "dy": -5, "align": side}
             layers.append(
                 {
                     "data": {"values": records(lines)},
@@ -265,7 +265,7 @@ class _Lines:
                     "encoding": {"y": {"field": "score", **score}},
                     "layer": [
                         layer("rule", rule, strokeDash=[2, 4]),
-                        layer("text", text, fontSize=10.5, **place),
+                        layer("text", text, fontSize=10.5, **style),
                     ],
                 }
             )
