@@ -14,6 +14,7 @@ from rich.console import Console
 
 from flows.drops import Answer, Count, answers
 from papa.errors import SpecError, joined
+from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import StudySpec
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.orders import Head
@@ -37,6 +38,7 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
             "study": study.name,
             "max_drop": max_drop,
             "answers": [document_of(answer) for answer in found],
+            "scores": [*_scores_of(stored)],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
@@ -53,25 +55,37 @@ def show_scores(study: StudySpec, store: Store) -> None:
     Raises:
         SpecError: there is not exactly one.
     """
-    stored, found = StoredStudy(study, store), {}
-    for part in stored.steps.parts:
-        for method, by_seed in part.rankings.items():
-            if all(step in stored.found for step in by_seed.values()):
-                name = "λ" if method == "lambda" else method
-                rankings = {seed: stored.found[step] for seed, step in by_seed.items()}
-                found[f"{name} of {' · '.join(part.pair)}"] = method, rankings
+    found = {
+        f"{'λ' if method == 'lambda' else method} of {' · '.join(pair)}": scores
+        for pair, method, scores in _scored(StoredStudy(study, store))
+    }
     if not study.scores and len(found) != 1:
         raise SpecError(
             f"study '{study.name}' has finished {joined(found) or 'no scores of heads'}: --tsv "
             "prints those of one method on one encoder and task; cut the study with --set, such "
             "as --set 'tasks=[cola]' or --set 'orders=[lambda]'"
         )
-    scores = (
-        np.array(study.scores[0].values)
-        if study.scores
-        else read_head_scores(*next(iter(found.values()))).mean(0)
-    )
-    typer.echo(scores_as_tsv(scores))
+    given = [np.array(scores.values) for scores in study.scores]
+    typer.echo(scores_as_tsv([*given, *(scores.mean for scores in found.values())][0]))
+
+
+def _scored(
+    stored: StoredStudy,
+) -> Iterator[tuple[tuple[str, str], str, HeadScores | TrainedLambda]]:
+    """The finished scores of heads: of which encoder on which task, and by which method."""
+    for part in stored.steps.parts:
+        for method, by_seed in part.rankings.items():
+            if all(step in stored.found for step in by_seed.values()):
+                rankings = {seed: stored.found[step] for seed, step in by_seed.items()}
+                yield part.pair, method, read_head_scores(method, rankings)
+
+
+def _scores_of(stored: StoredStudy) -> Iterator[dict[str, Any]]:
+    """Scores of heads as JSON has them, layer by layer, with both ends of their 95 % intervals."""
+    for (encoder, task), method, scores in _scored(stored):
+        values = dict(zip(("mean", "low", "high"), (scores.mean, *scores.interval), strict=True))
+        lists = {name: [[*map(_number, row)] for row in of.tolist()] for name, of in values.items()}
+        yield {"encoder": encoder, "task": task, "method": method, **lists}
 
 
 def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:

@@ -129,17 +129,39 @@ class Agreement:
     shared: Mapping[float, Shared]
 
 
-def interval_over_seeds(
-    by_seed: Float[np.ndarray, "seeds layers heads"],
-) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
-    """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
-    seeds, mean = len(by_seed), by_seed.mean(axis=0)
-    if seeds == 1:
-        return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
-    from scipy.stats import t
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """A score of every head by each of several seeds; heads become constant by its mean.
 
-    half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1) * by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
-    return mean - half, mean + half
+    Attributes:
+        by_seed: the scores.
+        standard_error: of the scores of one seed; None where there are several, or it has none.
+    """
+
+    by_seed: Float[np.ndarray, "seeds layers heads"]
+    standard_error: Float[np.ndarray, "layers heads"] | None = None
+
+    @property
+    def mean(self) -> Float[np.ndarray, "layers heads"]:
+        """The mean over seeds."""
+        return self.by_seed.mean(axis=0)
+
+    @property
+    def interval(
+        self,
+    ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
+        """Both ends of each head's 95 % interval: Student t over seeds; of one seed by its standard
+        error, nan without.
+        """
+        from scipy.stats import t
+
+        seeds, error = len(self.by_seed), self.standard_error
+        if seeds > 1:
+            error = self.by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
+        elif error is None:
+            error = np.full_like(self.mean, math.nan)
+        half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1 or math.inf) * error
+        return self.mean - half, self.mean + half
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +189,7 @@ class TrainedLambda:
         self,
     ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
         """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
-        return interval_over_seeds(self.by_seed)
+        return HeadScores(self.by_seed).interval
 
     @property
     def told(self) -> Bool[np.ndarray, "layers heads"]:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns
-from papa.ranking.seeds import TrainedLambda, interval_over_seeds
+from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.reporting.wording import NOTHING, fraction_label, order_label
 from papa.spec.cells import constant_count
 from papa.spec.methods import HEAD_SCORES
@@ -65,7 +65,7 @@ class HeadsOfEncoder:
         orders: by name, the study's head orders that are the same for every seed: all heads, the
             first to become constant first.
         given: the scores that the study names, by their names.
-        computed: scores by methods of ``HEAD_SCORES``, by ranking seed.
+        computed: scores by methods of ``HEAD_SCORES``.
     """
 
     encoder: str
@@ -77,7 +77,7 @@ class HeadsOfEncoder:
     lambdas: TrainedLambda | None
     orders: Mapping[str, Sequence[Head]]
     given: Mapping[str, Float[np.ndarray, "layers heads"]] = field(default_factory=dict)
-    computed: Mapping[str, Float[np.ndarray, "seeds layers heads"]] = field(default_factory=dict)
+    computed: Mapping[str, HeadScores] = field(default_factory=dict)
 
     def scores(self) -> list[HeadScore]:
         """λ, where it was trained, and the scores that the study names or computes."""
@@ -87,9 +87,9 @@ class HeadsOfEncoder:
         for name, values in self.given.items():
             unknown = np.full(values.shape, np.nan)
             found.append(HeadScore(name, values, unknown, unknown))
-        for method, by_seed in self.computed.items():
-            ends, asked = interval_over_seeds(by_seed), HEAD_SCORES[method]
-            found.append(HeadScore(asked.label, by_seed.mean(0), *ends, asked.nothing))
+        for method, scores in self.computed.items():
+            asked = HEAD_SCORES[method]
+            found.append(HeadScore(asked.label, scores.mean, *scores.interval, asked.nothing))
         return found
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:

@@ -14,7 +14,6 @@ from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import Order, StudySpec, TaskSpec
 from papa.spec.document import write_yaml
-from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
     ArtifactReference,
@@ -30,16 +29,13 @@ from papa.study.kept import digests, kept_section, replace_folder
 from papa.study.locks import claimed
 from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
-from papa.study.rank import read_lambda
 from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
 from papa.study.score_heads import read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from papa.ranking.seeds import TrainedLambda
+    from papa.ranking.seeds import HeadScores, TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
 SPECIFICATION = "study.yaml"
@@ -130,6 +126,7 @@ class Aggregate(WorkerStep):
             store: where descriptions of the study may be kept. No number of a result depends on
                 them, so they are in no key; ``papa describe`` writes the report again.
         """
+        from papa.ranking.seeds import TrainedLambda
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Extras, write_report
         from papa.reporting.summary import summarise
@@ -143,16 +140,16 @@ class Aggregate(WorkerStep):
             }
             for pair, by_method in self.rankings.items()
         }
-        lambdas = {
-            pair: read_lambda(by_method["lambda"])
-            for pair, by_method in rankings.items()
-            if "lambda" in by_method
-        }
         scores = {
             pair: {
                 method: read_head_scores(method, by_seed) for method, by_seed in by_method.items()
             }
             for pair, by_method in rankings.items()
+        }
+        lambdas = {
+            pair: trained
+            for pair, own in scores.items()
+            if isinstance(trained := own.get("lambda"), TrainedLambda)
         }
         extras = Extras(
             corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
@@ -162,7 +159,7 @@ class Aggregate(WorkerStep):
             cached=cached_cells(self.cells, found, self.study),
             descriptions=kept_section(store, self.study.name, digests(self.averages, found)),
             provenance=provenance(self.invocation, found, self.corpora, self.baselines),
-            **inspected(found, self.averages, lambdas, scores, self.study),
+            **inspected(found, self.averages, scores, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -207,8 +204,7 @@ class Averaged:
 def inspected(
     found: Mapping[Step, ArtifactReference],
     averages: Sequence[Averaged],
-    lambdas: Mapping[tuple[str, str], TrainedLambda],
-    scores: Mapping[tuple[str, str], Mapping[str, np.ndarray]],
+    scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
     study: StudySpec,
 ) -> dict[str, Any]:
     """The report's extras on matrices: every head, and the shares of patterned heads.
@@ -216,8 +212,7 @@ def inspected(
     Args:
         found: artifacts of the averages.
         averages: of each encoder and task.
-        lambdas: λ by (encoder label, task), where it was trained.
-        scores: of all heads by (encoder label, task) and what orders are scored by, by seed.
+        scores: of all heads by (encoder label, task) and what orders are scored by.
         study: its orders that are the same for all seeds, and its scores.
     """
     import pandas
@@ -226,7 +221,6 @@ def inspected(
         _heads(
             average,
             found[average.constants],
-            lambdas.get((average.label, average.task.name)),
             scores.get((average.label, average.task.name), {}),
             study,
         )
@@ -249,8 +243,7 @@ def _draws(study: StudySpec) -> dict[Order, tuple[int, ...]]:
 def _heads(
     average: Averaged,
     found: ArtifactReference,
-    lambdas: TrainedLambda | None,
-    scores: Mapping[str, np.ndarray],
+    scores: Mapping[str, HeadScores | TrainedLambda],
     study: StudySpec,
 ) -> HeadsOfEncoder:
     import numpy as np
@@ -258,6 +251,7 @@ def _heads(
     from papa.attention.constants import ConstantMatrices
     from papa.attention.patterns import head_patterns, special_slots
     from papa.corpora.tokens import special_tokens_of
+    from papa.ranking.seeds import HeadScores, TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
     encoder, task = average.encoder, average.task
@@ -267,7 +261,7 @@ def _heads(
     assert constants.counts is not None
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
-    means = {name: by_seed.mean(0) for name, by_seed in scores.items()}
+    means = {name: own.mean for name, own in scores.items()}
     arranged = {
         name: head_order(name, means.get(scored_by(name) or ""), layers, heads, draw)
         for name, draw in _draws(study).items()
@@ -280,8 +274,8 @@ def _heads(
         constants.seen,
         special,
         patterns,
-        lambdas,
+        next((own for own in scores.values() if isinstance(own, TrainedLambda)), None),
         arranged,
         {scores.name.rpartition("/")[2]: np.array(scores.values) for scores in study.scores},
-        {name: by_seed for name, by_seed in scores.items() if name in HEAD_SCORES},
+        {name: own for name, own in scores.items() if isinstance(own, HeadScores)},
     )

@@ -126,7 +126,7 @@ class WithConstantHeads(OnText, WorkerStep):
         order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
         rankings = {seed: found[ranking] for seed, ranking in self.rankings.items()}
         method = scored_by(order)
-        scores = read_head_scores(method, rankings, self.encoder).mean(0) if method else None
+        scores = read_head_scores(method, rankings, self.encoder).mean if method else None
         return head_order(order, scores, self.encoder.layers, self.encoder.heads, self.draw)
 
     def matrices(self, found: ArtifactReference) -> ConstantMatrices:

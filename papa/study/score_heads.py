@@ -17,12 +17,11 @@ from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
-    import numpy as np
-    from jaxtyping import Float
-
     from papa.encoders.encoder import Encoder
+    from papa.ranking.seeds import HeadScores, TrainedLambda
 
-VALUES = "scores.safetensors"
+VALUES, ERROR = "scores.safetensors", "{} ± 1"
+"""Of a method: its values by its name, their standard error by this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +102,7 @@ class ScoreHeads(WorkerStep):
             found = scores_by(self.methods, asked)
         tensors = {name: np.ascontiguousarray(scores.values) for name, scores in found.items()}
         tensors |= {
-            f"{name} ± 1": np.ascontiguousarray(scores.standard_error)
+            ERROR.format(name): np.ascontiguousarray(scores.standard_error)
             for name, scores in found.items()
             if scores.standard_error is not None
         }
@@ -120,12 +119,12 @@ def read_head_scores(
     method: str,
     rankings: Mapping[int, ArtifactReference],
     encoder: EncoderReference | None = None,
-) -> Float[np.ndarray, "seeds layers heads"]:
+) -> HeadScores | TrainedLambda:
     """The scores of all heads from finished rankings, λ of every head where the method is "lambda".
 
     Args:
         method: of ``HEAD_SCORES``, or "lambda".
-        rankings: by seed; heads become constant by their mean.
+        rankings: by seed.
         encoder: whose heads they must be of; None takes any.
 
     Raises:
@@ -134,14 +133,18 @@ def read_head_scores(
     import numpy as np
     from safetensors.numpy import load_file
 
+    from papa.ranking.seeds import HeadScores
+
     if method == "lambda":
-        return read_lambda(rankings, encoder).by_seed
-    found = []
+        return read_lambda(rankings, encoder)
+    error, found = ERROR.format(method), []
     for ranking in rankings.values():
         verify(ranking.folder, VALUES)
         with reading(ranking.path):
-            values = load_file(ranking.folder / VALUES)[method]
+            tensors = load_file(ranking.folder / VALUES)
+            values = tensors[method]
             heads = values.shape if encoder is None else (encoder.layers, encoder.heads)
-            check_form(scores=((values.shape, values.dtype.kind), (heads, "f")))
+            for tensor in (values, tensors.get(error, values)):
+                check_form(scores=((tensor.shape, tensor.dtype.kind), (heads, "f")))
             found.append(values)
-    return np.stack(found)
+    return HeadScores(np.stack(found), tensors.get(error) if len(found) == 1 else None)

@@ -40,7 +40,7 @@ def test_an_entry_of_the_methods_is_a_head_order(
     (scoring,) = (step for step in steps.steps if isinstance(step, ScoreHeads) and step.seed == 0)
     needed = [step for step in steps.steps if step in (scoring, scoring.constants, scoring.corpus)]
     run_here(needed, store, study.execution, Told())
-    scores = read_head_scores("values", {0: scoring.reference(store)})[0]
+    scores = read_head_scores("values", {0: scoring.reference(store)}).mean
     assert scores.shape == (6, 12)
     assert scores.std() > 0
     assert order_label("values") == "norm of values ascending (label-free)"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from papa.ranking.seeds import TrainedLambda
+from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.reporting.figures.headmap import head_maps
 from tests.reporting.heads import heads_of
 
@@ -37,6 +37,20 @@ def test_one_seed_is_coloured_by_lambda_itself_and_has_no_dots() -> None:
     assert chart.data["surely"].tolist() == pytest.approx(MEANS.flatten().tolist())
     assert chart.data["low"].isna().all()
     assert 'aria-roledescription="circle"' not in chart.svg()
+
+
+def test_the_score_of_one_seed_has_the_interval_of_its_standard_error() -> None:
+    """Half of it is 1.96 · 0.01; without an error, and nothing else, there is none."""
+    values, error = MEANS[None] - 0.5, np.full_like(MEANS, 0.01)
+    computed = {"shapley": HeadScores(values, error), "greedy": HeadScores(values)}
+    known, unknown = head_maps(replace(heads_of(ranked=False), computed=computed))
+    half = (known.data["high"] - known.data["low"]) / 2
+    assert half.tolist() == pytest.approx([0.0196] * 6, abs=1e-5)
+    surely = known.data["surely"].tolist()
+    assert surely == pytest.approx([0, 0.0004, -0.0004, 0.0804, -0.0804, 0], abs=1e-5)
+    assert unknown.data["low"].isna().all()
+    of_two = HeadScores(np.concatenate([values, values + 0.01]), error)
+    assert not np.allclose(of_two.interval, HeadScores(values, error).interval), "over seeds"
 
 
 def test_scores_that_a_study_names_have_a_map_beside() -> None:

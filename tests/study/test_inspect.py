@@ -41,7 +41,7 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
     study = STUDY.model_copy(update={"scores": ()})
     averaged = Averaged("label", ENCODER, TEXT, CONSTANTS)
-    found = inspected(artifacts, [averaged], {}, {}, study)["patterns"].iloc[0]
+    found = inspected(artifacts, [averaged], {}, study)["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
     )
     finish_study(str(file), store)
     steps, place = study_steps(check_inputs(load_study(file))), Store(store)
-    values = {
+    found = {
         method: read_head_scores(
             method,
             {
@@ -81,10 +82,11 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
                 for step in scorings(steps)
                 if method in step.methods
             },
-        ).mean(0)
+        )
         for method in HEAD_SCORES
         if any(method in step.methods for step in scorings(steps))
     }
+    values = {method: scores.mean for method, scores in found.items()}
     for cell, (probe,) in steps.cells.items():
         if cell.fraction == 0.5:
             ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
@@ -106,6 +108,13 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
     )
     assert told.output.strip() == scores_as_tsv(values["variance"]).strip()
     assert np.unique(values["variance"]).size == 72
+    told = CliRunner().invoke(app, ["heads", "s", "--store", str(store), "--json"])
+    for scores in json.loads(told.output)["scores"]:
+        ends = found[scores["method"]].interval
+        np.testing.assert_array_equal(scores["mean"], values[scores["method"]])
+        np.testing.assert_array_equal([scores["low"], scores["high"]], ends)
+        assert (ends[1] > ends[0]).all(), "one seed, and an error over inputs"
+    assert len(json.loads(told.output)["scores"]) == 4
 
 
 def test_what_a_method_cannot_serve_is_one_sentence() -> None:
