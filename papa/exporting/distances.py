@@ -16,7 +16,8 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.dispatch import InputDependentAttention, StopForward
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import sum_is_finite
-from papa.errors import NumbersError
+from papa.encoders.modernbert import LOCAL
+from papa.errors import ArtifactError, NumbersError
 from papa.exporting.placement import InputLayout
 from papa.exporting.speed import ordinary_inputs
 from papa.progress import Progress, ignore_progress
@@ -39,8 +40,14 @@ def average_by_distance(
         progress: called with rows done and in all.
 
     Raises:
+        ArtifactError: some layer looks at a window only, which constants by distance would leave.
         NumbersError: there is NaN or infinity in the attention.
     """
+    if LOCAL in (getattr(encoder.model.config, "layer_types", None) or ()):
+        raise ArtifactError(
+            f"in some layers of {encoder.model.config.model_type} a token sees only a window "
+            "around it, and constants by distance would look beyond it: leave --by relative out"
+        )
     average, done = AverageByDistance(), 0
     last = encoder.layers - 1
     rules = {layer: _Seen(average, layer, layer == last) for layer in range(encoder.layers)}

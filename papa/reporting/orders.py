@@ -178,11 +178,15 @@ def _mean(scores: Sequence[Measured]) -> Measured:
             seed: np.mean([measured.influence[seed] for measured in scores], axis=0)
             for seed in seeds
         },
+        scores[0].unit,
     )
 
 
 def _ends(first: Measured, other: Measured) -> dict[str, float]:
     lost = difference(first, other, unseen=False)
+    if lost.low == lost.high:
+        # Examples that all agree say little of those that nobody saw.
+        lost = difference(first, other)
     return {"difference": lost.mean, "low": lost.low, "high": lost.high}
 
 

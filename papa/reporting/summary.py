@@ -17,6 +17,7 @@ from papa.scores.intervals import (
     difference,
     joint,
     paired_drop,
+    unit_of,
 )
 from papa.spec.cells import Cell
 
@@ -87,7 +88,8 @@ def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
     scores, influence = (what, f"{what}_influence") if what else ("score", "influence")
     return Measured(
-        *(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence))
+        *(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence)),
+        unit_of(group["metric"].iloc[0]),
     )
 
 
@@ -99,7 +101,8 @@ def contrast(first: Measured | None, other: Measured) -> dict[str, float]:
 
 def _one_answer(group: pandas.DataFrame) -> Measured:
     first = group.iloc[0]
-    return Measured.same(group["seed"], first["always_one_answer"], first["one_answer_influence"])
+    answer = first["always_one_answer"], first["one_answer_influence"]
+    return Measured.same(group["seed"], *answer, unit_of(first["metric"]))
 
 
 def _lost(original: Measured | None, cell: Measured, *, unchanged: bool) -> dict[str, float]:

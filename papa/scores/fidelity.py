@@ -8,6 +8,8 @@ than it need be, never too narrow.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import log_softmax
@@ -91,7 +93,7 @@ def mean_over_examples(
     lengths: Int[np.ndarray, " examples"] | None = None,
 ) -> Interval:
     """The mean of values, with its interval over the examples that they belong to, within what the
-    measure can be.
+    measure can be. Numbers that are all the same have no ends, as nobody knows their scale.
 
     Args:
         measure: what the values are (``papa.scores.intervals.within``).
@@ -104,7 +106,8 @@ def mean_over_examples(
     total, count = sums.sum(), lengths.sum()
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    return clipped(measure, over_examples(total / count, total / count - without))
+    unit = 1.0 if share else math.nan
+    return clipped(measure, over_examples(total / count, total / count - without, unit))
 
 
 def _normalised(

@@ -61,10 +61,12 @@ class Measured:
     Attributes:
         scores: by seed.
         influence: by seed, what the score loses without each example, in the order of the split.
+        unit: what one example in n may change, times n; nan where nobody knows.
     """
 
     scores: Mapping[int, float]
     influence: Mapping[int, Float[np.ndarray, " rows"]]
+    unit: float = 1.0
 
     @classmethod
     def of(
@@ -75,15 +77,26 @@ class Measured:
     ) -> Measured:
         """From what each example adds to each seed's score (``papa.scores.examples``)."""
         values = [influence(metric, of_seed) for of_seed in examples]
-        return cls(scores, dict(zip(scores, values, strict=True)))
+        return cls(scores, dict(zip(scores, values, strict=True)), unit_of(metric))
 
     @classmethod
     def same(
-        cls, seeds: Iterable[int], score: float, influence: Float[np.ndarray, " rows"]
+        cls,
+        seeds: Iterable[int],
+        score: float,
+        influence: Float[np.ndarray, " rows"],
+        unit: float = 1.0,
     ) -> Measured:
         """Of what no seed changes: always one answer."""
         seeds = list(seeds)
-        return cls(dict.fromkeys(seeds, score), dict.fromkeys(seeds, influence))
+        return cls(dict.fromkeys(seeds, score), dict.fromkeys(seeds, influence), unit)
+
+
+def unit_of(metric: str) -> float:
+    """What one example in n may change of a score, times n; nan for a metric of the user's own,
+    whose scale nobody knows.
+    """
+    return math.nan if metric == "own" else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -107,16 +120,18 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
 
 
-def over_examples(score: float, influences: Float[np.ndarray, " examples"]) -> Interval:
+def over_examples(
+    score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
+) -> Interval:
     """The interval of what no seed changes: over examples alone; no ends for one example."""
-    half = _half_over_examples(influences, len(influences))
+    half = _half_over_examples(influences, len(influences), unit)
     return Interval(float(score), float(score) - half, float(score) + half, 1)
 
 
 def joint(found: Measured) -> Interval:
     """The mean score with its interval over seeds and examples; no ends for one of either."""
     values = np.array(list(found.scores.values()))
-    return _joint(values, np.mean(list(found.influence.values()), axis=0))
+    return _joint(values, np.mean(list(found.influence.values()), axis=0), unit=found.unit)
 
 
 def clipped(metric: str, found: Interval) -> Interval:
@@ -150,7 +165,7 @@ def difference(
     else:
         effects = np.concatenate([of_one - of_one.mean() for of_one in values])
         rows = min(map(len, values))
-    lost, unit = scores[0] - scores[1], 1.0 if unseen else 0.0
+    lost, unit = scores[0] - scores[1], first.unit if unseen else 0.0
     return _joint(lost, effects, unit=unit, rows=rows, confidence=confidence)
 
 
@@ -174,7 +189,7 @@ def paired_drop(original: Measured, other: Measured) -> Interval:
     seeds, scores, values = _paired(original, other)
     if not seeds:
         return NOT_KNOWN
-    full = _joint(scores[0], values[0])
+    full = _joint(scores[0], values[0], unit=original.unit)
     size = abs(full.mean)
     if not size > _ZERO or full.high - full.mean > size / 2:
         return Interval(math.nan, math.nan, math.nan, len(seeds))
@@ -182,7 +197,7 @@ def paired_drop(original: Measured, other: Measured) -> Interval:
     drop = float((scores[0] - scores[1]).mean()) / size
     kept = 1 - sign * drop
     over_seeds = (kept * scores[0] - scores[1]) / size + drop
-    return _joint(over_seeds, (kept * values[0] - values[1]) / size, unit=1 / size)
+    return _joint(over_seeds, (kept * values[0] - values[1]) / size, unit=original.unit / size)
 
 
 def _paired(
@@ -212,7 +227,8 @@ def _joint(
     Args:
         scores: by seed.
         influences: of each example on the mean.
-        unit: what one example in n may change, times n; 0 for no more than examples show.
+        unit: what one example in n may change, times n; 0 for no more than examples show, nan where
+            nobody knows: there are no ends then where no two examples differ.
         rows: how many examples there are, if not those of ``influences``.
         confidence: of the interval.
     """
@@ -240,6 +256,8 @@ def _half_over_examples(
         return math.nan
     deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
     quantile = float(stdtrit(rows - 1, (1 + confidence) / 2))
+    if math.isnan(unit) and deviation > 0:
+        return quantile * deviation
     return math.hypot(quantile * deviation, unit * float(chdtri(1, 1 - confidence)) / rows)
 
 

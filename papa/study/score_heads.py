@@ -39,7 +39,7 @@ class ScoreHeads(WorkerStep):
     """
 
     stage: ClassVar[str] = "scores"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     encoder: EncoderReference
     corpus: Tokenise

@@ -56,11 +56,10 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(
     )
     assert scores(own, 1) == scores(named, 1)
     assert scores(other, 1) != scores(named, 1), "negative control: another metric"
-    ends = ["mean", "low", "high", "difference_low", "difference_high", "one_answer"]
-    for name in set(ends) & set(named.summary):
-        assert own.summary[name].tolist() == pytest.approx(
-            named.summary[name].tolist(), abs=1e-6, nan_ok=True
-        ), name
+    for name in ("mean", "one_answer"):
+        assert own.summary[name].tolist() == pytest.approx(named.summary[name].tolist()), name
+    width, known = (found.summary["high"] - found.summary["low"] for found in (own, named))
+    assert (width < known).all(), "nothing is assumed of what examples do not show"
     assert set(own.results["metric"]) == {"own"}
     assert "own metric" in str(own)
 

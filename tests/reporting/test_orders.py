@@ -54,6 +54,16 @@ def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
     assert at["difference"] == pytest.approx(half["first_to_last"] - half["reversed:first_to_last"])
 
 
+def test_orders_whose_examples_all_agree_may_still_differ_on_others() -> None:
+    rows = results(orders=ORDERS[:2])
+    rows["score"] = 0.7
+    rows["influence"] = [np.zeros(20)] * len(rows)
+    compared = compare_orders(rows, {})
+    assert compared is not None
+    for row in compared.pairs.to_dict("records"):
+        assert (row["low"], row["high"]) == pytest.approx((-3.84 / 20, 3.84 / 20), abs=1e-3)
+
+
 def test_orders_are_alike_as_far_as_they_are_known() -> None:
     compared = compare_orders(frame(), found())
     assert compared is not None

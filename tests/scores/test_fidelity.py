@@ -109,6 +109,9 @@ def test_intervals_stay_within_what_a_measure_can_be() -> None:
     assert mean_over_examples("loss_difference", few).low < 0
     assert mean_over_examples("divergence", few).high > 1
     assert mean_over_examples("cosine_lost", few + 1.1).high == 2
+    losses = mean_over_examples("loss_after", np.array([0.9, 1.1] * 4))
+    assert 1 < losses.high < 1.2, "no unit widens what examples show"
+    assert np.isnan(mean_over_examples("loss_after", np.ones(8)).high)
     embeddings = np.random.default_rng(0).normal(size=(30, 4))
     assert {kept.high for kept in embedding_fidelity(embeddings, embeddings).values()} == {1.0}
 
@@ -116,7 +119,7 @@ def test_intervals_stay_within_what_a_measure_can_be() -> None:
 def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
     values, lengths = np.array([1.0, 3, 5, 7, 2, 4]), np.array([2, 1, 3])
     others = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
-    expected = over_examples(22 / 6, 22 / 6 - np.array(others))
+    expected = over_examples(22 / 6, 22 / 6 - np.array(others), math.nan)
     assert mean_over_examples("score_after", values, lengths) == expected
     assert mean_over_examples("score_after", values) != expected
     assert math.isnan(mean_over_examples("score_after", np.array([1.0])).low)

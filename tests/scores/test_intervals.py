@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from papa.scores.intervals import (
     joint,
     paired_drop,
     relative_drop,
+    unit_of,
 )
 
 
@@ -156,6 +158,30 @@ def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> 
         measured(scores), measured({seed: 0.9 * score for seed, score in scores.items()})
     )
     assert (found.low, found.mean, found.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
+
+
+def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
+    """What one example may change of it is known from examples alone."""
+
+    def own(scale: float, level: float, influence: float) -> Measured:
+        found = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
+        return replace(found, unit=unit_of("own"))
+
+    first = joint(own(1.0, 0.7, 0.01)), paired_drop(own(1.0, 0.7, 0.01), own(1.0, 0.6, 0.02))
+    for scale in (1e-3, 100.0):
+        original, cell = own(scale, 0.7, 0.01), own(scale, 0.6, 0.02)
+        score, drop = joint(original), paired_drop(original, cell)
+        assert (score.low, score.high) == pytest.approx(
+            (scale * first[0].low, scale * first[0].high)
+        )
+        assert (drop.mean, drop.low, drop.high) == pytest.approx(
+            (first[1].mean, first[1].low, first[1].high)
+        )
+        known = paired_drop(replace(original, unit=1.0), replace(cell, unit=1.0))
+        assert known.high - known.low != pytest.approx(drop.high - drop.low, rel=1e-5)
+    alike = own(1.0, 0.7, 0.0)
+    assert math.isnan(joint(alike).low)
+    assert math.isnan(paired_drop(alike, alike).low)
 
 
 def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:

@@ -19,8 +19,10 @@ PENALTY = 0.05
 
 
 class SelfGradients:
-    """Gradients for θ of Σ‖h' - h‖² over Σ‖h‖², and of the penalty, with h the last hidden states
-    of a part's tokens and h' those of the encoder whose heads put out λ·A·V + (1-λ)·C·V.
+    """Gradients for θ of the mean over tokens of ‖h' - h‖² over ‖h‖², and of the penalty, with h a
+    token's last hidden state and h' that of the encoder whose heads put out λ·A·V + (1-λ)·C·V.
+
+    A mean over tokens is the same in whatever parts a device takes a minibatch.
 
     Attributes:
         theta: 0 at the start.
@@ -43,7 +45,7 @@ class SelfGradients:
             own = self._encoder.token_states(batch)[-1]
         with mixed(self._encoder, self._constants, self.theta):
             error = self._encoder.token_states(batch)[-1] - own
-        lost = error.square().sum() / own.square().sum()
+        lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
         loss = share * (lost + PENALTY * self.theta.sigmoid().mean())
         return loss.item(), Tensors(torch.autograd.grad(loss, [self.theta]))
 
