@@ -96,17 +96,17 @@ def mean_over_examples(
     measure can be. Numbers that are all the same have no ends, as nobody knows their scale.
 
     Args:
-        measure: what the values are (``papa.scores.intervals.within``).
+        measure: what the values are (``papa.scores.intervals.clipped``).
         values: numbers, or whether; those of the first example, then of the second, and so on.
         lengths: values of each example; None where each has one.
     """
+    unit = 1.0 if values.dtype == bool else math.nan
     values = np.asarray(values, dtype=np.float64)
     lengths = np.ones(len(values), dtype=np.int64) if lengths is None else lengths
     sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, minlength=len(lengths))
     total, count = sums.sum(), lengths.sum()
     others = count - lengths
     without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    unit = 1.0 if share else math.nan
     return clipped(measure, over_examples(total / count, total / count - without, unit))
 
 
