@@ -198,7 +198,7 @@ def test_a_score_of_outputs_is_that_of_fidelity(tmp_path: Path) -> None:
     named = papa.measure(encoder, data, papa.Task(head="own"), **FEW)
     for fraction in (1, 0):
         assert scores(found, fraction) == pytest.approx(scores(named, fraction))
-    assert found.summary["low"].tolist() == pytest.approx(named.summary["low"].tolist(), abs=1e-6)
+    assert (found.summary["low"] > named.summary["low"]).all(), "of a score nobody knows the unit"
     tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
     texts = data["validation"]
     batch = tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
