@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,9 +43,10 @@ def average_by_distance(
         ArtifactError: some layer looks at a window only, which constants by distance would leave.
         NumbersError: there is NaN or infinity in the attention.
     """
-    if LOCAL in (getattr(encoder.model.config, "layer_types", None) or ()):
+    config: Any = encoder.model.config
+    if LOCAL in (getattr(config, "layer_types", None) or ()):
         raise ArtifactError(
-            f"in some layers of {encoder.model.config.model_type} a token sees only a window "
+            f"in some layers of {config.model_type} a token sees only a window "
             "around it, and constants by distance would look beyond it: leave --by relative out"
         )
     average, done = AverageByDistance(), 0

@@ -86,11 +86,9 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
 
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
-    scores, influence = (what, f"{what}_influence") if what else ("score", "influence")
-    return Measured(
-        *(dict(zip(group["seed"], group[column], strict=True)) for column in (scores, influence)),
-        unit_of(group["metric"].iloc[0]),
-    )
+    names = (what, f"{what}_influence") if what else ("score", "influence")
+    score, lost = (dict(zip(group["seed"], group[name], strict=True)) for name in names)
+    return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
 def contrast(first: Measured | None, other: Measured) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -45,8 +45,8 @@ class OwnCode:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 over the modules that the code is in; None where one is not known: of a notebook,
-        or a function inside another.
+        """SHA-256 over the modules that the code is in, and its settings; None where one is not
+        known: of a notebook, a function inside another, or settings such as arrays.
         """
         found = [_source(own) for own in (self.metric, self.probe, self.score)]
         if None in found:
@@ -60,19 +60,31 @@ def code_part(code: OwnCode | None) -> dict[str, str]:
 
 
 def _source(code: Any) -> str | None:
-    """The name, the settings and the digest of the module of a function, class or estimator."""
-    if code is None:
-        return ""
+    """The name, the settings and the digest of the module of a function, class or estimator, and of
+    those that it is made from; None where something is not known.
+    """
+    if code is None or isinstance(code, bool | int | float | str):
+        return repr(code)
+    if isinstance(code, list | tuple):
+        return _joined(type(code).__name__, code)
     settings = ""
     if not hasattr(code, "__qualname__"):
-        settings = repr(sorted(code.get_params().items())) if hasattr(code, "get_params") else "0x"
-        code = type(code)
+        known = hasattr(code, "get_params") and _joined("with", sorted(code.get_params().items()))
+        if not known:
+            return None
+        code, settings = type(code), known
     module = sys.modules.get(str(code.__module__))
     file = getattr(module, "__file__", None)
     name = str(code.__qualname__)
-    if file is None or getattr(module, name, None) is not code or "0x" in settings:
+    if file is None or getattr(module, name, None) is not code:
         return None
-    return f"{code.__module__}:{name}:{settings}:{_digest(Path(file))}"
+    version = getattr(sys.modules[str(code.__module__).partition(".")[0]], "__version__", "")
+    return f"{code.__module__}:{name}:{settings}:{version}:{_digest(Path(file))}"
+
+
+def _joined(name: str, parts: Iterable[Any]) -> str | None:
+    found = [_source(part) for part in parts]
+    return None if None in found else f"{name}({', '.join(map(str, found))})"
 
 
 def _digest(file: Path) -> str:

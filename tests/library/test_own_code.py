@@ -15,12 +15,15 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
 from torch import nn
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import papa
 from papa.encoders.reference import embedded_folder
 from papa.errors import SpecError
+from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
 from tests.study.test_own import NAMES, rows, saved
@@ -247,6 +250,26 @@ def test_a_store_knows_code_by_its_module(
         kept(metric=lambda true, predicted: 0.0)
     written = [path.read_text() for path in place.rglob("*.json")]
     assert not any("papa_own_metric" in one for one in written), "a store names no code"
+
+
+def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None:
+    """A part of a pipeline is another once its module is; what is opaque is not known at all."""
+    file = Path(str(module.__file__))
+    file.write_text(
+        "from sklearn.base import BaseEstimator\nclass Half(BaseEstimator):\n    factor = 0.5\n"
+    )
+    part = importlib.reload(module).Half
+
+    def digest(estimator: Any) -> str | None:
+        return OwnCode(probe=estimator).digest
+
+    first = digest(make_pipeline(part(), LogisticRegression()))
+    assert first == digest(make_pipeline(part(), LogisticRegression()))
+    assert first != digest(make_pipeline(part(), LogisticRegression(C=2.0)))
+    file.write_text(file.read_text().replace("0.5", "0.25"))
+    assert digest(make_pipeline(importlib.reload(module).Half(), LogisticRegression())) != first
+    assert digest(GaussianNB(priors=np.arange(2000.0))) is None
+    assert digest(make_pipeline(part(), nn.Linear(2, 2))) is None
 
 
 def test_no_study_file_names_code(tmp_path: Path) -> None:
