@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +13,9 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices, control, derived
 from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
+from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
+from papa.spec import ConstantsSpec
 from papa.spec.controls import CONTROLS
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED, most_of, parameters_of
@@ -36,7 +40,7 @@ _OTHERS = {
 
 def constants(
     kind: str,
-    encoder: TextEncoder,
+    encoder: TextEncoder | Decoder,
     *,
     average: ConstantMatrices | None = None,
     **parameters: int,
@@ -91,7 +95,7 @@ def constants(
     return derived(kind, constants_for(encoder, average), average.special, **parameters)
 
 
-def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
+def constants_for(encoder: TextEncoder | Decoder, given: Constants) -> ConstantMatrices:
     """What was given as constant matrices of this encoder.
 
     Raises:
@@ -116,6 +120,33 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     return given
 
 
+def own_constants(
+    encoder: TextEncoder | Decoder, given: Any
+) -> tuple[list[Any], dict[str, ConstantMatrices]]:
+    """Constants as a study has them, in which a user's own matrices are of a kind ``own``,
+    ``own-2``, …; and those matrices by that kind.
+
+    Raises:
+        ArtifactError: matrices do not fit the encoder.
+        SpecError: one is nothing of the kind.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise SpecError(
+            f"constants is a {type(given).__name__}, expected a list of kinds or of matrices: give "
+            "one, such as ['average']"
+        )
+    kinds, own = list[Any](), dict[str, ConstantMatrices]()
+    for one in given:
+        if not isinstance(one, str | Mapping):
+            kind = f"own-{len(own) + 1}" if own else "own"
+            found = constants_for(encoder, one)
+            matrices = found.matrices.detach().float().cpu()
+            own[kind] = replace(found, matrices=matrices, seen=found.seen.cpu())
+            one = ConstantsSpec.model_construct(kind=kind)
+        kinds.append(one)
+    return kinds, own
+
+
 def _tensor(given: Matrices) -> Tensor:
     if not isinstance(given, Tensor | np.ndarray):
         raise SpecError(
@@ -133,7 +164,7 @@ def _tensor(given: Matrices) -> Tensor:
     return given.detach().float()
 
 
-def _check(encoder: TextEncoder, matrices: Tensor) -> None:
+def _check(encoder: TextEncoder | Decoder, matrices: Tensor) -> None:
     shape, slots = list(matrices.shape), encoder.slots
     expected = [encoder.layers, encoder.heads, slots, slots]
     if len(shape) == 4 and shape == [*expected[:2], shape[3], shape[3]] != expected:

@@ -14,6 +14,7 @@ import pandas
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.bars import Bars
+from papa.library.constants import Constants, own_constants
 from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
 from papa.library.orders import OwnOrder, named_orders
@@ -25,10 +26,10 @@ from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
 from papa.reporting.summary import summarise
 from papa.reporting.tables import markdown_table, score_tables
-from papa.spec import ConstantsKind, Order
+from papa.spec import ConstantsSpec, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
-from papa.study.controls import Controls, Matrices
+from papa.study.controls import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
 from papa.study.rank import read_lambda
@@ -105,7 +106,7 @@ def measure(
     dataset: LabelledData,
     task: Task | None = None,
     *,
-    constants: Sequence[ConstantsKind | Mapping[str, Any]] = ("average",),
+    constants: Sequence[Constants | Mapping[str, Any]] = ("average",),
     orders: Sequence[Order | OwnOrder] = ("lambda",),
     fractions: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     seeds: Sequence[int] = (0, 1, 2),
@@ -144,7 +145,8 @@ def measure(
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
         constants: kinds of constants as a study names them (docs/method.md): ``average``,
-            ``local``, or with parameters ``{"kind": "local", "window": 3}``.
+            ``local``, or with parameters ``{"kind": "local", "window": 3}``; or matrices of one's
+            own, as ``replaced`` takes them, which tables call ``own``, ``own-2``, ….
         orders: in which heads become constant: names, or orders of one's own, which tables call
             ``scores:own``, ``scores:own 2``, …: a list of heads, or a score for every head, the
             smallest first, as an array [layers, heads] or a function of (layer, head).
@@ -159,7 +161,7 @@ def measure(
         progress: whether to show bars.
 
     Raises:
-        ArtifactError: the store cannot be used.
+        ArtifactError: the store cannot be used, or matrices do not fit the encoder.
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, or training diverged.
     """
@@ -173,8 +175,9 @@ def measure(
             "known by the files they were computed from: save it and load it by its folder, or "
             "leave store out"
         )
+    kinds, own = own_constants(encoder, constants)
     parts = {
-        "constants": list(constants),
+        "constants": [one for one in kinds if not isinstance(one, ConstantsSpec)] or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),
         "fractions": list(fractions),
         "seeds": list(seeds),
@@ -186,6 +189,13 @@ def measure(
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         (spec,) = inputs.study.tasks
+        if own:
+            named = iter(inputs.study.constants)
+            every = tuple(
+                kind if isinstance(kind, ConstantsSpec) else next(named) for kind in kinds
+            )
+            study = inputs.study.model_copy(update={"constants": every})
+            inputs = replace(inputs, study=study, matrices=own)
         if inputs.code:
             _check_code(inputs, store)
         if spec.head == "own":
@@ -222,10 +232,10 @@ def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Me
     for step, artifact in found.items():
         if isinstance(step, Matrices):
             matrices = ConstantMatrices.load(artifact.folder, encoder=part.encoder)
-            digest = None if isinstance(step, Controls) else part.encoder.digest
+            digest = None if isinstance(step, Controls | Given) else part.encoder.digest
             parameters = getattr(step, "parameters", {})
             name = ":".join([matrices.kind, *map(str, parameters.values())])
-            if isinstance(step, Average):
+            if isinstance(step, Average | Given):
                 name = next((label for label, own in part.constants.items() if own == step), name)
             constants[name] = replace(matrices, encoder_digest=digest)
     return Measurement(results, read_lambda(rankings) if rankings else None, constants)

@@ -1,9 +1,10 @@
-"""Stages ``controls`` and ``derived``: constant matrices that depend on no text, and those made of
-the average.
+"""Stages ``controls``, ``derived`` and ``given``: constant matrices that depend on no text, those
+made of the average, and a user's own.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -94,5 +95,36 @@ class Derived(WorkerStep):
         context.progress(1, 1)
 
 
-Matrices = Average | Controls | Derived | MeanQK
+@dataclass(frozen=True, eq=False)
+class Given(Step):
+    """Matrices that ``papa.measure`` was given: they are no file's, and go to no worker.
+
+    Attributes:
+        matrices: C, float32 [layers, heads, slots, slots].
+        seen: whether an input of their average had tokens at both slots, bool [slots, slots].
+    """
+
+    stage: ClassVar[str] = "given"
+    version: ClassVar[int] = 1
+
+    encoder: EncoderReference
+    matrices: Any
+    seen: Any
+
+    def spec(self) -> dict[str, Any]:
+        return {"slots": len(self.seen)}
+
+    def outside(self) -> dict[str, str]:
+        content = hashlib.sha256(self.matrices.numpy().tobytes())
+        content.update(self.seen.numpy().tobytes())
+        return {"encoder": self.encoder.digest, "matrices": content.hexdigest()}
+
+    def run(self, session: Session, progress: Progress) -> None:
+        from papa.attention.constants import ConstantMatrices
+
+        matrices = ConstantMatrices(self.matrices, self.seen, "own")
+        matrices.save(self.folder(session.store), self.encoder, self.metadata({}))
+
+
+Matrices = Average | Controls | Derived | MeanQK | Given
 """The steps that make constant matrices."""

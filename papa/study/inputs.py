@@ -50,6 +50,7 @@ class StudyInputs:
         sizes: about how much text each task has, by source and rows asked for.
         labels: each encoder's name in tables.
         code: of the user's own, which ``papa.measure`` alone takes.
+        matrices: likewise, ``ConstantMatrices`` by the kind that ``study`` calls them.
     """
 
     study: StudySpec
@@ -58,6 +59,7 @@ class StudyInputs:
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
     code: OwnCode | None = None
+    matrices: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:

@@ -19,7 +19,7 @@ from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived, Matrices
+from papa.study.controls import Controls, Derived, Given, Matrices
 from papa.study.distances import Distances
 from papa.study.inputs import StudyInputs, averaged_text
 from papa.study.mean_qk import MeanQK
@@ -178,6 +178,9 @@ class _Builder:
             return self._once(Distances(f"relative · {where}", flops, *text))
         if kind in OF_DECODERS:
             return self._once(Streamed(spec.label, 0.0, spec.parameters))
+        if own := self.inputs.matrices.get(kind):
+            name = f"given · {self.inputs.labels[encoder]} · {kind}"
+            return self._once(Given(name, 0.0, encoder, own.matrices, own.seen))
         if kind in DERIVED:
             average = self._average(encoder, task)
             name = f"derived · {where} · {spec.label}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -17,6 +18,8 @@ from torch import Tensor
 
 import papa
 from papa.attention.constants import control, derived
+from papa.library.constants import own_constants
+from tests.flows.conftest import artifacts
 from tests.library.conftest import SLOTS
 
 TEXTS = ["a fine film", "dull, and then it ends", "nothing here is new"]
@@ -264,3 +267,45 @@ def test_lambda_that_is_none(given: Any, found: str) -> None:
     with pytest.raises(papa.PapaError, match=re.escape(sentence)) as refused:
         papa.constant_heads(given, 0.5)
     assert "\n" not in str(refused.value)
+
+
+def test_a_measurement_takes_matrices(
+    encoder: papa.TextEncoder, constants: papa.ConstantMatrices, tmp_path: Path
+) -> None:
+    """By the names that they have as kinds, or of one's own: the same scores, kept alike."""
+    data = {"text": [*TEXTS, "a joy", "so long", "a bore to sit through"]}
+    options: dict[str, Any] = {"fractions": [1, 0], "seeds": [0, 1], "orders": ["first_to_last"]}
+
+    def scores(*given: Any) -> dict[str, list[float]]:
+        found = papa.measure(
+            encoder,
+            {"train": data, "validation": data},
+            papa.Task(label=None, metric="cosine", head="own"),
+            constants=given,
+            store=tmp_path / "store",
+            progress=False,
+            **options,
+        )
+        assert set(found.constants) == set(found.results["constants"])
+        assert ("own" in found.table) == ("own" in found.constants)
+        by_kind = found.results.query("fraction == 0").groupby("constants")["score"]
+        return by_kind.agg(list).to_dict()
+
+    named = scores("toeplitz", "average")
+    average = papa.average(encoder, data["text"], progress=False)
+    toeplitz = papa.constants("toeplitz", encoder).matrices.double().numpy()
+    own = scores(toeplitz, "zeros", average)
+    assert own["own"] == named["toeplitz"]
+    assert own["own-2"] == named["average"] != own["zeros"], "negative control"
+    made = len(artifacts(tmp_path / "store", "given"))
+    assert scores(average, toeplitz) == {"own": own["own-2"], "own-2": own["own"]}
+    assert len(artifacts(tmp_path / "store", "given")) == made == 2, "known by their content"
+    for given, said in (
+        ([torch.zeros(6, 6, SLOTS, SLOTS)], "have the shape [6, 6, 32, 32], expected [6, 12"),
+        ([3], "constants is a int, expected ConstantMatrices, a tensor"),
+        (average, "constants is a ConstantMatrices, expected a list of kinds or of matrices"),
+    ):
+        with pytest.raises(papa.PapaError, match=re.escape(said)):
+            own_constants(encoder, given)
+    with pytest.raises(papa.PapaError, match=r"'constants\.0\.kind' is 'own'"):
+        scores("own", average)

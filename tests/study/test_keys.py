@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+import torch
 from pydantic import BaseModel
 
 import tasks.track  # noqa: F401
@@ -36,7 +37,7 @@ from papa.spec.methods import HEAD_SCORES
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived
+from papa.study.controls import Controls, Derived, Given
 from papa.study.distances import Distances
 from papa.study.mean_qk import MeanQK
 from papa.study.outputs import Outputs
@@ -145,6 +146,7 @@ EXAMPLES: tuple[Step, ...] = (
     Controls("c", 1.0, ENCODER, "local", 32, {"window": 3}),
     CONSTANTS,
     Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
+    Given("i", 1.0, ENCODER, torch.ones(2, 2, 32, 32), torch.ones(32, 32, dtype=torch.bool)),
     MeanQK("q", 1.0, ENCODER, CORPUS, 32),
     Outputs("u", 1.0, ENCODER, CORPUS, 32, "resampled_output", 0),
     Distances("d", 1.0, ENCODER, CORPUS),
@@ -214,6 +216,16 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "encoder.model_type": "in the encoder's digest, as the shape is",
         "encoder.layers": "in the encoder's digest",
         "encoder.heads": "in the encoder's digest",
+        "encoder.width": "no matrix depends on it",
+        "encoder.precision": "matrices are float32",
+        "encoder.tokenizer_digest": "no text is read",
+    },
+    "given": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.model_type": "in the encoder's digest, as the shape is",
+        "encoder.layers": "in the encoder's digest, as in that of the matrices",
+        "encoder.heads": "likewise",
         "encoder.width": "no matrix depends on it",
         "encoder.precision": "matrices are float32",
         "encoder.tokenizer_digest": "no text is read",
@@ -376,6 +388,8 @@ def other(value: Any, annotation: Any) -> Any:
             return next(name for name in get_args(annotation) if name != value)
         case str():
             return f"other-{value}"
+        case torch.Tensor():
+            return value ^ True if value.dtype == torch.bool else value + 1
         case Path():
             return value.with_name("test_store.py")
         case (str() as first, *rest):
