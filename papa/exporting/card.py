@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from papa.exporting.choice import choices
+from papa.exporting.choice import advice, choices
 from papa.exporting.document import ExportDocument
 from papa.exporting.fidelity import KEPT, too_few_kept
 from papa.exporting.gains import gained, measured, shape_label, timing_label
@@ -140,20 +140,23 @@ def _limits(layout: Mapping[str, Any]) -> str:
     if layout["slots"] is None:
         return (
             f"- {texts}, up to {layout['longest'][0]} tokens beside [CLS] and [SEP]: as many as "
-            "the encoder has positions for.\n"
+            "the encoder has positions for;\n  `truncation=True` cuts longer ones.\n"
             "- Constants go by the distance between two tokens, with [CLS] and the last [SEP] "
             "apart, so there is no limit of S slots;\n"
             "  a distance that no text of the average had has the weight of the farthest that one "
             "had."
         )
     longest = layout["longest"]
-    most = (
-        f"{longest[0]} tokens beside [CLS] and [SEP]"
+    most, longer = (
+        (f"{longest[0]} tokens beside [CLS] and [SEP]", "`truncation=True` cuts longer ones")
         if layout["texts"] == 1
-        else f"{longest[0]} tokens of the first and {longest[1]} of the second"
+        else (
+            f"{longest[0]} tokens of the first and {longest[1]} of the second",
+            "longer ones are refused",
+        )
     )
     return (
-        f"- {texts}, up to {most} (S = {layout['slots']} slots); longer inputs are refused.\n"
+        f"- {texts}, up to {most}\n  (S = {layout['slots']} slots); {longer}.\n"
         "- [SEP] stands in the last slot, not after the text, so hidden states differ from the "
         "original's\n  whatever heads are constant."
     )
@@ -206,13 +209,14 @@ def report_rows(document: ExportDocument) -> list[tuple[str, str]]:
     rows = [] if document.fidelity is None else _fidelity_rows(document.fidelity)
     rows += [(f"Speed{where}", gained(timed)) for timed, where in kinds]
     rows += [sentence for choice in choices(document) for sentence in choice.sentences]
+    rows += advice(document)
     rows.append(
         (
             "Constant heads",
             f"{len(document.heads)} of {document.encoder['layers'] * document.encoder['heads']}",
         )
     )
-    rows += [] if score is None else _score_rows(score)
+    rows += [] if score is None else _score_rows(score, document.layout)
     rows += [] if document.classifier is None else [_classifier_row(document.classifier)]
     for timed, where in kinds:
         rows += [
@@ -259,7 +263,7 @@ def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _score_rows(score: Mapping[str, Any], layout: Mapping[str, Any]) -> list[tuple[str, str]]:
     written = score["written"]
     original = (
         f"original {written['original']}"
@@ -268,9 +272,8 @@ def _score_rows(score: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
     seeds = f"{score['seeds']} seed{'s' if score['seeds'] > 1 else ''}"
     verdict, *doubts = written["notes"]
-    cut = (
-        f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; the folder "
-        "refuses such inputs"
+    cut = f"{score['cut']} texts in its {score['rows']} validation rows were cut to fit; " + (
+        "truncation=True cuts them alike" if layout["texts"] == 1 else "the folder refuses such"
     )
     baselines = ", ".join(f"{name} {found}" for name, found in written["baselines"].items())
     return [

@@ -5,17 +5,23 @@ and gains.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from papa.exporting.document import ExportDocument
-from papa.exporting.gains import gained, ratio_label, shape_label
-from papa.reporting.wording import NOTHING, drop_label, joined, percent_label, score_label
+from papa.exporting.gains import at_shapes, gained, ratio_label, shape_label
+from papa.reporting.wording import NOTHING, drop_label, percent_label, score_label
 
-BUDGETS = (0.01, 0.02, 0.05, 0.1)
-"""Relative drops for which the fastest form is named."""
-_WAYS = ("constant", "int8", "both")
+DROPS = (0.01, 0.02, 0.05, 0.1)
+"""Relative drops of the score for which the fastest form is named."""
+LOSSES = (0.01, 0.05, 0.1, 0.2)
+"""Shares of the ten nearest neighbours that are lost, where no score tells of a drop."""
+_FORMS = ("constant", "int8", "both")
+Forms = Mapping[str, Mapping[str, Any]]
+"""Of each form its speed, fidelity and score."""
+Size = tuple[int, int]
+"""Texts of a batch, and tokens of each."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,18 @@ class Choice:
 
 def choices(document: ExportDocument) -> list[Choice]:
     """A choice for each runtime in which int8 was measured; none where it was not."""
+    return [_choice(runtime, forms, document.score) for runtime, forms in _forms(document).items()]
+
+
+def _forms(document: ExportDocument) -> dict[str, Forms]:
+    """The forms in each runtime in which int8 was measured."""
     speed = document.speed or {}
-    found, score = [], document.score
+    found, score = dict[str, Forms](), document.score
     for runtime, timed in (("torch", speed), ("onnxruntime", speed.get("onnx", {}))):
         if "int8" in timed:
             # The ONNX form has the hidden states of the export, so its score and embeddings.
             constant = {"speed": timed, "fidelity": document.fidelity, "score": _of_study(score)}
-            found.append(_choice(runtime, {"constant": constant, **timed["int8"]}, score))
+            found[runtime] = {"constant": constant, **timed["int8"]}
     return found
 
 
@@ -53,72 +64,95 @@ def _of_study(score: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {**{name: score[name] for name in numbers}, "drop": score["relative_drop"]}
 
 
-def _choice(
-    runtime: str, ways: Mapping[str, Mapping[str, Any]], score: Mapping[str, Any] | None
-) -> Choice:
+def _choice(runtime: str, forms: Forms, score: Mapping[str, Any] | None) -> Choice:
     where = "" if runtime == "torch" else f" in {runtime}"
-    sentences = [(f"Constant heads beside int8{where}", _added(ways))]
+    sentences = [(f"Constant heads beside int8{where}", _added(forms))]
     sentences += [
-        (f"{name}{where}", gained(ways[way]["speed"]))
-        for way, name in (("int8", "Int8 alone"), ("both", "Int8 and constant heads"))
+        (f"{name}{where}", gained(forms[form]["speed"]))
+        for form, name in (("int8", "Int8 alone"), ("both", "Int8 and constant heads"))
     ]
-    scored = all(way.get("score") for way in ways.values())
-    # A probe that is no better than its baselines tells nothing of a drop.
-    if score and score["beats_baseline"] and scored and (fastest := _fastest(ways)):
-        sentences.append((f"Which one{where}", fastest))
-    rows = [*_score_rows(ways, score), *_fidelity_rows(ways), *_speed_rows(ways)]
-    return Choice(runtime, tuple(sentences), ("", "original", *_WAYS), tuple(rows))
+    rows = [*_score_rows(forms, score), *_fidelity_rows(forms), *_speed_rows(forms)]
+    return Choice(runtime, tuple(sentences), ("", "original", *_FORMS), tuple(rows))
 
 
-def _timings(way: Mapping[str, Any]) -> dict[tuple[int, int], Mapping[str, Any]]:
-    return {(timing["batch"], timing["longest"]): timing for timing in way["speed"]["timings"]}
+def _timings(form: Mapping[str, Any]) -> dict[Size, Mapping[str, Any]]:
+    return {(timing["batch"], timing["longest"]): timing for timing in form["speed"]["timings"]}
 
 
-def _added(ways: Mapping[str, Mapping[str, Any]]) -> str:
-    """At which sizes constant heads make int8 surely faster: where the intervals lie apart."""
-    alone, both = (_timings(ways[way]) for way in ("int8", "both"))
-    sizes = [size for size in both if size in alone]
-    unsure = [size for size in sizes if not both[size]["low"] > alone[size]["high"]]
-    if not unsure:
-        return "both are surely faster than int8 alone at every size"
-    if len(unsure) == len(sizes):
-        return "no sure gain over int8 alone at any size measured"
-    named = joined(shape_label(alone[size]) for size in unsure)
-    return f"no sure gain over int8 alone at {named}; both are surely faster at the others"
+def _added(forms: Forms) -> str:
+    """At which sizes constant heads make int8 surely faster or slower: where the intervals lie
+    apart."""
+    alone, both = (_timings(forms[form]) for form in ("int8", "both"))
+    groups: dict[str, list[Mapping[str, Any]]] = {
+        "slower than int8 alone": [],
+        "no sure gain over int8 alone": [],
+        "faster than int8 alone": [],
+    }
+    slower, unsure, faster = groups.values()
+    for size in both.keys() & alone.keys():
+        apart = both[size]["low"] > alone[size]["high"], both[size]["high"] < alone[size]["low"]
+        {(True, False): faster, (False, True): slower}.get(apart, unsure).append(both[size])
+    return at_shapes(groups)
 
 
-def _fastest(ways: Mapping[str, Mapping[str, Any]]) -> str:
-    """The fastest form for each budget, at the largest size that all were measured at; "" where
-    there is none."""
-    timed = {name: _timings(way) for name, way in ways.items()}
-    sizes = [
-        size for size in timed["constant"] if all(size in timings for timings in timed.values())
-    ]
-    if not sizes:
-        return ""
-    size = max(sizes, key=math.prod)
-    found: dict[str, float] = {}
-    for budget in BUDGETS:
-        within = [
-            name
-            for name, way in ways.items()
-            if timed[name][size]["low"] > 1 and _numbers(way["score"], "drop_high")[0] <= budget
-        ]
-        ratios = {name: float(timed[name][size]["ratio"]) for name in within}
-        best = max(ratios, key=ratios.__getitem__, default=None)
-        found.setdefault(f"{best} ({ratios[best]:.2f}×)" if best else "the original", budget)
-    where = f"the fastest at {shape_label(timed['both'][size])} whose drop is surely within"
-    return f"{where} " + "; ".join(
-        f"{percent_label(budget)}: {what}" for what, budget in found.items()
-    )
+def advice(document: ExportDocument) -> list[tuple[str, str]]:
+    """Which form in which runtime is the fastest within each budget, as (what, finding): for one
+    text at a time and for the largest batch that all were measured at.
+
+    The budget is the drop of the score; where a form has none, or the study's probe tells nothing,
+    the ten nearest neighbours that embeddings keep. Both are taken at the end of their interval.
+    """
+    runtimes = _forms(document)
+    every = [form for forms in runtimes.values() for form in forms.values()]
+    sizes = sorted(set.intersection(*(set(_timings(form)) for form in every))) if every else []
+    score = document.score
+    if score and score["beats_baseline"] and all(form.get("score") for form in every):
+        budgets, words = DROPS, "whose drop of the score is surely within"
+    elif all("nearest_10" in (form["fidelity"] or {}) for form in every):
+        budgets, words = LOSSES, "that surely loses no more of the ten nearest neighbours than"
+    else:
+        return []
+    found = []
+    for batch in sorted({size[0] for size in sizes[:1] + sizes[-1:]}):
+        lengths = [longest for texts, longest in sizes if texts == batch]
+        size = batch, lengths[len(lengths) // 2]
+        fastest = _fastest(runtimes, size, budgets, scored=budgets is DROPS)
+        what = "; ".join(f"{percent_label(budget)}: {form}" for form, budget in fastest.items())
+        named = shape_label({"batch": batch, "longest": size[1]})
+        found.append((f"Which one for {named}", f"the fastest {words} {what}"))
+    return found
 
 
-def _score_rows(
-    ways: Mapping[str, Mapping[str, Any]], score: Mapping[str, Any] | None
-) -> list[tuple[str, ...]]:
+def _fastest(
+    runtimes: Mapping[str, Forms], size: Size, budgets: Sequence[float], *, scored: bool
+) -> dict[str, float]:
+    """The form that takes the least time, with its milliseconds, and the least budget for which it
+    does. The original needs none; a form that is not surely faster than it is left out.
+    """
+    candidates = list[tuple[float, float, str]]()
+    for runtime, forms in runtimes.items():
+        original = min(_timings(form)[size]["original_seconds"] for form in forms.values())
+        candidates.append((original, 0.0, f"the original in {runtime}"))
+        for name, form in forms.items():
+            timing = _timings(form)[size]
+            spent = (
+                _numbers(form["score"], "drop_high")[0]
+                if scored
+                else 1 - form["fidelity"]["nearest_10"]["low"]
+            )
+            if timing["low"] > 1 and not math.isnan(spent):
+                candidates.append((timing["exported_seconds"], spent, f"{name} in {runtime}"))
+    found = dict[str, float]()
+    for budget in budgets:
+        seconds, _, name = min(form for form in candidates if form[1] <= budget)
+        found.setdefault(f"{name} ({1000 * seconds:.1f} ms)", budget)
+    return found
+
+
+def _score_rows(forms: Forms, score: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
     if score is None:
         return []
-    scores = [way.get("score") or {} for way in ways.values()]
+    scores = [form.get("score") or {} for form in forms.values()]
     drops = [
         drop_label(*_numbers(measured, "drop", "drop_low", "drop_high")) for measured in scores
     ]
@@ -134,9 +168,9 @@ def _numbers(score: Mapping[str, Any], *names: str) -> list[float]:
     return [math.nan if score.get(name) is None else score[name] for name in names]
 
 
-def _fidelity_rows(ways: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _fidelity_rows(forms: Forms) -> list[tuple[str, ...]]:
     measures = {"nearest_10": "Ten nearest kept", "cosine": "Cosine to the original's"}
-    kept = [way["fidelity"] or {} for way in ways.values()]
+    kept = [form["fidelity"] or {} for form in forms.values()]
     return [
         (
             words,
@@ -151,8 +185,8 @@ def _fidelity_rows(ways: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...
     ]
 
 
-def _speed_rows(ways: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    timed = [_timings(way) for way in ways.values()]
+def _speed_rows(forms: Forms) -> list[tuple[str, ...]]:
+    timed = [_timings(form) for form in forms.values()]
     return [
         (
             f"Speed, {shape_label(timing)}",

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from papa.reporting.wording import joined
 
 
 def gained(speed: Mapping[str, Any]) -> str:
-    """In one sentence, at which shapes nothing is gained, and how much at the others."""
-    sure = [timing for timing in speed["timings"] if timing["low"] > 1]
-    unsure = [timing for timing in speed["timings"] if not timing["low"] > 1]
-    parts = []
-    if unsure:
-        parts.append(
-            f"no sure gain at {joined(map(shape_label, unsure)) if sure else 'any size measured'}"
-        )
-    if sure:
-        low, high = (f"{end(timing['ratio'] for timing in sure):.2f}" for end in (min, max))
-        parts.append(
-            f"{low if low == high else f'{low} to {high}'}× at "
-            f"{'the others' if unsure else 'every size'}"
-        )
+    """In one sentence, at which shapes it is slower, at which nothing is gained, and how much at
+    the others."""
+    timings = speed["timings"]
+    slower = [timing for timing in timings if timing["high"] < 1]
+    faster = [timing for timing in timings if timing["low"] > 1]
+    unsure = [timing for timing in timings if timing["low"] <= 1 <= timing["high"]]
+    groups = {
+        f"slower, {_span(slower)},": slower,
+        "no sure gain": unsure,
+        _span(faster): faster,
+    }
+    found = at_shapes(groups)
     if speed["left_out"]:
         sizes = (
             shape_label({"batch": batch, "longest": longest})
             for batch, longest in speed["left_out"]
         )
-        parts.append(f"not measured, for want of time: {joined(sizes)}")
-    return "; ".join(parts)
+        found += f"; not measured, for want of time: {joined(sizes)}"
+    return found
+
+
+def at_shapes(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """What holds at which shapes, in one sentence; the last that holds at any, at the others."""
+    *named, last = (words for words, timings in groups.items() if timings)
+    if not named:
+        return f"{last} at {'any' if last.startswith('no ') else 'every'} size measured"
+    parts = [f"{words} at {joined(map(shape_label, groups[words]))}" for words in named]
+    return "; ".join([*parts, f"{last} at the others"])
+
+
+def _span(timings: Sequence[Mapping[str, Any]]) -> str:
+    if not timings:
+        return ""
+    low, high = (f"{end(timing['ratio'] for timing in timings):.2f}" for end in (min, max))
+    return f"{low if low == high else f'{low} to {high}'}×"
 
 
 def measured(speed: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ token.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,13 @@ import pytest
 import torch
 
 import papa
+from papa.corpora import load_corpus, tokenise_corpus
+from papa.encoders.reference import load_tokenizer
+from papa.errors import DataError
 from papa.exporting import ExportedEncoder, export_encoder
 from papa.exporting.trimming import rows_kept
-from tests.exporting.conftest import Case
+from papa.spec import LayoutSpec
+from tests.exporting.conftest import FIRST, Case
 
 TOLERANCE = 1e-5
 
@@ -121,11 +126,29 @@ def test_a_separator_spelled_in_a_text_is_text(written: Path) -> None:
     assert model(**inputs).last_hidden_state.shape[1] == inputs["input_ids"].shape[1]
 
 
-def test_the_tokenizer_cuts_to_what_fits(written: Path) -> None:
+def test_the_tokenizer_cuts_to_what_fits(small: Case, written: Path, tmp_path: Path) -> None:
+    """As the study cuts, which the card says; and nothing else does."""
     model = papa.load_exported(written)
-    inputs = model.tokenizer(["the doll " * 100], truncation=True, return_tensors="pt")
+    text = " ".join(FIRST * 5)
+    inputs = model.tokenizer([text], truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape[1] == model.layout.slots
     model(**inputs)
+    (tmp_path / "long.jsonl").write_text(json.dumps({"text": text, "label": 0}) + "\n")
+    rows = dict.fromkeys(("train", "validation"), tmp_path / "long.jsonl")
+    source = small.task.source.model_copy(update=rows)
+    corpus = tokenise_corpus(
+        small.task.model_copy(update={"source": source}),
+        LayoutSpec(),
+        load_tokenizer(small.reference),
+        small.reference,
+        tmp_path / "corpus",
+        shard_rows=64,
+    )
+    cut = load_corpus(corpus).split("validation")
+    assert cut.tokens(cut.rows).input_ids.tolist() == inputs["input_ids"][0].tolist()
+    assert "`truncation=True` cuts longer ones" in (written / "README.md").read_text()
+    with pytest.raises(DataError, match="truncation=True"):
+        model(**model.tokenizer([text], return_tensors="pt"))
 
 
 def test_the_unseen_share_is_what_the_average_had_never_seen(small: Case, tmp_path: Path) -> None:

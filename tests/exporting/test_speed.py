@@ -83,8 +83,21 @@ def timing(batch: int, low: float, high: float) -> dict[str, float]:
             [timing(1, 0.9, 1.1), timing(16, 1.2, 1.4)],
             "no sure gain at 1 text × 20 tokens; 1.30× at the others",
         ),
-        ([timing(1, 0.7, 0.9), timing(16, 0.9, 1.4)], "no sure gain at any size measured"),
-        ([timing(1, 1.1, 1.3), timing(16, 1.4, 1.6)], "1.20 to 1.50× at every size"),
+        ([timing(1, 0.9, 1.1), timing(16, 0.9, 1.4)], "no sure gain at any size measured"),
+        (
+            [timing(1, 0.6, 0.8), timing(16, 0.9, 1.4)],
+            "slower, 0.70×, at 1 text × 20 tokens; no sure gain at the others",
+        ),
+        (
+            [timing(1, 0.6, 0.8), timing(16, 0.9, 1.4), timing(64, 1.2, 1.4)],
+            "slower, 0.70×, at 1 text × 20 tokens; no sure gain at 16 texts × 20 tokens; "
+            "1.30× at the others",
+        ),
+        (
+            [timing(1, 0.6, 0.8), timing(16, 0.4, 0.6)],
+            "slower, 0.50 to 0.70×, at every size measured",
+        ),
+        ([timing(1, 1.1, 1.3), timing(16, 1.4, 1.6)], "1.20 to 1.50× at every size measured"),
     ],
 )
 def test_what_is_not_gained_is_said_first(found: list[dict[str, float]], sentence: str) -> None:
