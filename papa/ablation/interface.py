@@ -145,11 +145,15 @@ class _Routing:
         rules: of the layers that have one.
         modules: of all layers, in their order.
         mask: which tokens of the current pass are real, where the caller said so.
+        passes: forward passes begun.
+        reached: whether a layer's attention came by.
     """
 
     rules: Mapping[int, LayerRule]
     modules: list[nn.Module]
     mask: Tensor | None = None
+    passes: int = 0
+    reached: bool = False
 
 
 @dataclass
@@ -242,8 +246,9 @@ def routed(
     Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
 
     Raises:
-        EncoderError: a block holds other layers of the model already, or the model repeats its
-            forward passes for gradients.
+        EncoderError: a block holds other layers of the model already, the model has an attention
+            function of its own or repeats its forward passes for gradients, or no attention came by
+            in the block.
     """
     held = {id(routed.routing): routed.routing for routed in map(_places.get, modules) if routed}
     if held:
@@ -278,9 +283,25 @@ def routed(
                 after.callback(_begins_pass(part, routing, modules).remove)
         for config in {id(config): config for config in _configurations(model)}.values():
             before = config._attn_implementation_internal
+            _check_replaceable(before)
             after.callback(setattr, config, "_attn_implementation_internal", before)
             config._attn_implementation_internal = _NAME
         yield
+        if routing.passes and not routing.reached:
+            raise EncoderError(
+                "no attention of the model passed through transformers' interface, so no head was "
+                "replaced: something else has exchanged the forward methods of its layers"
+            )
+
+
+def _check_replaceable(implementation: str | None) -> None:
+    """Refuse an attention function whose results no rule gives."""
+    known = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
+    if implementation is not None and not implementation.startswith(known):
+        raise EncoderError(
+            f"the model's attention function is '{implementation}', which its other heads would "
+            "lose: call model.set_attn_implementation('sdpa') first"
+        )
 
 
 def _inside(outer: LayerRule | None, rule: LayerRule) -> LayerRule:
@@ -300,9 +321,11 @@ def _configurations(model: PreTrainedModel) -> list[Any]:
 def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module]) -> Any:
     signature = inspect.signature(part.forward)
 
+    @torch.compiler.disable
     def begin(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         mask = signature.bind_partial(*arguments, **options).arguments.get("attention_mask")
         routing.mask = mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        routing.passes += 1
         for module in modules:
             _places[module].calls = 0
 
@@ -332,6 +355,8 @@ def _slots(
     return by_index[:, last - queries : last], by_index[:, :keys]
 
 
+# A compiled pass would keep the rules of the block in which it was compiled.
+@torch.compiler.disable
 def _attention(
     module: nn.Module,
     query: Tensor,
@@ -362,6 +387,8 @@ def _attention(
         first=key.shape[-2] - query.shape[-2],
         causal=causal,
     )
+    if routed:
+        routed.routing.reached = True
     rule = routed.next_rule() if routed else None
     output = layer.output(layer.every_head()) if rule is None else rule(layer)
     return output.transpose(1, 2).contiguous(), None

@@ -284,6 +284,7 @@ _WITHOUT_EFFECT = frozenset(
         "deterministic",
         "output_attentions",
         "output_hidden_states",
+        "output_router_logits",
         "return_dict",
         "use_cache",
         "num_items_in_batch",

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AttentionInterface,
     CLIPConfig,
     CLIPModel,
     GptOssConfig,
     GptOssForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     MPNetConfig,
     MPNetModel,
     T5Config,
@@ -137,6 +140,61 @@ def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
     )
     with pytest.raises(PapaError, match="'s_aux', which would be lost"), papa.ablated(sinks, []):
         sinks(torch.tensor([[3, 4]]))
+
+
+@pytest.mark.parametrize("how", ["in place", "around"])
+def test_compiled_passes_follow_each_block(how: str) -> None:
+    """The answers of a block are its own, whatever was compiled before."""
+    model, inputs = random_model("bert"), inputs_of("bert")
+    blocks: list[list[tuple[int, int]]] = [[(0, 1)], [(1, 2)], [(0, 0), (1, 3)]]
+    expected = []
+    for heads in blocks:
+        with papa.ablated(model, heads):
+            expected.append(answers(model, inputs))
+    torch._dynamo.reset()
+    if how == "in place":
+        model.compile(backend="eager")
+    compiled = torch.compile(lambda: answers(model, inputs), backend="eager")
+    call = compiled if how == "around" else lambda: answers(model, inputs)
+    call()
+    for heads, right in zip(blocks, expected, strict=True):
+        with papa.ablated(model, heads):
+            torch.testing.assert_close(call(), right)
+    assert not torch.allclose(expected[0], expected[1], atol=1e-3)
+
+
+def test_attention_of_somebody_else_is_refused() -> None:
+    def sigmoid(
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *_: object,
+        **__: object,
+    ) -> tuple[torch.Tensor, None]:
+        weights = (query @ key.transpose(-1, -2)).sigmoid()
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("sigmoid", sigmoid)
+    model = random_model("bert")
+    model.set_attn_implementation("sigmoid")
+    assert "attention function is 'sigmoid'" in refusal(model)
+    model = random_model("bert")
+    for layer in model.encoder.layer:
+        layer.attention.self.forward = lambda states, *_, **__: (states, None)
+    with pytest.raises(PapaError, match="no head was replaced"), papa.ablated(model, HEADS):
+        answers(model, inputs_of("bert"))
+
+
+def test_a_mixture_of_experts_is_a_decoder_like_others() -> None:
+    sizes = {**SIZES, "vocab_size": 50, "num_key_value_heads": 2, "num_local_experts": 2}
+    model = MixtralForCausalLM(MixtralConfig(**sizes)).eval()
+    inputs = {"input_ids": torch.tensor([[3, 4, 5, 6]])}
+    before = answers(model, inputs)
+    with papa.ablated(model, []):
+        torch.testing.assert_close(answers(model, inputs), before)
+    with papa.ablated(model, [(0, 0)]):
+        assert not torch.allclose(answers(model, inputs), before, atol=1e-3)
 
 
 def test_an_exception_inside_leaves_the_model_whole() -> None:
