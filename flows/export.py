@@ -22,6 +22,7 @@ from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
+from papa.study.streaming import ReusedBefore
 
 By = Literal["slot", "relative"]
 
@@ -89,9 +90,10 @@ def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
         SpecError: it cannot; the message says why.
     """
     step, *others = stored.steps.cells[cell]
-    if isinstance(step.constants, Outputs):
+    if isinstance(step.constants, Outputs | ReusedBefore):
+        what = "a constant output" if isinstance(step.constants, Outputs) else "none"
         raise SpecError(
-            f"exports hold constant matrices, and '{cell.constants}' is a constant output: export "
+            f"exports hold constant matrices, and '{cell.constants}' is {what}: export "
             "--constants average or a control"
         )
     if others:

@@ -122,7 +122,12 @@ class LayerAttention:
         """What some heads put out by themselves: A·V, or as the block around this one has it."""
         if self.outer is not None:
             return self.outer(replace(self, outer=None))[:, heads]
-        value = self.value[:, heads]
+        return self.times(self.value[:, heads], heads)
+
+    def times(
+        self, value: Float[Tensor, "batch chosen keys value_width"], heads: Int[Tensor, " chosen"]
+    ) -> Float[Tensor, "batch chosen queries value_width"]:
+        """A of some heads times values, which may be another layer's."""
         weights = (part.probabilities(heads).to(value.dtype) for part in self.parts())
         dropped = (
             nn.functional.dropout(part, self.dropout, training=self.dropout > 0) for part in weights

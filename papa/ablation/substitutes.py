@@ -7,15 +7,16 @@ which sees every layer of some passes (``papa.ablation.observers``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from papa.ablation.interface import LayerAttention
+from papa.ablation.interface import LayerAttention, LayerRule
 from papa.attention.outputs import ConstantOutputs
 from papa.errors import DataError, SpecError
 
@@ -198,6 +199,57 @@ def heads_replaced(
         kept = kept.to(heads.device)
         output[:, kept] = attention.output(kept)
     return output
+
+
+@dataclass(frozen=True)
+class Reused:
+    """A of the same head of the layer before, or what that one reuses itself (after Reuse
+    Transformer, Bhojanapalli et al., 2021). Heads of the first layer keep their own.
+
+    Not constant: its rules need every layer (``rules_of``).
+    """
+
+    def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
+        raise SpecError("reused heads put out no constant to mix with: take another substitute")
+
+
+def _heads_reusing(
+    attention: LayerAttention, *, heads: Sequence[int], before: dict[int, LayerAttention]
+) -> Float[Tensor, "batch heads queries width"]:
+    """The rule of a layer some of whose heads reuse; ``before`` is what each head mixes by."""
+    every = attention.every_head()
+    kept = torch.tensor([head for head in every.tolist() if head not in heads]).to(every)
+    output = attention.value.new_empty(*attention.query.shape[:3], attention.value.shape[-1])
+    if len(kept):
+        before.update(dict.fromkeys(kept.tolist(), replace(attention, outer=None)))
+        output[:, kept] = attention.output(kept)
+    for head in heads:
+        if before[head].key.shape[-2] != attention.key.shape[-2]:
+            raise DataError(
+                "a layer's cache holds other tokens than that of the layer before, whose attention "
+                "its heads reuse: call the model with use_cache=False"
+            )
+        one = slice(head, head + 1)
+        output[:, one] = before[head].times(attention.value[:, one], every[one])
+    return output
+
+
+def rules_of(
+    substitute: Substitute, heads: Mapping[int, Sequence[int]], layers: int
+) -> dict[int, LayerRule]:
+    """The rules of the layers of a model whose heads, by layer, put out a substitute."""
+    if not isinstance(substitute, Reused):
+        return {
+            layer: partial(
+                heads_replaced, layer=layer, heads=torch.tensor(own), substitute=substitute
+            )
+            for layer, own in heads.items()
+        }
+    before: dict[int, LayerAttention] = {}
+    return {
+        layer: partial(_heads_reusing, heads=heads.get(layer, ()) if layer else (), before=before)
+        for layer in range(layers)
+    }
 
 
 MatrixFunction = Callable[[int, int, int], Float[Tensor, "slots slots"]]

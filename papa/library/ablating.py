@@ -13,16 +13,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, head_count, routed
+from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
 from papa.ablation.observers import AverageByPosition, DrawnOutputs, MeanOfOutputs, Observer
 from papa.ablation.relative import AverageByDistance
 from papa.ablation.substitutes import (
     ByPosition,
     MatrixFunction,
     OfFunction,
+    Reused,
     Substitute,
     Zeros,
-    heads_replaced,
+    rules_of,
 )
 from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, SpecError, nearest_first
@@ -30,6 +31,7 @@ from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 By = str | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
 
+_MADE_OF_NOTHING: dict[str, Substitute] = {"zeros": Zeros(), "reused": Reused()}
 _OBSERVERS: dict[str, Callable[[int], Observer]] = {
     "mean": lambda seed: MeanOfOutputs(),
     "resample": DrawnOutputs,
@@ -73,7 +75,8 @@ def ablated(
         heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
             where a head is replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
         by: "zeros"; "mean" or "resample", a head's mean output or its output in another text;
-            "average" or "relative", its mean attention by position or by distance; constant
+            "average" or "relative", its mean attention by position or by distance; "reused", A of
+            the same head of the layer before, where heads of the first keep their own; constant
             matrices, or an array [layers, heads, slots, slots]; or a function of (layer, head,
             slots) that gives [slots, slots]; or ``papa.Streaming``, its own attention to the first
             and the last tokens. In a text longer than those that "relative" was made from, a
@@ -93,11 +96,7 @@ def ablated(
     chosen = heads_by_layer(heads, sizes)
     held = cast("PreTrainedModel", model)
     substitute = _substitute(held, modules, sizes, by, data, seed)
-    rules: dict[int, LayerRule] = {
-        layer: partial(heads_replaced, layer=layer, heads=torch.tensor(own), substitute=substitute)
-        for layer, own in chosen.items()
-    }
-    with routed(held, modules, rules):
+    with routed(held, modules, rules_of(substitute, chosen, len(modules))):
         yield
 
 
@@ -173,12 +172,12 @@ def _substitute(
                 f"by is the class {by.__name__}: give one of its kind, such as {by.__name__}()"
             )
         return by
-    if by == "zeros":
-        return Zeros()
+    if isinstance(by, str) and by in _MADE_OF_NOTHING:
+        return _MADE_OF_NOTHING[by]
     if not isinstance(by, str):
         return OfFunction(by)
     if by not in _OBSERVERS:
-        known = nearest_first(by, ["zeros", *_OBSERVERS])
+        known = nearest_first(by, [*_MADE_OF_NOTHING, *_OBSERVERS])
         raise SpecError(
             f"there is no substitute '{by}' (known: {known}): give one of them, matrices or a "
             "function"

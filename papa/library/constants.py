@@ -19,7 +19,7 @@ from papa.spec import ConstantsSpec
 from papa.spec.controls import CONTROLS
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED, most_of, parameters_of
-from papa.spec.values import OUTPUTS
+from papa.spec.values import OUTPUTS, REUSED
 
 Matrices: TypeAlias = Any
 """A tensor or an array [layers, heads, slots, slots] of floating point."""
@@ -31,6 +31,7 @@ _OTHERS = {
         kind: f"is computed from text: measure it with constants=['{kind}'] of papa.measure"
         for kind in ("mean_qk", *OUTPUTS, "trained")
     },
+    REUSED: "is no constant: give by='reused' to papa.ablated, or measure it by papa.measure",
     **{
         kind: f"is for decoders: give papa.{kind.title()}() to papa.ablated" for kind in OF_DECODERS
     },

@@ -9,6 +9,7 @@ from pathlib import Path
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import EntryCounts, replaced
+from papa.attention.reused import reused
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -46,7 +47,7 @@ class CellScores:
 
 def score_cell(
     encoder: Encoder,
-    constants: ConstantMatrices | ConstantOutputs | None,
+    constants: ConstantMatrices | ConstantOutputs | str | None,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -63,7 +64,8 @@ def score_cell(
     """Train and score the task's probe for every seed while ``heads`` are constant.
 
     Args:
-        constants: C, or constant outputs; None where no head is constant.
+        constants: C, or constant outputs; ``papa.spec.values.REUSED``; None where no head is
+            constant.
         heads: (layer, head) of the constant heads.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         features, execution, scratch, code, progress, on_epoch: see
@@ -87,6 +89,9 @@ def score_cell(
 
     if constants is None or not heads:
         scores = evaluated()
+    elif isinstance(constants, str):
+        with reused(encoder, heads):
+            scores = evaluated()
     elif trained:
         scores = evaluate_trained_cell(
             encoder,

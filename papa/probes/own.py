@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, routed
-from papa.ablation.substitutes import Substitute, heads_replaced
+from papa.ablation.interface import LayerAttention, attention_modules, routed
+from papa.ablation.substitutes import Reused, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
@@ -216,16 +216,11 @@ def own_answers(
     at: AtSlots | None = None
     if constants is not None and heads:
         at = AtSlots(constants, torch.zeros(1, 1, dtype=torch.int64))
-        rules: dict[int, LayerRule] = {
-            layer: partial(
-                heads_replaced,
-                layer=layer,
-                heads=torch.tensor([head for of, head in sorted(heads) if of == layer]),
-                substitute=at,
-            )
-            for layer in {layer for layer, _ in heads}
-        }
-        inside = routed(model, attention_modules(model), rules)
+        substitute = constants if isinstance(constants, Reused) else at
+        modules, by_layer = attention_modules(model), dict[int, list[int]]()
+        for layer, head in sorted(heads):
+            by_layer.setdefault(layer, []).append(head)
+        inside = routed(model, modules, rules_of(substitute, by_layer, len(modules)))
     found: list[Answers] = []
     rows_found: list[np.ndarray] = []
     with inside:

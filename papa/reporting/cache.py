@@ -13,6 +13,7 @@ from papa.reporting.wording import fraction_label, order_label, percent_label
 from papa.spec import ConstantsSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
+from papa.spec.values import REUSED
 
 CACHE_NOTE = (
     "Heads that share keys and values save them together: a group of which one head keeps its "
@@ -55,8 +56,10 @@ class CachedCell:
     tokens: int
 
     def row(self) -> list[str]:
-        whole = sorted(whole_groups(own, self.sharing) for own in self.heads)
         kind, own = self.constants.kind, self.constants.parameters
+        # Those of the first layer have no layer before to reuse.
+        heads = [[one for one in each if one[0] or kind != REUSED] for each in self.heads]
+        whole = sorted(whole_groups(each, self.sharing) for each in heads)
         cell, tokens = self.cell, self.tokens
         values = min(_VALUES.get(kind, lambda _: tokens)(own), tokens)
         keys = min(_KEYS.get(kind, lambda _: 0)(own), tokens)

@@ -18,7 +18,8 @@ class ConstantsSpec(Frozen):
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
     fibonacci; what is made of the average: low_rank, relative; mean_qk; trained; or a constant
     output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md);
-    of decoders, for comparison, streaming: their own attention to the first and the last tokens.
+    for comparison, reused: the attention of the same head of the layer before; of decoders,
+    streaming: their own attention to the first and the last tokens.
     """
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section

@@ -27,6 +27,7 @@ from papa.spec.orders import drawn_from, scored_by, scores_in
 from papa.spec.task import TaskSpec
 from papa.spec.values import (
     OUTPUTS,
+    REUSED,
     Fraction,
     Frozen,
     Name,
@@ -251,7 +252,7 @@ class StudySpec(Frozen):
         by_slot = [
             constants
             for constants in self.constants
-            if constants.kind not in ("relative", *OF_DECODERS)
+            if constants.kind not in ("relative", REUSED, *OF_DECODERS)
         ]
         for task in self.tasks:
             if by_slot and task.most_slots > task.slots:

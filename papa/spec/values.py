@@ -17,6 +17,7 @@ from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
 
 OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
 OUTPUTS = ("mean_output", "mean_output_by_slot", RESAMPLED, OPTIMAL)
+REUSED = "reused"
 OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
 
@@ -56,7 +57,7 @@ def refuse_unknown(value: object, names: Iterable[str]) -> None:
 
 def constants_kinds() -> tuple[str, ...]:
     """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, "trained")
+    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, REUSED, "trained")
 
 
 def _known_constants(value: object) -> object:

@@ -21,7 +21,7 @@ from papa.study.outputs import Outputs
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
 from papa.study.step import Context, Session, Step, WorkerStep
-from papa.study.streaming import Streamed
+from papa.study.streaming import OnTheFly
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Answers(WithConstantHeads):
         model = load_own(reference, own_class(self.task, reference), device)
         matrices = None
         substitute: Substitute | None = None
-        if isinstance(self.constants, Streamed):
+        if isinstance(self.constants, OnTheFly):
             substitute = self.constants.substitute()
         elif isinstance(self.constants, Distances):
             substitute = read_distances(context.found[self.constants], self.encoder)

@@ -15,10 +15,12 @@ from papa.progress import Progress
 from papa.scores.own import OwnCode, code_part
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
+from papa.spec.values import REUSED
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
 from papa.study.outputs import Outputs
 from papa.study.score_heads import Ranking, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.streaming import ReusedBefore
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
@@ -135,8 +137,10 @@ class WithConstantHeads(OnText, WorkerStep):
 
         return ConstantMatrices.load(found.folder, encoder=self.encoder, slots=self.task.slots)
 
-    def read(self, step: Step, context: Context) -> ConstantMatrices | ConstantOutputs:
-        """The constants of a finished step, verified."""
+    def read(self, step: Step, context: Context) -> ConstantMatrices | ConstantOutputs | str:
+        """The constants of a finished step, verified; or ``REUSED``."""
+        if isinstance(step, ReusedBefore):
+            return REUSED
         found = context.found[step]
         return step.read(found) if isinstance(step, Outputs) else self.matrices(found)
 

@@ -14,7 +14,7 @@ from papa.spec.cells import Cell, Result, constant_count
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED
 from papa.spec.orders import is_label_free, scored_by, without_name
-from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED
+from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
@@ -30,7 +30,7 @@ from papa.study.rankings import ranking_steps
 from papa.study.results import ProbedCell
 from papa.study.score_heads import Ranking
 from papa.study.step import Step
-from papa.study.streaming import Streamed
+from papa.study.streaming import OnTheFly, ReusedBefore, Streamed
 from papa.study.tokenise import Tokenise
 
 _Of = TypeVar("_Of", bound=Step)
@@ -159,7 +159,7 @@ class _Builder:
 
     def _constants(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, seed: int
-    ) -> Matrices | Outputs | Distances | Streamed:
+    ) -> Matrices | Outputs | Distances | OnTheFly:
         """The constants of a cell, before any training of their own."""
         where, kind = self._name(encoder, task), spec.start if spec.is_trained else spec.kind
         flops = costs.averaging_flops(encoder, self.inputs.sizes[task])
@@ -176,8 +176,9 @@ class _Builder:
             return self._once(MeanQK(f"mean_qk · {where}", flops, *text, task.slots))
         if encoder.causal and kind == "relative":
             return self._once(Distances(f"relative · {where}", flops, *text))
-        if kind in OF_DECODERS:
-            return self._once(Streamed(spec.label, 0.0, spec.parameters))
+        if kind in (*OF_DECODERS, REUSED):
+            step = ReusedBefore if kind == REUSED else Streamed
+            return self._once(step(spec.label, 0.0, spec.parameters))
         if own := self.inputs.matrices.get(kind):
             name = f"given · {self.inputs.labels[encoder]} · {kind}"
             return self._once(Given(name, 0.0, encoder, own.matrices, own.seen))
@@ -253,7 +254,6 @@ class _Builder:
                 )
                 found.append(self._once(own))
                 continue
-            assert not isinstance(constants, Distances | Streamed), "a decoder has no probe"
             probe = Probe(
                 f"probe · {what}",
                 costs.probing_flops(encoder, self.inputs.sizes[task], task, study, len(seeds)),
@@ -278,7 +278,7 @@ class _Builder:
         name: str,
         encoder: EncoderReference,
         task: TaskSpec,
-        constants: Matrices | Outputs | Distances | Streamed | None = None,
+        constants: Matrices | Outputs | Distances | OnTheFly | None = None,
         order: Order | None = None,
         count: int = 0,
         rankings: Mapping[int, Ranking] = MappingProxyType({}),

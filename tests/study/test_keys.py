@@ -48,7 +48,7 @@ from papa.study.results import ProbedCell
 from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
 from papa.study.steps import StudyPart
-from papa.study.streaming import Streamed
+from papa.study.streaming import ReusedBefore, Streamed
 from papa.study.tokenise import Tokenise
 from tasks.track import Track
 
@@ -151,6 +151,7 @@ EXAMPLES: tuple[Step, ...] = (
     Outputs("u", 1.0, ENCODER, CORPUS, 32, "resampled_output", 0),
     Distances("d", 1.0, ENCODER, CORPUS),
     Streamed("m", 1.0, {"sinks": 4, "recent": 64}),
+    ReusedBefore("l", 1.0, {"of": 1}),
     RANKING,
     Rank(
         "r",
@@ -323,6 +324,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         },
     },
     "streaming": {},
+    "reused": {},
     "track": {
         "study.execution.*": "only changes speed",
         "parents.0.encoder.tokenizer_digest": "is not logged",

@@ -1,0 +1,126 @@
+"""Heads that mix by A of the layer before: against plain attention, in the packed way, and in
+studies.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+import papa
+from papa.ablation.substitutes import Mixed, Reused
+from papa.attention.reused import reused
+from papa.encoders.encoder import Encoder
+from papa.errors import SpecError
+from papa.spec.file import resolve_study
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.results import results_table
+from papa.study.steps import study_steps
+from papa.study.store import Store
+from tests.ablation.models import TEXT, answers, inputs_of, random_model
+from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS, SOME_HEADS
+from tests.encoders.inputs import some_inputs
+from tests.study.told import Told
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "qwen3"])
+@pytest.mark.parametrize("heads", [SOME_HEADS, [(1, 0), (2, 0), (2, 1)], EVERY_HEAD])
+def test_heads_mix_by_the_weights_of_the_layer_before(name: str, heads: Any) -> None:
+    """Plain attention in float64 that keeps the weights it used, for the next layer."""
+    model, inputs = random_model(name), inputs_of(name)
+    before = answers(model, inputs)
+    pairs = heads if isinstance(heads, list) else [(at, head) for at in heads for head in heads[at]]
+    used: list[Tensor] = []
+
+    def plain(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
+    ) -> tuple[Tensor, None]:
+        groups = query.shape[1] // key.shape[1]
+        key, value = (one.repeat_interleave(groups, dim=1) for one in (key, value))
+        scores = query @ key.transpose(-1, -2) * (options.get("scaling") or query.shape[-1] ** -0.5)
+        weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+        for layer, head in pairs:
+            if layer == len(used) and layer > 0:
+                weights[:, head] = used[-1][:, head]
+        used.append(weights)
+        return (weights @ value).transpose(1, 2), None
+
+    AttentionInterface.register("plain_reused", plain)
+    AttentionMaskInterface.register("plain_reused", eager_mask)
+    with papa.ablated(model, heads, by="reused"):
+        found = answers(model, inputs)
+    assert answers(model, inputs).equal(before)
+    model.set_attn_implementation("plain_reused")
+    torch.testing.assert_close(found, answers(model, inputs), atol=EXACT, rtol=0)
+    assert len(used) == LAYERS
+    assert (found - before).abs().max() > 0.1, "negative control"
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_the_packed_way_gives_the_same_states(name: str) -> None:
+    model, inputs = random_model(name), some_inputs(1, pad=random_model(name).config.pad_token_id)
+    padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
+    if name not in ("distilbert", "modernbert"):
+        padded["token_type_ids"] = inputs.token_type_ids
+    encoder = Encoder(model)
+    every = [(layer, head) for layer, own in EVERY_HEAD.items() for head in own]
+    for heads in (SOME_HEADS, every):
+        with torch.no_grad(), reused(encoder, heads):
+            packed = encoder.token_states(inputs.compact())[-1]
+        with papa.ablated(model, heads, by="reused"):
+            torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)
+        assert (answers(model, padded) - packed).abs().max() > 0.1, "negative control"
+
+
+def test_blocks_nest_and_what_is_no_constant_is_not_mixed() -> None:
+    model, inputs = random_model("bert"), inputs_of("bert")
+    outer, inner = [(1, 0), (1, 1)], [(1, 1), (2, 3)]
+    with papa.ablated(model, [(1, 0)], by="reused"), papa.ablated(model, inner):
+        expected = answers(model, inputs)
+    with papa.ablated(model, outer, by="reused"), papa.ablated(model, inner):
+        torch.testing.assert_close(answers(model, inputs), expected, atol=EXACT, rtol=0)
+    with papa.ablated(model, [(0, 2)], by="reused"):
+        first = answers(model, inputs)
+    torch.testing.assert_close(first, answers(model, inputs), atol=EXACT, rtol=0)
+    mixed = Mixed(Reused(), torch.full((LAYERS, 4), 0.5))
+    with papa.ablated(model, outer, by=mixed), pytest.raises(SpecError, match="no constant to mix"):
+        answers(model, inputs)
+
+
+def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
+    """By a probe, and by the model's own embeddings: the cosines of ``papa.fidelity``."""
+    base = {"name": "own", "base": "reviews", "slots": 32, "head": "own", "metric": "cosine"}
+    rows = {"train_rows": 16, "validation_rows": 16}
+    probe = {"learning_rate": 1e-3, "batch_size": 16, "epochs": 1}
+    document = {
+        "name": "study",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [{**base, **rows}, {"name": "reviews", "slots": 32, "probe": probe, **rows}],
+        "constants": ["reused", "zeros"],
+        "orders": ["first_to_last"],
+        "fractions": [1, 0.5],
+        "seeds": [0, 1],
+    }
+    study = resolve_study(document, folder=Path(), origin="test")
+    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    store.make()
+    run_here(steps.steps[:-1], store, study.execution, Told())
+    found = {step: step.reference(store) for step in steps.steps[:-1]}
+    baselines = {part.pair: found[part.baseline] for part in steps.parts if part.baseline}
+    cells = [one.scored(found) for part in steps.parts for one in part.cells]
+    half = results_table(cells, baselines).query("fraction == 0.5")
+    assert half["score"].notna().all()
+    assert half.query("constants == 'reused'")["unseen_share"].isna().all()
+    cosine = half.query("task == 'own'").groupby("constants")["score"].first()
+    assert 0.2 < cosine["reused"] < 0.99
+    assert abs(cosine["reused"] - cosine["zeros"]) > 0.01
+    with pytest.raises(SpecError, match=re.escape("give by='reused' to papa.ablated")):
+        papa.constants("reused", papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32))
