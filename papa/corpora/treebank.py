@@ -202,8 +202,8 @@ def lay_out(
     kept_trees = tuple(trees[number] for number in fitting.tolist())
     if all(len(tree.heads) == 1 for tree in kept_trees):
         raise DataError(
-            f"no word has a head in the {len(fitting)} sentences that fit {slots} slots: give "
-            "sentences of two words or more"
+            f"no word of the sentences that fit {slots} slots has a head: give sentences of two "
+            "words or more"
         )
     return LaidTrees(
         kept_trees,

@@ -16,8 +16,8 @@ from papa.descriptions.seen import ATTENTIONS, Seen
 
 SMOOTHING = 0.001
 """Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
-CUT = 0.7
-"""Clusters are of heads whose average linkage is within this share of the largest."""
+CUT = 0.5
+"""Clusters are of heads whose average linkage is within this share of the mean divergence."""
 
 
 class Similarity:
@@ -89,5 +89,25 @@ def clusters(divergence: Float[np.ndarray, "heads heads"]) -> np.ndarray:
         return np.ones(len(divergence), dtype=int)
     # Rounding may leave a divergence just below 0.
     distances = squareform(np.maximum(divergence, 0), checks=False)
-    tree = linkage(distances, "average")
-    return fcluster(tree, CUT * tree[-1, 2], "distance")
+    return fcluster(linkage(distances, "average"), CUT * distances.mean(), "distance")
+
+
+def heads_by_cluster(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The heads of one attention, those of a cluster together: ``number`` of the head, its ``name``
+    as layer.head, its ``cluster``, the most alike head ``nearest``, and the ``divergence`` from it.
+    """
+    first = (pairs["layer"] == 0) & (pairs["head"] == 0)
+    columns = ["layer", "head", "cluster"]
+    others = [f"other_{name}" for name in columns]
+    rows = np.vstack([pairs[columns][:1].to_numpy(), pairs.loc[first, others].to_numpy()])
+    names = np.array([f"{layer}.{head}" for layer, head, _ in rows])
+    apart = squareform(pairs["divergence"].to_numpy())
+    np.fill_diagonal(apart, np.inf)
+    heads = {
+        "number": np.arange(len(names)),
+        "name": names,
+        "cluster": rows[:, 2],
+        "nearest": names[apart.argmin(axis=1)],
+        "divergence": apart.min(axis=1),
+    }
+    return pd.DataFrame(heads).sort_values("cluster", kind="stable")

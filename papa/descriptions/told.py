@@ -9,9 +9,12 @@ from math import sqrt
 import pandas as pd
 
 from papa.descriptions.relations import picked
+from papa.descriptions.similarity import heads_by_cluster
 
 SHOWN = 15
 """Relations in a table at most, the most frequent ones."""
+ALIKE = 10
+"""Pairs in a table at most, and clusters of one attention."""
 _Z = 1.96
 
 
@@ -40,15 +43,18 @@ def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
             a study's.
     """
     for name, frame in frames.items():
-        for prefix, own in _places(frame):
-            yield (
-                _by_relation(prefix + name, own)
-                if "relation" in own
-                else _by_layer(prefix + name, own)
-            )
+        for prefix, own in by_task(frame):
+            if "relation" in own:
+                yield _by_relation(prefix + name, own)
+                continue
+            yield _by_layer(prefix + name, own)
+            if "cluster" in own and len(own):
+                yield _pairs(prefix + name, own)
+                yield _clusters(prefix + name, own)
 
 
-def _places(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def by_task(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each encoder and task, and what names them in a heading."""
     if "task" not in frame:
         yield "", frame
         return
@@ -66,16 +72,65 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
         [
             measure,
             str(layer),
-            *(f"{means.loc[(layer, attention), measure]:.3f}" for attention in attentions),
+            *(f"{means.loc[(layer, attention), measure]:z.3f}" for attention in attentions),
         ]
         for measure in measures
         for layer in frame["layer"].unique()
     ]
+    if "largest" in measures:
+        most = means["largest"].groupby("attention").max()
+        rows.append(["largest", "most", *(f"{most[attention]:.3f}" for attention in attentions)])
     pairs = " Pairs of heads within a layer." if "other_layer" in frame else ""
     return Told(
         f"{name}: means by layer",
         f"The mean over heads, where a measure is of heads.{pairs}",
         ["Measure", "Layer", *attentions],
+        rows,
+    )
+
+
+def _pairs(name: str, frame: pd.DataFrame) -> Told:
+    """The pairs of heads whose own attention is most alike."""
+    parts = dict(tuple(frame.groupby("attention", sort=False)))
+    order = next(iter(parts.values()))["divergence"].argsort(kind="stable")[:ALIKE]
+    shown = [part.iloc[order] for part in parts.values()]
+    first = shown[0]
+    pairs = zip(*(first[at] for at in ("layer", "head", "other_layer", "other_head")), strict=True)
+    measured = (
+        [
+            f"{apart:.3f} · {alike:z.2f}"
+            for apart, alike in part[["divergence", "cosine"]].to_numpy()
+        ]
+        for part in shown
+    )
+    rows = [
+        [f"{layer}.{head} · {other}.{its}", *texts]
+        for (layer, head, other, its), texts in zip(pairs, zip(*measured, strict=True), strict=True)
+    ]
+    return Told(
+        f"{name}: the most alike heads",
+        f"The {len(rows)} pairs with the least divergence of their own attention, as layer.head: "
+        "the divergence, and the cosine of the outputs.",
+        ["Pair", *parts],
+        rows,
+    )
+
+
+def _clusters(name: str, frame: pd.DataFrame) -> Told:
+    rows = []
+    for of, own in frame[frame["attention"] != "replaced"].groupby("attention", sort=False):
+        heads = heads_by_cluster(own).groupby("cluster")["name"].agg(list)
+        mean = own[own["cluster"] == own["other_cluster"]].groupby("cluster")["divergence"].mean()
+        largest = heads[mean.index].map(len).sort_values(ascending=False, kind="stable")
+        rows += [
+            [str(of), str(cluster), str(count), f"{mean[cluster]:.3f}", " ".join(heads[cluster])]
+            for cluster, count in largest[:ALIKE].items()
+        ]
+    return Told(
+        f"{name}: clusters of heads",
+        f"At most the {ALIKE} largest of two heads or more, with the mean divergence within. "
+        "Heads whose average linkage is within half the mean divergence of all pairs are together.",
+        ["Attention", "Cluster", "Heads", "Divergence", "Layer.head"],
         rows,
     )
 

@@ -10,6 +10,7 @@ import pandas
 from papa.descriptions.told import told
 from papa.reporting.amounts import AMOUNTS_NOTE, amounts_table
 from papa.reporting.cache import CACHE_NOTE, CachedCell, cache_table
+from papa.reporting.figures.alike import ALIKE_NOTE, alike_charts
 from papa.reporting.figures.amounts import amount_charts
 from papa.reporting.figures.orders import order_charts
 from papa.reporting.order_tables import (
@@ -60,14 +61,16 @@ def cache_section(cells: Sequence[CachedCell]) -> Section:
 
 
 def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
-    """What heads do, as tables that are closed."""
+    """What heads do: maps of which are alike, and tables that are closed."""
     note = (
         "What heads do, told without a task; docs/how-to/describe.md says of each measure what it "
         "is. input-dependent: the model's own attention; constant: its average, in the model as it "
         "is; replaced: the model whose heads are all constant."
     )
+    charts = alike_charts(frames["similarity"]) if "similarity" in frames else ()
+    note += f" {ALIKE_NOTE}" if charts else ""
     tables = [NotedTable(own.heading, own.note, own.headings, own.rows) for own in told(frames)]
-    return Section("What heads do", note, (), tables=tables)
+    return Section("What heads do", note, charts, tables=tables)
 
 
 def _noted(table: WrittenTable, note: str) -> NotedTable:

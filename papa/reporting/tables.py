@@ -36,7 +36,11 @@ HEADINGS = {
     "study": "Study",
 }
 TEXT_COLUMNS = frozenset(
-    {*HEADINGS.values(), "Other", "Metric", "Source", "Corpus", "Beats both", "Measure", "Relation"}
+    {
+        *HEADINGS.values(),
+        *("Other", "Metric", "Source", "Corpus", "Beats both"),
+        *("Measure", "Relation", "Attention", "Pair", "Layer.head"),
+    }
 )
 
 

@@ -71,7 +71,7 @@ def test_tokens_know_their_words(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no sentence of the 2 has at most 2 tokens"):
         lay_out(read_trees(path), tokenizer, special_tokens_of(tokenizer), 4)
     single = [Tree(("Go",), np.array([-1]), ("root",))] * 2
-    with pytest.raises(DataError, match="no word has a head in the 2 sentences that fit 8 slots"):
+    with pytest.raises(DataError, match="no word of the sentences that fit 8 slots has a head"):
         lay_out(single, tokenizer, special_tokens_of(tokenizer), 8)
 
 

@@ -15,6 +15,7 @@ from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity, clusters, divergences
+from papa.descriptions.told import told
 
 TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
 
@@ -86,6 +87,10 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     assert outliers.loc[3, "kurtosis"] == pytest.approx(first, rel=0.01)
     largest = np.mean([h[3].abs().max() for *_, h in stock])
     assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
+    most = max(np.mean([states[at].abs().max() for *_, states in stock]) for at in range(7))
+    (table,) = told({"outliers": found["outliers"]})
+    assert table.rows[-1][:2] == ["largest", "most"]
+    assert float(table.rows[-1][2]) == pytest.approx(most, abs=1e-3)
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
