@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -264,13 +265,17 @@ class OfFunction:
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
         slots = int(attention.key_slots.max()) + 1
-        own = [torch.as_tensor(self.function(layer, head, slots)) for head in heads.tolist()]
-        for head, matrix in zip(heads.tolist(), own, strict=True):
-            if matrix.shape != (slots, slots):
+        own = []
+        for head in heads.tolist():
+            matrix = self.function(layer, head, slots)
+            shape = tuple(matrix.shape) if isinstance(matrix, Tensor | np.ndarray) else None
+            if shape != (slots, slots):
+                what = f"a matrix of {shape}" if shape else f"a {type(matrix).__name__}"
                 raise DataError(
-                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
-                    f"expected ({slots}, {slots}): a row and a column for each slot"
+                    f"the function gave head ({layer}, {head}) {what}, expected ({slots}, {slots}) "
+                    "numbers: a row and a column for each slot"
                 )
+            own.append(torch.as_tensor(matrix))
         return mixed(torch.stack(own).to(attention.value.device), attention, heads)
 
 

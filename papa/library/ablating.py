@@ -117,7 +117,7 @@ def substitute_for(
     )
 
 
-def heads_by_layer(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
+def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
@@ -126,14 +126,26 @@ def heads_by_layer(heads: Heads, sizes: Sequence[int]) -> dict[int, list[int]]:
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
                 f"{sizes[0]}): a row for each layer, 0 where a head is replaced"
             )
+        if not ((mask == 0) | (mask == 1)).all():
+            raise SpecError("the mask of heads holds more than 0 and 1: write 0 where to replace")
         pairs: list[Any] = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        pairs = [(layer, head) for layer, own in heads.items() for head in own]
-    else:
+        pairs = [
+            (layer, head)
+            for layer, own in heads.items()
+            for head in (own if isinstance(own, Iterable) else [own])
+        ]
+    elif isinstance(heads, Iterable):
         pairs = list(heads)
+    else:
+        raise SpecError(
+            f"heads is {heads!r}: give (layer, head) pairs, {{layer: [heads]}} or a mask"
+        )
     found: dict[int, set[int]] = {}
     for pair in pairs:
-        layer, head = map(int, pair) if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
+        known = isinstance(pair, Sequence) and len(pair) == 2
+        whole = known and all(isinstance(number, int | np.integer) for number in pair)
+        layer, head = pair if whole else (-1, -1)
         if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
             raise SpecError(
                 f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to "
@@ -147,7 +159,7 @@ def _substitute(
     model: PreTrainedModel,
     modules: Sequence[nn.Module],
     sizes: Sequence[int],
-    by: By,
+    by: By | Any,
     data: Iterable[Mapping[str, Any]] | None,
     seed: int,
 ) -> Substitute:
@@ -165,6 +177,8 @@ def _substitute(
                 f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of "
                 "the model"
             )
+        if not matrices.isfinite().all():
+            raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
         return ByPosition(matrices)
     if isinstance(by, Substitute):
         if isinstance(by, type):
@@ -174,8 +188,12 @@ def _substitute(
         return by
     if isinstance(by, str) and by in _MADE_OF_NOTHING:
         return _MADE_OF_NOTHING[by]
-    if not isinstance(by, str):
+    if callable(by):
         return OfFunction(by)
+    if not isinstance(by, str):
+        raise SpecError(
+            f"by is {by!r}: give the name of a substitute, an array of matrices or a function"
+        )
     if by not in _OBSERVERS:
         known = nearest_first(by, [*_MADE_OF_NOTHING, *_OBSERVERS])
         raise SpecError(

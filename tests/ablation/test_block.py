@@ -4,10 +4,14 @@ left behind.
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -82,6 +86,8 @@ def test_what_is_impossible_is_one_sentence() -> None:
     assert "there is no head (0, 4)" in refusal(model, {0: [4]})
     assert "there is no head (7,)" in refusal(model, [(7,)])
     assert "expected (3, 4)" in refusal(model, torch.ones(4, 3))
+    for fraction in (0.5, float("nan")):
+        assert "more than 0 and 1" in refusal(model, torch.full((3, 4), fraction))
     assert "there is no substitute 'averge' (known: average" in refusal(model, HEADS, by="averge")
     assert "give data=" in refusal(model, HEADS, by="average")
     assert "expected (3, 4, slots, slots)" in refusal(model, HEADS, by=torch.ones(2, 4, 8, 8))
@@ -140,6 +146,32 @@ def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
     )
     with pytest.raises(PapaError, match="'s_aux', which would be lost"), papa.ablated(sinks, []):
         sinks(torch.tensor([[3, 4]]))
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Types of arguments are not checked before the call is made."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_of_another_type_is_one_sentence() -> None:
+    model, inputs = random_model("bert"), inputs_of("bert")
+    assert "there is no head (0.7, 1)" in refusal(model, [(0.7, 1)])
+    assert "there is no head ('a', 'b')" in refusal(model, [("a", "b")])
+    assert "heads is 3: give" in refusal(model, 3)
+    assert "heads is None: give" in refusal(model, None)
+    assert "there is no head (0, 9)" in refusal(model, {0: 9})
+    for by in (None, 3, [1.0]):
+        assert "give the name of a substitute" in refusal(model, HEADS, by=by)
+    assert "NaN or infinity" in refusal(model, HEADS, by=torch.full((3, 4, 8, 8), float("inf")))
+    for given, what in ((None, "a NoneType"), ("text", "a str"), (np.ones(2), "a matrix of (2,)")):
+        said = re.escape(f"head (0, 1) {what}, expected (9, 9)")
+        wrong: Any = partial(lambda given, *_: given, given)
+        with pytest.raises(PapaError, match=said), papa.ablated(model, HEADS, by=wrong):
+            answers(model, inputs)
 
 
 @pytest.mark.parametrize("how", ["in place", "around"])
