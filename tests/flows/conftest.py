@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from papa.spec.document import write_yaml
+from papa.study.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 
 pytest.importorskip(
@@ -41,7 +42,7 @@ SMALL = {
     "ranking": {"epochs": 1, "seeds": [0]},
     "execution": {"shard_rows": 16, "workers": 1},
 }
-_MODULES = (
+COMMAND = (
     "import sys\n"
     "from flows.cli import app\n"
     "try:\n"
@@ -86,10 +87,12 @@ def environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
-def start(*arguments: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, more: Mapping[str, str] | None = None, program: str = COMMAND
+) -> subprocess.Popen[str]:
     """Start ``papa`` in a process group of its own, with ``more`` in its environment."""
     return subprocess.Popen(
-        [sys.executable, "-c", _MODULES, *arguments],
+        [sys.executable, "-c", program, *arguments],
         env=environment() | dict(more or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -143,6 +146,15 @@ def readable_once(folder: Path, study: object) -> Iterator[str]:
 
     threading.Thread(target=write, daemon=True).start()
     yield str(path)
+
+
+def stages(study: str, store: Path) -> list[str]:
+    """The stage of each step of a study."""
+    from flows.check import check_study
+    from papa.spec.file import load_study
+
+    checked = check_study(load_study(Path(study)), Store(store))
+    return [step.stage for step in checked.steps.steps]
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:

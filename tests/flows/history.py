@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,16 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class FlowRun:
-    """One run of a study with its steps by name."""
+    """One run of a study with its steps by name, and how often the server was told of each kind of
+    event.
+    """
 
     name: str
     tags: list[str]
     state: str
     message: str | None
     steps: dict[str, TaskRun]
+    events: Counter[str]
 
 
 def own_flow_runs(store: Path) -> list[FlowRun]:
@@ -69,9 +73,16 @@ def flow_runs(store: Path, address: str) -> list[FlowRun]:
                 for step in steps
                 if step["flow_run_id"] == run["id"]
             },
+            events=_events(address, run["id"]),
         )
         for run in runs
     ]
+
+
+def _events(address: str, run: str) -> Counter[str]:
+    resource = {"id": [f"prefect.flow-run.{run}"]}
+    counts = _ask(address, "events/count-by/event", {"filter": {"resource": resource}})
+    return Counter({one["value"].removeprefix("prefect.flow-run."): one["count"] for one in counts})
 
 
 def logged(store: Path, address: str) -> list[tuple[str | None, int, str]]:

@@ -16,13 +16,25 @@ from safetensors.torch import load_file, save_file
 
 from papa.study.store import mark
 from tests.encoders.lower import lower_layers
-from tests.flows.conftest import SMALL, Finished, papa, start, words, write_study
+from tests.flows.conftest import COMMAND, SMALL, Finished, finish, papa, start, words, write_study
 from tests.flows.history import FlowRun, flow_runs, logged, mlflow_states
 from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
 
 TINY = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+IMPATIENT = f"""
+import flows.run
+prepare = flows.run._import_for_later
+
+def wait_less(*arguments):
+    from tasks.perform import perform
+    perform.retry_delay_seconds = [5, 0.5]
+    prepare(*arguments)
+
+flows.run._import_for_later = wait_less
+{COMMAND}"""
+"""The command, which tries a step again after 5 seconds and then half a second, not 30."""
 CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
 
 
@@ -98,7 +110,8 @@ def test_a_step_whose_store_comes_back_is_tried_again(
     blocked.parent.mkdir(parents=True)
     mark(str(store))
     blocked.touch()
-    with start("run", write_study(tmp_path, TINY), "--store", str(store), more=prefect) as process:
+    command = ("run", write_study(tmp_path, TINY), "--store", str(store))
+    with start(*command, more=prefect, program=IMPATIENT) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
         try:
@@ -123,7 +136,9 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
     (store / "artifacts").mkdir(parents=True)
     mark(str(store))
     (store / "artifacts" / "probe").touch()
-    finished = papa("run", write_study(tmp_path, TINY), "--store", str(store), more=prefect)
+    command = ("run", write_study(tmp_path, TINY), "--store", str(store))
+    with start(*command, more=prefect, program=IMPATIENT) as process:
+        finished = finish(process)
     assert finished.code == 1
     assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
     assert "Traceback" not in finished.err
