@@ -88,22 +88,29 @@ def compare_studies(studies: list[str], address: str, to: Path | None, console: 
     folder.
 
     Raises:
-        PapaError: a study is not in MLflow, MLflow cannot be used, or the folder cannot be written.
+        PapaError: a study is named twice or is not in MLflow, MLflow cannot be used, or the folder
+            cannot be written.
     """
     # What draws is here; the other commands need none of it.
     from papa.reporting.comparison import compared, write_comparison
-    from papa.reporting.tables import contrast_table, markdown_table, score_tables, summary_table
+    from papa.reporting.tables import contrast_table, score_tables, summary_table
     from papa.reporting.verdicts import marks
     from tasks.logged import logged_results
 
-    comparison = compared(logged_results(address, list(dict.fromkeys(studies))))
+    for study in studies:
+        if studies.count(study) > 1:
+            raise SpecError(
+                f"papa compare: study '{study}' is named twice, expected different ones: a study "
+                "has the results that were logged last under its name, so run the other setting "
+                "under another (--set name=…)"
+            )
+    comparison = compared(logged_results(address, studies))
     if console.is_terminal:
         console.print(summary_table(comparison))
     else:
         # A line for each row: a file or another program has no width.
         for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
-            rows = markdown_table(table.headings, table.rows)
-            say(console, f"{table.heading}\n\n{rows}")
+            say(console, f"{table.heading}\n\n{table.markdown}")
         for sentence in marks(comparison):
             say(console, sentence)
     if to is None:

@@ -14,8 +14,8 @@ from papa.spec import StudySpec
 from papa.study.steps import StudySteps
 from papa.study.store import Store
 from papa.workers import WorkerPool
+from tasks.links import live_link
 from tasks.live import LiveRuns
-from tasks.logged import live_link
 from tasks.mlflow import check_tracking
 from tasks.track import Track
 

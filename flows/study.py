@@ -41,7 +41,8 @@ from papa.study.costs import measured_rates, seconds_of
 from papa.study.locks import announced
 from papa.study.step import Session, Step
 from papa.study.store import Store
-from tasks.logged import logged_runs, page_link, run_links
+from tasks.links import page_link, run_links
+from tasks.logged import logged_runs
 from tasks.perform import CACHED, reason, submit
 
 _THREADS = 512

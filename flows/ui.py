@@ -22,7 +22,7 @@ from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.locks import running
 from papa.study.store import Store
-from tasks.logged import run_links
+from tasks.links import run_links
 from tasks.mlflow import connect, database_of, tracking_address, tracking_errors, without_password
 from tasks.track import curves_of
 
@@ -98,16 +98,17 @@ def _mlflow(address: str) -> Any:
 
 
 def _show_links(prefect: str, mlflow: str, tracking: str, console: Console) -> None:
-    """Print where both pages are, and of each study its last run and its scores."""
-    say(console, f"Prefect  {prefect}{_PAGES}/runs")
-    say(console, f"MLflow   {mlflow}/#/experiments")
+    """Print of each study its scores and its last run, then where both pages are."""
     runs, scores = _last_runs(prefect), _scores(mlflow, tracking)
     for study in dict.fromkeys([*runs, *scores]):
-        say(console, f"\n{study}")
-        if study in runs:
-            say(console, f"  last run  {prefect}{_PAGES}/runs/flow-run/{runs[study]}")
+        say(console, study)
         if study in scores:
             say(console, f"  scores    {scores[study]}")
+        if study in runs:
+            say(console, f"  last run  {prefect}{_PAGES}/runs/flow-run/{runs[study]}")
+        say(console, "")
+    say(console, f"MLflow   {mlflow}/#/experiments")
+    say(console, f"Prefect  {prefect}{_PAGES}/runs")
     say(console, "\nCtrl-C ends both.")
 
 

@@ -1,25 +1,22 @@
-"""What of a finished study MLflow holds: its pages, and its results, read back."""
+"""What of a finished study MLflow holds: its runs, and its results, read back."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.storage.artifacts import sha256_of_file, verify
+from tasks.links import RESULTS
 from tasks.mlflow import TrackingError, connect, database_of, tracking_errors, without_password
 from tasks.runs import PARENT
-from tasks.track import LOGGED, RESULTS, RESULTS_SHA256, RUNS
+from tasks.track import LOGGED, RESULTS_SHA256, RUNS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-_PAGE = "workflowType=machine_learning"
-"""Without it MLflow takes experiments for language model applications and shows other pages."""
 _DEFAULT = "Default"
 """The experiment that every MLflow has."""
 
@@ -33,57 +30,6 @@ def logged_runs(folder: Path) -> dict[str, Any]:
     verify(folder, RUNS)
     document: dict[str, Any] = json.loads((folder / RUNS).read_text())
     return document
-
-
-def live_link(address: str, experiment: str) -> str:
-    """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until
-    ``mlflow ui`` serves it.
-    """
-    return "" if database_of(address) is not None else f"{_runs(address, experiment)}?{_PAGE}"
-
-
-def run_links(document: Mapping[str, Any]) -> dict[str, str]:
-    """Where a browser shows a study's runs.
-
-    Returns:
-        The chart of the study's curves under its name, or its runs where the document names no
-        curves; then the page of each parent run under the run's name. Empty for a SQLite file.
-    """
-    address, number = document["address"], document["experiment_id"]
-    every = live_link(address, number)
-    if not every:
-        return {}
-    runs, parents = _runs(address, number), document["parents"].items()
-    curves = json.dumps(document.get("curves", []), separators=(",", ":"))
-    # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
-    lines = {
-        "metric": '"score"',
-        "experiments": f'["{number}"]',
-        "plot_metric_keys": '["score"]',
-        "x_axis": "step",
-    }
-    query = urlencode({"runs": curves, **lines, "show_point": "true"}, quote_via=quote)
-    chart = f"{_server(address)}/#/metric?{query}&{_PAGE}"
-    return {document["experiment"]: every if curves == "[]" else chart} | {
-        name: f"{runs}/{run}?{_PAGE}" for name, run in parents
-    }
-
-
-def page_link(document: Mapping[str, Any]) -> str:
-    """Where a browser shows a study's ``report.html``: among the files of its first parent run; ""
-    for a SQLite file.
-    """
-    _, first, *_ = (*run_links(document).values(), "", "")
-    return first and first.replace("?", f"/artifactPath/{RESULTS}/report.html?")
-
-
-def _runs(address: str, experiment: str) -> str:
-    return f"{_server(address)}/#/experiments/{experiment}/runs"
-
-
-def _server(address: str) -> str:
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
 def logged_results(address: str, studies: list[str]) -> dict[str, Any]:

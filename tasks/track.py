@@ -25,6 +25,7 @@ from papa.study.results import cells_in_key, in_threads, probes_of
 from papa.study.step import Session, Step
 from papa.study.steps import StudyPart, StudySteps, study_steps
 from papa.study.store import Store
+from tasks.links import RESULTS, first_to_open
 from tasks.mlflow import connect, database_of, tracking_errors, without_password
 from tasks.runs import DESCRIPTION, PARENT, Entry, Point, Runs, now, twice
 from tasks.shown import CURVE, ROLE, ShownPart, in_name
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RUNS = "runs.json"
-RESULTS = "results"
-"""Where a parent run keeps its study's results."""
 RESULTS_SHA256 = "papa.results_sha256"
 """The tag with the digest of the ``results.parquet`` that a run shows."""
 LOGGED = "papa.logged"
@@ -193,7 +192,7 @@ class StudyRuns:
             self._log_curves(parent, rows, {**worth, RESULTS_SHA256: digest})
             self._log_summary(parent, rows, {**worth, RESULTS_SHA256: digest})
         self.runs.agree()
-        return {
+        document = {
             "experiment": self.track.study.name,
             "experiment_id": self.runs.experiment,
             "parents": {
@@ -201,6 +200,9 @@ class StudyRuns:
             },
             "curves": curves_of(self.client, self.runs.experiment),
         }
+        note = f"{first_to_open(document)}\n\n{_NOTE}"
+        self.client.set_experiment_tag(self.runs.experiment, DESCRIPTION, note)
+        return document
 
     def _log_files(self, shown: ShownPart, found: Mapping[Step, ArtifactReference]) -> None:
         """Attach to a parent run what it used and the study's results, which replace older ones."""
@@ -274,7 +276,7 @@ class StudyRuns:
 
     def _log_summary(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
         """On the parent run: the scores at its ends, the baselines, and a table."""
-        from papa.reporting.tables import markdown_table
+        from papa.reporting.written import markdown_table
 
         run, metric = self.runs.get(shown.entry), shown.part.task.metric
         values = {

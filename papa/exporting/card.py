@@ -13,9 +13,10 @@ from papa.exporting.choice import advice, choices
 from papa.exporting.document import ExportDocument
 from papa.exporting.fidelity import KEPT, too_few_kept
 from papa.exporting.gains import gained, measured, shape_label, timing_label
-from papa.reporting.tables import caption, markdown_table, markdown_text, score_tables
+from papa.reporting.tables import caption, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import metric_label, order_label, percent_label, score_label
+from papa.reporting.written import markdown_table, markdown_text
 
 if TYPE_CHECKING:
     import pandas

@@ -152,7 +152,7 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
 
 
 def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " answers"]]:
-    """The measure, as ``within`` knows it, and what is lost of each answer."""
+    """The measure, as ``clipped`` knows it, and what is lost of each answer."""
     if "embeddings" in before:
         first = before["embeddings"].astype(np.float64)
         second = after["embeddings"].astype(np.float64)

@@ -25,7 +25,7 @@ from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
 from papa.reporting.summary import summarise
-from papa.reporting.tables import markdown_table, score_tables
+from papa.reporting.tables import score_tables
 from papa.spec import ConstantsSpec, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
@@ -68,12 +68,9 @@ class Measurement:
     def table(self) -> str:
         """Scores, drops and baselines as Markdown."""
         written = score_tables(self.summary)
-        parts = [markdown_table(table.headings, table.rows) for table in written]
-        if len(written) > 1:
-            parts = [
-                f"{table.heading}\n\n{part}" for table, part in zip(written, parts, strict=True)
-            ]
-        return "\n".join(parts)
+        if len(written) == 1:
+            return written[0].markdown
+        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in written)
 
     @property
     def answers(self) -> list[str]:

@@ -7,16 +7,18 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.tables import HEADINGS, WrittenTable
-from papa.reporting.wording import axis_label, percent_label, score_label, varying
+from papa.reporting.figures.chart import Chart, layer, on_page, records, told
+from papa.reporting.wording import axis_label, metric_label, percent_label, score_label, varying
+from papa.reporting.written import HEADINGS, WrittenTable
 from papa.spec import StudySpec
 
-AMOUNTS_NOTE = (
+_NOTE = (
     "Averages over samples of the training text, with the fewest heads input-dependent: the score, "
     "± 95 % interval over seeds and examples, and the share of the entries that validation rows "
     "read and the average never saw. A smaller sample is part of a larger one."
 )
 _AXES = ("encoder", "task", "order")
+_DRAWN = ["encoder", "rows", "mean", "low", "high", "unseen_share"]
 
 
 def amounts(
@@ -68,4 +70,58 @@ def amounts_table(found: pandas.DataFrame) -> WrittenTable:
             for _, line in found.groupby(list(_AXES), sort=False)
             for row in line.to_dict("records")
         ],
+        _NOTE,
     )
+
+
+def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:
+    """A figure for each task, a line for each encoder; below a point the share of entries that its
+    average never saw.
+
+    Args:
+        found: as ``amounts`` returns it; of several orders the first.
+    """
+    found = found[found["order"] == found["order"].iloc[0]]
+    return tuple(_chart(str(task), rows) for task, rows in found.groupby("task", sort=False))
+
+
+def _chart(task: str, rows: pandas.DataFrame) -> Chart:
+    drawn = rows[_DRAWN].assign(unseen=rows["unseen_share"].map(percent_label))
+    least, most = int(rows["rows"].min()), int(rows["rows"].max())
+    x = {
+        "field": "rows",
+        "type": "quantitative",
+        "title": "training rows; below points: entries never seen",
+        "scale": {"type": "log", "domain": [least / 4, most * 1.25], "nice": False},
+        "axis": {"values": sorted(set(rows["rows"])), "grid": False},
+    }
+    score = {
+        "type": "quantitative",
+        "title": metric_label(rows.iloc[0]),
+        "scale": {"zero": False, "padding": 14},
+    }
+    colour = {"field": "encoder", "type": "nominal", "sort": None}
+    legend = {"title": None, "orient": "bottom"} if rows["encoder"].nunique() > 1 else None
+    mean = {"y": {"field": "mean", **score}}
+    tooltip = [
+        told("encoder"),
+        told("rows"),
+        told("mean", "score", ".4f"),
+        told("low", "from", ".4f"),
+        told("high", "to", ".4f"),
+        told("unseen", "entries never seen"),
+    ]
+    interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
+    unseen = {**mean, "text": {"field": "unseen"}, "color": None}
+    specification = {
+        **on_page(task, 260),
+        "data": {"values": records(drawn)},
+        "encoding": {"x": x, "color": {**colour, "legend": legend}},
+        "layer": [
+            layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
+            layer("line", mean, strokeWidth=2),
+            layer("point", {**mean, "tooltip": tooltip}, filled=True, size=70, opacity=1),
+            layer("text", unseen, dy=16, align="right", dx=-5, style="row-label"),
+        ],
+    }
+    return Chart(f"rows-{task}", task, rows[_DRAWN], specification)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas
@@ -12,7 +14,6 @@ from papa.reporting.certainty import certainty
 from papa.reporting.figures.chart import csv_address
 from papa.reporting.figures.heatmaps import HeatMaps
 from papa.reporting.heads import NO_PATTERN, HeadsOfEncoder
-from papa.reporting.wording import NOTHING
 from papa.spec import StudySpec
 
 
@@ -59,31 +60,28 @@ class Browsed:
 
     def layers(self) -> list[list[dict[str, Any]]]:
         """Layer by layer, what is shown of each head."""
-        rows = self.table.to_dict("records")
         heads = self.heads.matrices.shape[1]
-        written = [self._head(row) for row in rows]
+        written = [self._head(row) for row in self.rows()]
         return [written[start : start + heads] for start in range(0, len(written), heads)]
 
-    def _head(self, row: dict[str, Any]) -> dict[str, Any]:
-        layer, head, weight = row["layer"], row["head"], row["lambda"]
+    @property
+    def first_score(self) -> str:
+        """The name of the score that tiles show; "" without any."""
+        return next((score.name for score in self.heads.scores()), "")
+
+    def _head(self, row: list[str]) -> dict[str, Any]:
+        facts = dict(zip(self.headings(), row, strict=True))
+        layer, head = int(facts.pop("Layer")), int(facts.pop("Head"))
         image = base64.b64encode(self.maps.png(layer, head)).decode()
-        facts = {
-            "λ": _written(weight),
-            "95 % over seeds": f"{_written(row['lambda from'])} to {_written(row['lambda to'])}",
-            "Pattern": row["pattern"],
-            **{
-                _heading(name): str(value)
-                for name, value in row.items()
-                if name.startswith(("place", "constant"))
-            },
-        }
+        score = facts[self.first_score].partition(" ")[0] if self.first_score else ""
         return {
             "layer": layer,
             "head": head,
             "image": f"data:image/png;base64,{image}",
-            "lambda": facts["λ"],
-            "pattern": row["pattern"],
-            "plain": row["pattern"] == NO_PATTERN,
+            "score": score,
+            "short": re.sub(r"^(-?)0\.", r"\1.", score),
+            "pattern": facts["Pattern"],
+            "plain": facts["Pattern"] == NO_PATTERN,
             "facts": facts,
         }
 
@@ -105,23 +103,20 @@ class Browsed:
 
     def headings(self) -> list[str]:
         """Of the table of heads."""
-        return [_heading(name) for name in self.table.columns]
+        return list(self._columns)
 
     def rows(self) -> list[list[str]]:
         """The table of heads, written out."""
-        weights = [name for name in self.table if name.startswith("lambda")]
-        written = self.table.assign(**{name: self.table[name].map(_written) for name in weights})
-        return [[str(value) for value in row] for row in written.itertuples(index=False)]
+        return [list(row) for row in zip(*self._columns.values(), strict=True)]
 
-
-def _written(weight: float) -> str:
-    """λ, which is near .5 after little training."""
-    return NOTHING if pandas.isna(weight) else f"{weight:.4f}"
-
-
-def _heading(column: str) -> str:
-    return (
-        column.replace("lambda", "λ")
-        if column.startswith("lambda")
-        else column[0].upper() + column[1:]
-    )
+    @cached_property
+    def _columns(self) -> dict[str, list[str]]:
+        """By heading: place, scores, each with its interval, pattern, and what orders say."""
+        table = {name: [str(value) for value in column] for name, column in self.table.items()}
+        of_orders = [name for name in table if name.startswith(("place, ", "constant at, "))]
+        return {
+            **{name.capitalize(): table[name] for name in ("layer", "head")},
+            **{score.name: score.written() for score in self.heads.scores()},
+            "Pattern": table["pattern"],
+            **{name[0].upper() + name[1:]: table[name] for name in of_orders},
+        }

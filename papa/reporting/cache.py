@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from papa.reporting.tables import WrittenTable
 from papa.reporting.wording import fraction_label, order_label, percent_label
+from papa.reporting.written import WrittenTable
 from papa.spec import ConstantsSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.spec.values import REUSED
 
-CACHE_NOTE = (
+_NOTE = (
     "Heads that share keys and values save them together: a group of which one head keeps its "
     "attention keeps its cache. Groups: those whose heads are all constant, over the seeds of the "
     "study from the fewest to the most. Keys, values: the share of the cache's that a text of as "
@@ -85,7 +85,7 @@ def cache_table(cells: Sequence[CachedCell]) -> WrittenTable:
     """A row for each cell."""
     names = ["Encoder", "Task", "Constants", "Order", "Input-dependent"]
     headings = [*names, "Groups", "Keys saved", "Values saved"]
-    return WrittenTable("Keys and values", headings, [cell.row() for cell in cells])
+    return WrittenTable("Keys and values", headings, [cell.row() for cell in cells], _NOTE)
 
 
 def _span(sorted_texts: Sequence[str]) -> str:

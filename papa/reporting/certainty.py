@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from papa.ranking.seeds import Stability, TrainedLambda, stability
 from papa.reporting.wording import NOTHING, fraction_label
+from papa.reporting.written import WrittenTable
 from papa.spec import TaskSpec
 from papa.spec.cells import partial_counts
 
-Rows = tuple[list[str], list[list[str]]]
-"""Headings, and the rows under them."""
+_BETWEEN_SEEDS = (
+    "λ told from .5: of how many heads the 95 % interval over seeds (Student t) leaves .5 out. "
+    "Kendall's τ of the orders and the share of constant heads in common are means over pairs of "
+    "seeds; brackets hold what random orders share. ?: it cannot be told from chance at 5 %. Of "
+    "one seed nothing is known."
+)
+_LAST_EPOCH = (
+    "How alike the orders are, and the share of constant heads that stayed; brackets hold what "
+    "random orders share."
+)
 
 
 def certainty(lambdas: TrainedLambda, fractions: Sequence[float]) -> str:
@@ -31,9 +40,9 @@ def trained_on(task: TaskSpec) -> str:
     return "" if task.head == "probe" else f" λ was trained on {task.lambda_objective}: no probe."
 
 
-def agreement_rows(
+def agreement_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
-) -> Rows:
+) -> WrittenTable:
     """How alike the orders of the seeds are, for each encoder and task."""
     agreements = {pair: trained.agreement(fractions) for pair, trained in lambdas.items()}
     compared = _compared(lambdas, fractions)
@@ -67,12 +76,12 @@ def agreement_rows(
                 ),
             ]
         )
-    return headings, rows
+    return WrittenTable("Head order by λ, between seeds", headings, rows, _BETWEEN_SEEDS)
 
 
-def stability_rows(
+def stability_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
-) -> Rows:
+) -> WrittenTable:
     """How long λ was trained for each encoder, task and seed, and what the end still changed."""
     compared = _compared(lambdas, fractions)
     headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
@@ -87,7 +96,8 @@ def stability_rows(
             ]
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
             rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
-    return headings, rows
+    heading = "Head order by λ, between the last two epochs"
+    return WrittenTable(heading, headings, rows, _LAST_EPOCH)
 
 
 def _kept(found: Stability, fraction: float, by_chance: float) -> str:

@@ -16,6 +16,7 @@ from papa.reporting.wording import (
     order_label,
     orders_matter,
 )
+from papa.reporting.written import WrittenTable
 from papa.spec import StudySpec, TaskSpec
 
 _PACKAGES = (
@@ -54,7 +55,7 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     )
 
 
-def task_rows(study: StudySpec) -> tuple[list[str], list[list[str]]]:
+def task_table(study: StudySpec) -> WrittenTable:
     """Each task's source, layout and probe."""
     headings = ["Task", "Source", "Rows", "Slots", "Metric", "Learning rate", "Batch", "Epochs"]
     rows = []
@@ -71,7 +72,7 @@ def task_rows(study: StudySpec) -> tuple[list[str], list[list[str]]]:
                 str(task.probe.epochs),
             ]
         )
-    return headings, rows
+    return WrittenTable("Tasks", headings, rows)
 
 
 def _positive(task: TaskSpec) -> str:
@@ -92,17 +93,18 @@ def _source(task: TaskSpec) -> str:
             return f"{source.name} (embedded)"
 
 
-def unseen_rows(results: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
+def unseen_table(results: pandas.DataFrame) -> WrittenTable:
     """The share of entries that validation rows read and the average never saw."""
     replaced = results.dropna(subset="unseen_share").groupby(
         ["encoder", "task", "constants"], sort=False
     )
     shares = replaced["unseen_share"].first().items()
     rows = [[*key, f"{100 * share:.3f} %"] for key, share in shares]
-    return ["Encoder", "Task", "Constants", "Entries never seen"], rows
+    headings = ["Encoder", "Task", "Constants", "Entries never seen"]
+    return WrittenTable("Unseen share", headings, rows)
 
 
-def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def corpus_table(corpora: Mapping[str, Mapping[str, Any]]) -> WrittenTable:
     """Rows and tokens of each corpus and what its layout cut off, training / validation."""
     rows = []
     for name, metadata in corpora.items():
@@ -116,7 +118,7 @@ def corpus_rows(corpora: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], li
                 ),
             ]
         )
-    return ["Corpus", *_CORPUS_COUNTS.values()], rows
+    return WrittenTable("Text", ["Corpus", *_CORPUS_COUNTS.values()], rows)
 
 
 def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:

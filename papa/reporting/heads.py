@@ -19,7 +19,7 @@ from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head
 
 COUNTED = "Layers and heads are counted from 0, as in head orders, exports and the library."
-NO_PATTERN = "none"
+NO_PATTERN, LAMBDA = "none", "λ"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +45,33 @@ class HeadScore:
         return not (math.isnan(self.nothing) or np.isnan(self.low).any())
 
     @property
-    def surely(self) -> Float[np.ndarray, "layers heads"]:
+    def nearer_end(self) -> Float[np.ndarray, "layers heads"]:
         """The end of each interval that is nearer to what says nothing, or that, where the
         interval holds it; the score itself where this cannot be told."""
         return np.clip(self.nothing, self.low, self.high) if self.told_apart else self.values
+
+    @property
+    def legend(self) -> list[str]:
+        """What colour and dots of its map say, in lines; a dot is no more than one interval."""
+        if not self.told_apart:
+            known = "no interval" if np.isnan(self.low).any() else "its interval is in the table"
+            return [f"Colour: {self.name} itself; {known}."]
+        dots, heads = int((self.nearer_end != self.nothing).sum()), self.values.size
+        return [
+            f"Dot, colour: the 95 % interval leaves {self.nothing:g} out.",
+            f"{dots} of {heads} heads; by chance about {0.05 * heads:.2g} would.",
+        ]
+
+    def written(self) -> list[str]:
+        """Of every head the score, with the ends of its interval where it has one."""
+        numbers, largest = (self.values, self.low, self.high), float(np.abs(self.values).max())
+        places = 3 - math.floor(math.log10(largest)) if largest else 1
+        form = f".{min(max(places, 0), 9)}f"
+        return [
+            format(value, form)
+            + ("" if math.isnan(low) else f" ({format(low, form)} to {format(high, form)})")
+            for value, low, high in zip(*(each.flat for each in numbers), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -83,7 +106,7 @@ class HeadsOfEncoder:
         """λ, where it was trained, and the scores that the study names or computes."""
         found = []
         if self.lambdas is not None:
-            found.append(HeadScore("λ", self.lambdas.mean, *self.lambdas.interval, nothing=0.5))
+            found.append(HeadScore(LAMBDA, self.lambdas.mean, *self.lambdas.interval, nothing=0.5))
         for name, values in self.given.items():
             unknown = np.full(values.shape, np.nan)
             found.append(HeadScore(name, values, unknown, unknown))
@@ -99,20 +122,21 @@ class HeadsOfEncoder:
             fractions: the study's input-dependent fractions.
 
         Returns:
-            The columns ``layer`` and ``head`` (from 0), ``lambda`` (the mean over seeds; nan where
-            none was trained), ``lambda from`` and ``lambda to`` (its 95 % interval; nan for one
-            seed), ``pattern``, and for each head order ``place, <order>`` (from 1: the first to
-            become constant) and ``constant at, <order>``, the fractions at which the head is
-            constant.
+            The columns ``layer`` and ``head`` (from 0); of each score its mean over seeds by its
+            name, ``lambda`` or another, and where it has a 95 % interval ``<name> from`` and
+            ``<name> to``; ``pattern``; and for each head order ``place, <order>`` (from 1: the
+            first to become constant) and ``constant at, <order>``, the fractions at which the head
+            is constant.
         """
         layers, heads = self.matrices.shape[:2]
         rows = pandas.DataFrame([(layer, head) for layer in range(layers) for head in range(heads)])
         rows.columns = ["layer", "head"]
-        values = [np.full((layers, heads), np.nan)] * 3
-        if self.lambdas is not None:
-            values = [self.lambdas.mean, *self.lambdas.interval]
-        for name, column in zip(("lambda", "lambda from", "lambda to"), values, strict=True):
-            rows[name] = column.flatten().round(6)
+        for score in self.scores():
+            name = "lambda" if score.name == LAMBDA else score.name
+            ends = {"": score.values, " from": score.low, " to": score.high}
+            for end, column in ends.items():
+                if not np.isnan(column).all():
+                    rows[f"{name}{end}"] = [float(f"{value:.6g}") for value in column.flat]
         rows["pattern"] = [
             self._pattern(layer, head) for layer in range(layers) for head in range(heads)
         ]

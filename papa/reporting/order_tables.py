@@ -1,4 +1,4 @@
-"""The comparison of head orders as tables and sentences."""
+"""The comparison of head orders as tables, sentences and figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.orders import GROUP, NOT_TOLD, FoundOrder, OrdersCompared
-from papa.reporting.tables import HEADINGS, WrittenTable
+from papa.reporting.figures.chart import Chart, told, verdict_rows
+from papa.reporting.orders import BETTER, GROUP, NOT_TOLD, WORSE, FoundOrder, OrdersCompared
 from papa.reporting.wording import (
     NOTHING,
     axis_label,
@@ -18,6 +18,7 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
+from papa.reporting.written import HEADINGS, WrittenTable
 
 BEYOND = "*"
 """Marks a difference that is beyond chance."""
@@ -27,24 +28,26 @@ def orders_note(compared: OrdersCompared) -> str:
     """What the comparison is, and how many differences are beyond chance."""
     fractions = joined(map(fraction_label, _fractions(compared)))
     axes = varying(compared.pairs, GROUP) or ["task"]
-    told = joined(
+    told = [
         f"{rows['beyond_chance'].sum()} of {len(rows)} ({', '.join(rows[axes].iloc[0])})"
         for _, rows in compared.means.groupby(GROUP, sort=False)
-    )
+        if rows["beyond_chance"].any()
+    ]
+    which = joined(told) if told else f"none of {len(compared.means)}"
     return (
-        f"Of the differences between two head orders {told} are beyond chance at 5 %, by Holm's "
+        f"Of the differences between two head orders {which} are beyond chance at 5 %, by Holm's "
         "rule over what is compared with random orders, and over all other pairs, of one encoder, "
         f"task and kind of constants. They are of mean scores over {fractions}, paired by seed and "
         "example."
     )
 
 
-LIKENESS_NOTE = (
+_LIKENESS_NOTE = (
     f"{BEYOND}: beyond chance. Kendall's τ of the two orders is about 0 by chance. Both keep: of "
     "the heads that stay input-dependent, the share that does by both orders; brackets hold what "
     "random orders share. Where an order differs by seed these are means over seeds."
 )
-COST_NOTE = (
+_COST_NOTE = (
     f"{BEYOND}: beyond chance. Better than, worse than: how many other orders, beyond chance. "
     "Seconds of work and evaluations (passes over the examples; of λ its epochs) are those of the "
     "ranking, over all its seeds; –: nothing was computed for this order, or nothing beyond what "
@@ -52,7 +55,7 @@ COST_NOTE = (
 )
 
 
-def order_rows(compared: OrdersCompared) -> WrittenTable:
+def order_table(compared: OrdersCompared) -> WrittenTable:
     """A row for every order of each encoder, task and kind of constants, the best first."""
     axes = varying(compared.pairs, GROUP)
     against = {
@@ -80,12 +83,11 @@ def order_rows(compared: OrdersCompared) -> WrittenTable:
             )
     headings = ["Head order", "Mean score", f"Less {order_label(compared.first)}"]
     costs = ["Better than", "Worse than", "Seconds", "Evaluations"]
-    return WrittenTable(
-        "Head orders", [*(HEADINGS[axis] for axis in axes), *headings, *costs], rows
-    )
+    names = [HEADINGS[axis] for axis in axes]
+    return WrittenTable("Head orders", [*names, *headings, *costs], rows, _COST_NOTE)
 
 
-def pair_rows(compared: OrdersCompared) -> WrittenTable:
+def pair_table(compared: OrdersCompared) -> WrittenTable:
     """A row for every two orders of each encoder, task and kind of constants."""
     axes, fractions = varying(compared.pairs, GROUP), _fractions(compared)
     return WrittenTable(
@@ -99,6 +101,7 @@ def pair_rows(compared: OrdersCompared) -> WrittenTable:
             *(f"Both keep at {fraction_label(fraction)}" for fraction in fractions),
         ],
         list(_pairs(compared, axes, fractions)),
+        _LIKENESS_NOTE,
     )
 
 
@@ -137,3 +140,40 @@ def _kept(row: Mapping[str, Any] | None) -> str:
     if row is None or pandas.isna(row["kept_by_both"]):
         return NOTHING
     return f"{100 * row['kept_by_both']:.0f} % ({100 * row['kept_by_chance']:.0f} %)"
+
+
+def order_charts(compared: OrdersCompared) -> tuple[Chart, ...]:
+    """A figure for each encoder and task: every other order's mean score less that of the first,
+    with the study's first kind of constants.
+    """
+    rows = compared.against_first()
+    rows = rows[rows["constants"] == rows["constants"].iloc[0]]
+    several = rows["encoder"].nunique() > 1
+    return tuple(
+        _chart(f"{task} · {encoder}" if several else str(task), own, order_label(compared.first))
+        for (encoder, task), own in rows.groupby(["encoder", "task"], sort=False)
+    )
+
+
+def _chart(title: str, rows: pandas.DataFrame, first: str) -> Chart:
+    rows = rows.sort_values("difference", ascending=False, kind="stable")
+    drawn = rows.assign(name=rows["order"].map(order_label))
+    ends = (("difference", "difference"), ("low", "from"), ("high", "to"))
+    specification = verdict_rows(
+        title,
+        drawn[["name", "difference", "low", "high", "verdict"]],
+        {
+            "title": f"mean score less that by {first}",
+            "axis": {"tickCount": 5},
+            "scale": {"padding": 12},
+        },
+        [field for field, _ in ends],
+        {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"},
+        f"than {first}",
+        [
+            told("name", "head order"),
+            *(told(field, text, ".4f") for field, text in ends),
+            told("verdict"),
+        ],
+    )
+    return Chart(f"orders-{title}", title, rows, specification)

@@ -34,6 +34,7 @@ from papa.reporting.wording import (
     orders_matter,
     score_label,
 )
+from papa.reporting.written import WrittenTable
 from papa.spec import StudySpec
 from papa.storage.remembered import recall, remember
 
@@ -66,7 +67,7 @@ class Section:
     note: str
     charts: tuple[Chart, ...]
     choice: Choice | None = None
-    tables: Sequence[Any] = ()
+    tables: Sequence[WrittenTable] = ()
 
     @property
     def identifier(self) -> str:
@@ -245,8 +246,10 @@ def _head_sections(heads: Sequence[HeadsOfEncoder]) -> list[Section]:
     note = f"{COUNTED} The smallest become constant first."
     if any(group.lambdas for group in heads):
         note += (
-            " λ says nothing at .5, where its training starts: colour is the end of its 95 % "
-            "interval that is nearer to .5, and a dot marks heads whose interval leaves .5 out. "
-            "λ of one seed has no interval, and its colour is λ."
+            " λ says nothing at .5, where its training starts. A head has a dot where the 95 % "
+            "interval of its λ over seeds leaves .5 out, and the colour of the interval's end that "
+            "is nearer to .5. The 95 % are of each head alone: where no λ differs from .5, one "
+            "head in twenty has a dot by chance. λ of one seed has no interval, and its colour is "
+            "λ."
         )
     return [Section("Heads at a glance", note, charts)] if charts else []

@@ -13,7 +13,6 @@ import pandas
 from papa.errors import DataError
 from papa.reporting.columns import renamed
 from papa.reporting.summary import LINE, distinct_results
-from papa.reporting.tables import HEADINGS
 from papa.reporting.wording import (
     NOTHING,
     axis_label,
@@ -22,6 +21,7 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
+from papa.reporting.written import HEADINGS, WrittenTable
 from papa.scores.intervals import relative_drop
 from papa.spec.cells import Cell, Result
 
@@ -110,11 +110,8 @@ def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pand
     )
 
 
-def comparison_rows(
-    summary: pandas.DataFrame, reference: pandas.DataFrame
-) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table that sets the study's numbers beside the paper's, where it
-    gives one.
+def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
+    """The study's numbers beside the paper's, where it gives one.
 
     A result that cells share has one row, as ``comparison_note`` counts it.
     """
@@ -147,7 +144,8 @@ def comparison_rows(
         "Paper's drop",
         "Difference (points)",
     ]
-    return [*headings, *numbers], rows
+    note = comparison_note(summary, reference)
+    return WrittenTable("Beside the paper", [*headings, *numbers], rows, note)
 
 
 def comparison_note(summary: pandas.DataFrame, reference: pandas.DataFrame) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,41 +16,35 @@ from papa.ranking.seeds import TrainedLambda
 from papa.reporting.amounts import amounts
 from papa.reporting.answers import answers
 from papa.reporting.cache import CachedCell
-from papa.reporting.certainty import agreement_rows, certainty, stability_rows, trained_on
+from papa.reporting.certainty import agreement_table, certainty, stability_table, trained_on
 from papa.reporting.details import (
-    corpus_rows,
+    corpus_table,
     corpus_warnings,
     plan_sentence,
-    task_rows,
-    unseen_rows,
+    task_table,
+    unseen_table,
     versions,
 )
 from papa.reporting.figures.chart import Chart
 from papa.reporting.figures.drops import drops_figure, drops_over_tasks
+from papa.reporting.figures.headmap import heads_figure
 from papa.reporting.figures.matrices import matrices_figure
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
-from papa.reporting.order_tables import (
-    orders_note,
-)
+from papa.reporting.order_tables import orders_note
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
 from papa.reporting.page import Section, page_context
-from papa.reporting.paper import PaperReference, comparison_note, comparison_rows
+from papa.reporting.paper import PaperReference, comparison_table
 from papa.reporting.provenance import REPEATED, Provenance
 from papa.reporting.sections import (
-    NotedTable,
     amounts_section,
     cache_section,
     orders_section,
 )
-from papa.reporting.tables import (
-    TEXT_COLUMNS,
-    contrast_table,
-    markdown_text,
-    score_tables,
-)
+from papa.reporting.tables import contrast_table, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
+from papa.reporting.written import TEXT_COLUMNS, WrittenTable, markdown_text
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
@@ -65,17 +59,6 @@ _BASELINES = (
 _CONTRASTS = (
     "The score with the first kind of constants less that with another, with as many heads "
     "constant: mean ± 95 % interval, paired by seed and example."
-)
-
-_BETWEEN_SEEDS = (
-    "λ told from .5: of how many heads the 95 % interval over seeds (Student t) leaves .5 out. "
-    "Kendall's τ of the orders and the share of constant heads in common are means over pairs of "
-    "seeds; brackets hold what random orders share. ?: it cannot be told from chance at 5 %. Of "
-    "one seed nothing is known."
-)
-_LAST_EPOCH = (
-    "How alike the orders are, and the share of constant heads that stayed; brackets hold what "
-    "random orders share."
 )
 
 
@@ -122,7 +105,8 @@ def write_report(
     ``report.html``.
 
     The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3);
-    ``matrices`` of the first encoder and task where extras hold heads (Figure 4). Every file
+    ``matrices`` of the first encoder and task where extras hold heads (Figure 4), with ``heads``,
+    the map of their first score, where they have one. Every file
     appears whole or not at all; the HTML page holds all it shows (``papa.reporting.page``) and
     needs no network.
 
@@ -179,7 +163,10 @@ def _figures(summary: pandas.DataFrame, heads: Sequence[HeadsOfEncoder]) -> list
     drops = drops_over_tasks(summary)
     if len(drops.points) > 1:
         figures.append(drops_figure(drops))
-    return figures + [matrices_figure(first) for first in heads[:1]]
+    for first in heads[:1]:
+        figures += [heads_figure(first)] if first.scores() else []
+        figures.append(matrices_figure(first))
+    return figures
 
 
 def _context(
@@ -207,36 +194,26 @@ def _context(
     }
     contrasts = contrast_table(summary)
     tables = [
-        NotedTable(table.heading, notes[table.heading], table.headings, table.rows)
+        replace(table, note=notes[table.heading])
         for table in [*score_tables(summary), *([contrasts] if contrasts else [])]
     ]
     if extras.paper is not None and len(extras.paper.scores):
-        known = summary, extras.paper.scores
-        tables.append(
-            NotedTable("Beside the paper", comparison_note(*known), *comparison_rows(*known))
-        )
+        tables.append(comparison_table(summary, extras.paper.scores))
     if extras.patterns is not None:
         cells = extras.patterns.map(
             lambda value: f"{value:.3f}" if isinstance(value, float) else str(value)
         )
         tables.append(
-            NotedTable(
+            WrittenTable(
                 "Patterns of the constant matrices",
-                "Paper, Section 5.1; defined in docs/method.md.",
                 list(cells.columns),
                 cells.values.tolist(),
+                "Paper, Section 5.1; defined in docs/method.md.",
             )
         )
     if extras.lambdas:
         known = extras.lambdas, study.fractions
-        tables.append(
-            NotedTable("Head order by λ, between seeds", _BETWEEN_SEEDS, *agreement_rows(*known))
-        )
-        tables.append(
-            NotedTable(
-                "Head order by λ, between the last two epochs", _LAST_EPOCH, *stability_rows(*known)
-            )
-        )
+        tables += [agreement_table(*known), stability_table(*known)]
     specification = write_yaml(study.model_dump(mode="json"))
     return {
         "study": study,
@@ -252,9 +229,9 @@ def _context(
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
-        "tasks": NotedTable("Tasks", "", *task_rows(study)),
-        "unseen": _optional("Unseen share", unseen_rows(results)),
-        "truncation": _optional("Text", corpus_rows(extras.corpora)),
+        "tasks": task_table(study),
+        "unseen": unseen_table(results),
+        "truncation": corpus_table(extras.corpora),
         "versions": versions(),
         "repeated": REPEATED,
         "provenance": extras.provenance,
@@ -271,8 +248,3 @@ def _certainties(extras: Extras, study: StudySpec) -> list[str]:
         f"{encoder} on {task}: {certainty(lambdas, study.fractions)}{told.get(task, '')}"
         for (encoder, task), lambdas in extras.lambdas.items()
     ]
-
-
-def _optional(heading: str, table: tuple[list[str], list[list[str]]]) -> NotedTable | None:
-    headings, rows = table
-    return NotedTable(heading, "", headings, rows) if rows else None

@@ -3,61 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pandas
 
 from papa.descriptions.told import told
-from papa.reporting.amounts import AMOUNTS_NOTE, amounts_table
-from papa.reporting.cache import CACHE_NOTE, CachedCell, cache_table
+from papa.reporting.amounts import amount_charts, amounts_table
+from papa.reporting.cache import CachedCell, cache_table
 from papa.reporting.figures.alike import ALIKE_NOTE, alike_charts
-from papa.reporting.figures.amounts import amount_charts
-from papa.reporting.figures.orders import order_charts
-from papa.reporting.order_tables import (
-    COST_NOTE,
-    LIKENESS_NOTE,
-    order_rows,
-    orders_note,
-    pair_rows,
-)
+from papa.reporting.order_tables import order_charts, order_table, orders_note, pair_table
 from papa.reporting.orders import OrdersCompared
 from papa.reporting.page import Section
-from papa.reporting.tables import WrittenTable, markdown_table
-
-
-@dataclass(frozen=True)
-class NotedTable:
-    """A table with its numbers written out, and how to read it."""
-
-    heading: str
-    note: str
-    headings: list[str]
-    rows: list[list[str]]
-
-    @property
-    def markdown(self) -> str:
-        return markdown_table(self.headings, self.rows)
+from papa.reporting.written import WrittenTable
 
 
 def orders_section(orders: OrdersCompared) -> Section:
     """Head orders beside each other."""
     note = f"{orders_note(orders)} Drawn: {orders.pairs['constants'].iloc[0]}."
-    tables = _noted(order_rows(orders), COST_NOTE), _noted(pair_rows(orders), LIKENESS_NOTE)
+    tables = order_table(orders), pair_table(orders)
     return Section("Head orders told apart", note, order_charts(orders), tables=tables)
 
 
 def amounts_section(averages: pandas.DataFrame) -> Section:
     """Averages over some of the text."""
     note = "The score by averages over little text; below points the share of entries never seen."
-    table = _noted(amounts_table(averages), AMOUNTS_NOTE)
-    charts = amount_charts(averages)
-    return Section("How much text an average needs", note, charts, tables=(table,))
+    heading, charts = "How much text an average needs", amount_charts(averages)
+    return Section(heading, note, charts, tables=(amounts_table(averages),))
 
 
 def cache_section(cells: Sequence[CachedCell]) -> Section:
     """Which groups of a decoder's heads need no cache."""
-    table = _noted(cache_table(cells), CACHE_NOTE)
-    return Section("Cache", "What constant heads save.", (), tables=(table,))
+    return Section("Cache", "What constant heads save.", (), tables=(cache_table(cells),))
 
 
 def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
@@ -69,9 +44,5 @@ def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
     )
     charts = alike_charts(frames["similarity"]) if "similarity" in frames else ()
     note += f" {ALIKE_NOTE}" if charts else ""
-    tables = [NotedTable(own.heading, own.note, own.headings, own.rows) for own in told(frames)]
+    tables = [WrittenTable(own.heading, own.headings, own.rows, own.note) for own in told(frames)]
     return Section("What heads do", note, charts, tables=tables)
-
-
-def _noted(table: WrittenTable, note: str) -> NotedTable:
-    return NotedTable(table.heading, note, table.headings, table.rows)

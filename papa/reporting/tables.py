@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
-from papa.reporting.verdicts import MARK, WORDS, baseline_rows, marks, one_answer_label
+from papa.reporting.verdicts import MARK, WORDS, baseline_table, marks, one_answer_label
 from papa.reporting.wording import (
     NOTHING,
     axis_label,
     fixed_caption,
     fraction_headings,
-    fraction_label,
     heads_label,
     lost_label,
     metric_label,
@@ -27,36 +23,7 @@ from papa.reporting.wording import (
     shares_note,
     varying,
 )
-
-HEADINGS = {
-    "encoder": "Encoder",
-    "task": "Task",
-    "constants": "Constants",
-    "order": "Head order",
-    "study": "Study",
-}
-TEXT_COLUMNS = frozenset(
-    {
-        *HEADINGS.values(),
-        *("Other", "Metric", "Source", "Corpus", "Beats both"),
-        *("Measure", "Relation", "Attention", "Pair", "Layer.head"),
-    }
-)
-
-
-@dataclass(frozen=True)
-class WrittenTable:
-    """A table with its numbers written out.
-
-    Attributes:
-        heading: what it shows.
-        headings: one per column.
-        rows: as many texts in each row as there are headings.
-    """
-
-    heading: str
-    headings: list[str]
-    rows: list[list[str]]
+from papa.reporting.written import HEADINGS, WrittenTable
 
 
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
@@ -76,7 +43,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     tables = [
         WrittenTable("Scores", *_line_rows(summary, _score)),
         WrittenTable("Relative drop", *_line_rows(summary, _drop)),
-        WrittenTable("Baselines", *baseline_rows(summary)),
+        baseline_table(summary),
     ]
     return [table for table in tables if table.rows]
 
@@ -150,37 +117,6 @@ def _mark(cell: dict[str, Any]) -> str:
     return "" if cell["beats_baseline"] else f" {MARK}"
 
 
-_SPECIAL = re.compile(
-    r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
-    r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
-    r"|:(?=//)|(?<=www)\.|@(?=[\w-]+\.)"  # what GitHub makes a link without being asked
-)
-
-
-def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: names come from folders and files."""
-    return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))
-
-
-def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns of even width; all but text columns are right-aligned."""
-    escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
-    right = [heading not in TEXT_COLUMNS for heading in headings]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(cells, widths, right, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = "|".join(
-        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
-    )
-    return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
-
-
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """The summary: a row per fraction and per baseline, or where there are several lines a row per
     line.
@@ -188,15 +124,15 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     Args:
         summary: as ``papa.reporting.tables.summarise`` returns it.
     """
-    tables = score_tables(summary)
-    lines = bool(varying(summary))
-    parts = [_lines_table(summary, *tables[:2])] if lines else [_one_line(tables[0], len(summary))]
     contrasts = contrast_table(summary)
-    parts += [_named_rows(table) for table in (contrasts, *tables[2:]) if table is not None]
-    parts[0].title = escape(fixed_caption(summary)) or None
-    notes = [caption(summary), shares_note(summary) if lines else "", *marks(summary)]
-    parts[-1].caption = escape(" ".join(filter(None, notes)))
-    return Group(*parts)
+    written = [*score_tables(summary), *([contrasts] if contrasts else [])]
+    tables = [table.terminal() for table in written]
+    for table, shown in zip(written[1:], tables[1:], strict=True):
+        shown.title = table.heading
+    tables[0].title = escape(fixed_caption(summary)) or None
+    notes = [caption(summary), shares_note(summary) if varying(summary) else "", *marks(summary)]
+    tables[-1].caption = escape(" ".join(filter(None, notes)))
+    return Group(*tables)
 
 
 def caption(summary: pandas.DataFrame) -> str:
@@ -204,51 +140,7 @@ def caption(summary: pandas.DataFrame) -> str:
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
     columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
-    last = f" at {fraction_label(summary['fraction'].min())}" if varying(summary) else ""
     return (
-        f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop{last}: "
+        f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop: "
         "against every head input-dependent, paired by seed and example."
     )
-
-
-def _one_line(scores: WrittenTable, cells: int) -> Table:
-    table = Table()
-    for heading in scores.headings:
-        table.add_column(heading, justify="right")
-    for number, row in enumerate(scores.rows, start=1):
-        table.add_row(*map(escape, row), end_section=number == cells)
-    return table
-
-
-def _lines_table(summary: pandas.DataFrame, scores: WrittenTable, drops: WrittenTable) -> Table:
-    words, table = _named_table(scores)
-    fractions = sorted(summary["fraction"].unique(), reverse=True)
-    for heading in [*map(fraction_label, fractions), "Drop"]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row, lost in zip(scores.rows, drops.rows, strict=True):
-        table.add_row(escape(", ".join(row[:words])), *map(_on_two_lines, (*row[words:], lost[-1])))
-    return table
-
-
-def _named_rows(written: WrittenTable) -> Table:
-    words, table = _named_table(written)
-    for heading in written.headings[words:]:
-        table.add_column(heading, justify="right")
-    for row in written.rows:
-        table.add_row(escape(", ".join(row[:words])), *map(_on_two_lines, row[words:]))
-    return table
-
-
-def _named_table(written: WrittenTable) -> tuple[int, Table]:
-    """A table whose first column holds all names, and how many of the written columns those are."""
-    words = next(
-        index for index, heading in enumerate(written.headings) if heading not in TEXT_COLUMNS
-    )
-    table = Table(show_lines=True)
-    table.add_column(", ".join(written.headings[:words]), overflow="fold")
-    return words, table
-
-
-def _on_two_lines(cell: str) -> str:
-    """Intervals and answers go below their numbers."""
-    return escape(cell.replace(" ± ", "\n±").replace(" (", "\n("))

@@ -16,6 +16,7 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
+from papa.reporting.written import WrittenTable
 from papa.scores.intervals import Measured, difference
 from papa.spec.task import UNLABELLED_METRICS
 
@@ -73,8 +74,8 @@ def one_answer_label(cell: Any) -> str:
     return f"always '{cell['one_answer']}'" if cell["one_answer"] else ONE_ANSWER
 
 
-def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: each original score, its baselines, and whether it beats both; no row
+def baseline_table(summary: pandas.DataFrame) -> WrittenTable:
+    """Each original score, its baselines, and whether it beats both; no row
     where there are none.
     """
     groups = present(summary, ("encoder", "task", "study"))
@@ -103,7 +104,8 @@ def baseline_rows(summary: pandas.DataFrame) -> tuple[list[str], list[list[str]]
             ]
         )
     headings = [*(axis.capitalize() for axis in axes), *(["Metric"] if several_metrics else [])]
-    return [*headings, "Original", "Always one answer", "Word embeddings alone", "Beats both"], rows
+    headings += ["Original", "Always one answer", "Word embeddings alone", "Beats both"]
+    return WrittenTable("Baselines", headings, rows)
 
 
 def verdict(cell: Any) -> str:

@@ -54,7 +54,7 @@ class Aggregate(WorkerStep):
     """
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 9
+    version: ClassVar[int] = 10
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]

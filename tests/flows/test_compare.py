@@ -141,6 +141,15 @@ def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> No
     assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
 
+def test_a_study_is_not_compared_with_itself(store: Path, tmp_path: Path) -> None:
+    named = ("short", "long", "short")
+    finished = said("compare", *named, "--store", str(store), "--to", str(tmp_path / "new"))
+    assert finished.code == 1
+    (line,) = words(finished)
+    assert line.startswith("error: papa compare: study 'short' is named twice")
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_store_without_studies(tmp_path: Path) -> None:
     finished = said("compare", "any", "--store", str(tmp_path / "empty"))
     assert finished.code == 1

@@ -5,6 +5,7 @@ them dies.
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,9 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert any(
         line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines
     )
+    shares = [int(share) for line in lines for share in re.findall(r"\| study (\d+)%", line)]
+    assert len(set(shares)) > 2, "the log tells how much of the study is done"
+    assert min(shares) < max(shares) == 100
     (report,) = ask(deployed, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}})
     assert report["key"] == "papa-disturbed-report"
     assert "| Head order " in report["data"]

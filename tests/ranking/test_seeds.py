@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from papa.ranking.seeds import Agreement, TrainedLambda, stability
-from papa.reporting.certainty import agreement_rows, certainty, stability_rows
+from papa.reporting.certainty import agreement_table, certainty, stability_table
 from papa.scores.intervals import interval
 
 LAYERS, HEADS = 6, 12
@@ -136,13 +136,14 @@ def test_rows_of_a_report_show_what_chance_gives() -> None:
         ("m", "cola"): TrainedLambda(epochs),
         ("m", "rte"): trained(numbers.random((1, LAYERS * HEADS))),
     }
-    headings, (cola, rte) = agreement_rows(lambdas, FRACTIONS)
-    assert headings[5:] == ["Shared at 1/2", "Shared at 1/8", "Shared at 1/16"]
+    table = agreement_table(lambdas, FRACTIONS)
+    cola, rte = table.rows
+    assert table.headings[5:] == ["Shared at 1/2", "Shared at 1/8", "Shared at 1/16"]
     assert cola[2] == "2"
     assert cola[4].endswith(" ?")
     assert "(50 %) ?" in cola[5]
     assert rte == ["m", "rte", "1", *["–"] * 5]
-    headings, rows = stability_rows(lambdas, FRACTIONS)
+    rows = stability_table(lambdas, FRACTIONS).rows
     assert [row[2] for row in rows] == ["0", "7", "0"]
     found = stability(epochs[7], FRACTIONS)
     assert rows[1][3:6] == [

@@ -9,7 +9,7 @@ from functools import cache
 import numpy
 import pandas
 
-from papa.reporting.tables import markdown_table, score_tables
+from papa.reporting.tables import score_tables
 from papa.spec import StudySpec
 
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -87,10 +87,7 @@ def markdown_of(summary: pandas.DataFrame) -> str:
     """The summary's tables as the report writes them, each under its heading where there are
     several.
     """
-    tables = [
-        (table.heading, markdown_table(table.headings, table.rows))
-        for table in score_tables(summary)
-    ]
+    tables = [(table.heading, table.markdown) for table in score_tables(summary)]
     return (
         tables[0][1]
         if len(tables) == 1

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy
 import pytest
 import torch
 from PIL import Image
 
+from papa.ranking.seeds import HeadScores
+from papa.reporting.browsed import Browsed
 from papa.reporting.figures.heatmaps import MOST_ENTRIES, TOP, UNSEEN, heat_maps
 from papa.reporting.heads import NO_PATTERN
 from tests.reporting.heads import heads_of
+from tests.reporting.studies import results, study
 
 
 def test_a_row_says_place_and_the_fractions_at_which_the_head_is_constant() -> None:
@@ -52,11 +56,39 @@ def test_patterns_are_named_as_they_are_measured() -> None:
     ]
 
 
-def test_without_lambda_its_column_is_empty_and_other_orders_stay() -> None:
+def test_every_score_has_a_column_and_its_interval_where_it_has_one() -> None:
+    effect = numpy.arange(6.0).reshape(2, 3) / 1000
+    computed = {"effect": HeadScores(numpy.stack([effect - 0.0001, effect + 0.0001]))}
+    heads = replace(
+        heads_of(ranked=False), computed=computed, given={"duo.tsv": effect * 1e6 - 2000}
+    )
+    table = heads.table((1.0, 0.0))
+    assert list(table.columns) == [
+        "layer",
+        "head",
+        "duo.tsv",
+        "effect",
+        "effect from",
+        "effect to",
+        "pattern",
+        "place, first layer to last",
+        "constant at, first layer to last",
+    ]
+    assert table["effect"].tolist() == pytest.approx(effect.flatten().tolist())
+    assert (table["effect from"] < table["effect"]).all()
+    (maps,) = heat_maps([heads])
+    page = Browsed(heads, maps, study(results(fractions=(1.0, 0.0))))
+    assert page.headings()[2:5] == ["duo.tsv", "effect", "Pattern"]
+    assert page.rows()[5][2:4] == ["3000", "0.005000 (0.003729 to 0.006271)"]
+    tile = page.layers()[1][2]
+    assert (tile["layer"], tile["head"], tile["score"], tile["short"]) == (1, 2, "3000", "3000")
+    assert tile["facts"]["effect"] == "0.005000 (0.003729 to 0.006271)"
+
+
+def test_without_any_score_other_columns_stay() -> None:
     table = heads_of(ranked=False).table((1.0, 0.0))
-    assert table["lambda"].isna().all()
-    assert table[["lambda from", "lambda to"]].isna().all(axis=None)
-    assert list(table.columns[6:]) == [
+    assert list(table.columns[2:]) == [
+        "pattern",
         "place, first layer to last",
         "constant at, first layer to last",
     ]

@@ -300,6 +300,19 @@ def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
     assert page.all("details:not([open])") != []
 
 
+def test_nothing_is_cut_on_paper(page: Page) -> None:
+    """A4 without its margins has about 680 pixels."""
+    page.emulate(media="print", width=680)
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    cut = """return [...document.querySelectorAll(
+        ':is(main, footer) :not(svg, svg *)')].filter(one =>
+        one.getBoundingClientRect().right > document.documentElement.clientWidth + .5
+        || (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflow !== 'visible')
+        ).map(one => one.outerHTML.slice(0, 99))"""
+    page.wait(lambda: not page.run(cut))
+    page.run("dispatchEvent(new Event('afterprint'))")
+
+
 def test_figures_drawn_for_the_screen_fit_the_paper(page: Page) -> None:
     beyond = """document.body.style.width = "600px";
         return [...document.querySelectorAll(".chart svg")].map(one =>

@@ -12,7 +12,7 @@ from papa.reporting.paper import (
     REFERENCE_COLUMNS,
     beside_paper,
     comparison_note,
-    comparison_rows,
+    comparison_table,
     read_reference,
 )
 from papa.reporting.summary import summarise
@@ -64,8 +64,8 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
     summary.loc[1.0, ["mean", "low", "high"]] = (0.61, 0.60, 0.62)
     summary.loc[0.0, ["mean", "low", "high", "relative_drop"]] = (0.40, 0.38, 0.42, 0.344)
     known = summary.reset_index(), read_reference(path).scores
-    headings, rows = comparison_rows(*known)
-    assert headings == [
+    table = comparison_table(*known)
+    assert table.headings == [
         "Input-dependent",
         "Score",
         "Paper's score",
@@ -74,7 +74,7 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
         "Paper's drop",
         "Difference (points)",
     ]
-    assert rows == [
+    assert table.rows == [
         ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "0.0"],
         ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
@@ -96,7 +96,7 @@ def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
         (1.0, 0.5, 0.0),
     )
     known = summarise(frame), read_reference(path).scores
-    _, rows = comparison_rows(*known)
+    rows = comparison_table(*known).rows
     assert [row[:3] for row in rows] == [
         ["–", "–", "1"],
         ["average:mnli", "–", "0"],
@@ -108,14 +108,14 @@ def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
 def test_a_reference_of_other_cells_is_said_to_be_one(tmp_path: Path) -> None:
     path = reference(tmp_path, "all-MiniLM-L6-v2,another-task,average,lambda,1,0.5,made up")
     known = summarise(results()), read_reference(path).scores
-    assert comparison_rows(*known)[1] == []
+    assert comparison_table(*known).rows == []
     assert comparison_note(*known).startswith("None of the study's 5 results can be compared")
 
 
 def test_encoders_that_share_the_last_part_of_their_names_are_two(tmp_path: Path) -> None:
     path = reference(tmp_path, "bert,reviews,average,lambda,1,0.5,made up")
     known = summarise(results(("one/bert", "two/bert"))), read_reference(path).scores
-    assert [row[0] for row in comparison_rows(*known)[1]] == ["one/bert", "two/bert"]
+    assert [row[0] for row in comparison_table(*known).rows] == ["one/bert", "two/bert"]
 
 
 def test_notes_are_the_comment_lines(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from scipy import stats
 
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.summary import read_summary, summarise
-from papa.reporting.tables import contrast_table, markdown_table, score_tables, summary_table
+from papa.reporting.tables import contrast_table, score_tables, summary_table
 from papa.reporting.wording import score_label
+from papa.reporting.written import markdown_table
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from sqlalchemy import Engine, event
 
 from papa.reporting.summary import summarise
 from papa.study.store import Store
-from tasks.logged import page_link, run_links
+from tasks.links import page_link, run_links
 from tasks.mlflow import connect
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results
@@ -262,6 +263,19 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
     )
     local = {**document, "address": "sqlite:////store/mlflow.db"}
     assert (run_links(local), page_link(local)) == ({}, "")
+
+
+@pytest.mark.usefixtures("mlflow_database")
+def test_an_experiments_description_leads_to_the_curves_and_the_report(tmp_path: Path) -> None:
+    address = address_in(tmp_path)
+    document = log_study("described", Store(tmp_path), address)
+    found = connect(address).get_experiment_by_name("described")
+    assert found is not None
+    curves, report = re.findall(r"\]\((\S+)\)", found.tags["mlflow.note.content"])
+    server = {**document, "address": "http://host:5000"}
+    assert f"http://host:5000/{curves}" == run_links(server)["described"]
+    assert f"http://host:5000/{report}" == page_link(server)
+    assert all(run in curves for run in document["curves"])
 
 
 @pytest.mark.usefixtures("mlflow_database")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,30 @@ from papa.reporting.heads import HeadScore, HeadsOfEncoder
 
 _ROW = 24
 """The height of a layer."""
+_LEAST = 240
+"""Width of a file, for its words."""
 
 
 def head_maps(heads: HeadsOfEncoder) -> list[Chart]:
     """A map for each score of one encoder on one task.
 
-    Colour is how far a score surely is from where it says nothing: the end of its 95 % interval
-    that is nearer, and no colour where the interval holds it. Scores that no such place is known
-    of are coloured from their smallest to their largest.
+    Colour is the end of a head's 95 % interval that is nearer to where the score says nothing, and
+    no colour where the interval holds that. Scores that no such place is known of are coloured from
+    their smallest to their largest.
     """
     return [_map(heads, score) for score in heads.scores()]
+
+
+def heads_figure(heads: HeadsOfEncoder) -> Chart:
+    """The map of the first score, as a file that says by itself what it shows."""
+    chart = head_maps(heads)[0]
+    layers, count = heads.matrices.shape[:2]
+    legend = heads.scores()[0].legend
+    title = {"text": chart.title, "subtitle": legend, "anchor": "start"}
+    size = {"width": max(_ROW * count, _LEAST), "height": _ROW * layers, "autosize": "pad"}
+    specification = {**chart.specification, **size, "title": title}
+    told_beside = f"{chart.title}. {' '.join(legend)}"
+    return replace(chart, name="heads", title=told_beside, specification=specification)
 
 
 def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
@@ -33,10 +48,10 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
             "score": score.values.flatten(),
             "low": score.low.flatten(),
             "high": score.high.flatten(),
-            "surely": score.surely.flatten(),
+            "nearer_end": score.nearer_end.flatten(),
         }
     )
-    far = float(np.abs(rows["surely"] - score.nothing).max()) or 1.0
+    far = float(np.abs(rows["nearer_end"] - score.nothing).max()) or 1.0
     colour: dict[str, Any] = {"scheme": "cividis"}
     if not np.isnan(score.nothing):
         ends = [score.nothing - far, score.nothing, score.nothing + far]
@@ -44,12 +59,12 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
         colour = {"domain": ends, "range": ["#b35806", "#f7f7f7", "#2166ac"]}
     title = f"{score.name}, {heads.encoder}, {heads.task}"
     axis = {"type": "ordinal", "axis": {"labelAngle": 0, "domain": False, "ticks": False}}
-    surely = {
-        "field": "surely",
+    shade = {
+        "field": "nearer_end",
         "type": "quantitative",
         "title": score.name,
         "scale": colour,
-        "legend": {"orient": "bottom", "gradientLength": 160, "tickCount": 3},
+        "legend": {"orient": "bottom", "gradientLength": 160, "tickCount": 3, "labelSeparation": 8},
     }
     tooltip = [
         told("layer", "Layer"),
@@ -58,16 +73,17 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
         told("low", "95 % from", ".4f"),
         told("high", "to", ".4f"),
     ]
-    apart = f"datum.surely !== {score.nothing}"
+    apart = f"datum.nearer_end !== {score.nothing}"
     specification = {
         **on_page(f"{title}: layer by head", _ROW * layers),
+        "title": {"text": score.legend, "style": "caption", "anchor": "start"},
         "data": {"values": records(rows)},
         "encoding": {
             "x": {"field": "head", "title": "Head", **axis},
             "y": {"field": "layer", "title": "Layer", **axis},
         },
         "layer": [
-            layer("rect", {"color": surely, "tooltip": tooltip}, stroke="#8a94a0", strokeWidth=0.5),
+            layer("rect", {"color": shade, "tooltip": tooltip}, stroke="#8a94a0", strokeWidth=0.5),
             layer("circle", {}, apart, size=9, color="#1d2733", opacity=1),
         ][: 2 if score.told_apart else 1],
     }

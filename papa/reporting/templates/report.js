@@ -171,7 +171,7 @@
         heading.ariaSort = falling ? "descending" : "ascending";
         const text = (row) => row.cells[column].textContent;
         const numbers = new Intl.Collator(undefined, { numeric: true });
-        const compared = (a, b) => text(a) - text(b) || numbers.compare(text(a), text(b));
+        const compared = (a, b) => parseFloat(text(a)) - parseFloat(text(b)) || numbers.compare(text(a), text(b));
         body.append(...[...body.rows].sort((a, b) => (falling ? -1 : 1) * compared(a, b)));
       });
     });

@@ -1,0 +1,94 @@
+"""A table with its numbers written out, as Markdown and for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+HEADINGS = {
+    "encoder": "Encoder",
+    "task": "Task",
+    "constants": "Constants",
+    "order": "Head order",
+    "study": "Study",
+}
+TEXT_COLUMNS = frozenset(
+    {
+        *HEADINGS.values(),
+        *("Other", "Metric", "Source", "Corpus", "Beats both"),
+        *("Measure", "Relation", "Attention", "Pair", "Layer.head", "Pattern"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table with its numbers written out.
+
+    Attributes:
+        heading: what it shows.
+        headings: one per column.
+        rows: as many texts in each row as there are headings.
+        note: how to read it.
+    """
+
+    heading: str
+    headings: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+    @property
+    def markdown(self) -> str:
+        return markdown_table(self.headings, self.rows)
+
+    def terminal(self) -> Table:
+        """Its first column holds all names; intervals and answers go below their numbers."""
+        numbers = [at for at, heading in enumerate(self.headings) if heading not in TEXT_COLUMNS]
+        words = numbers[0]
+        table = Table(show_lines=words > 0)
+        if words:
+            table.add_column(", ".join(self.headings[:words]), overflow="fold")
+        for heading in self.headings[words:]:
+            table.add_column(heading, justify="right", no_wrap=words > 0)
+        for row in self.rows:
+            cells = row[words:]
+            if words:
+                below = [cell.replace(" ± ", "\n±").replace(" (", "\n(") for cell in cells]
+                cells = [", ".join(row[:words]), *below]
+            table.add_row(*map(escape, cells))
+        return table
+
+
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
+    r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
+    r"|:(?=//)|(?<=www)\.|@(?=[\w-]+\.)"  # what GitHub makes a link without being asked
+)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: names come from folders and files."""
+    return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with columns of even width; all but text columns are right-aligned."""
+    escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
+    right = [heading not in TEXT_COLUMNS for heading in headings]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(cells, widths, right, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join(
+        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
+    )
+    return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
