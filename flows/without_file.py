@@ -22,8 +22,8 @@ from papa.storage.atomic import write_atomically
 from papa.study.store import Store
 
 _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
-_LEAST, _MEASURED = 10, 500
-"""Texts in all at least; texts that are measured at most."""
+_LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
+"""Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""
 _SLOTS = (32, 64, 128, 256, 512)
 _OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
 _DECODERS = ("LMHeadModel", "ForCausalLM")
@@ -99,8 +99,8 @@ def own_study(
 
     Args:
         models: a name or folder, one.
-        texts: a text a line, or a table with a column ``text`` or ``words`` and, where there are
-            labels, ``label``.
+        texts: a text a line, or a table with a column ``text``, ``text`` and ``text_pair``, or
+            ``words`` and, where there are labels, ``label``.
         others: whether a study's file or tasks were given as well, which is refused.
         limit: texts in all, at most; None takes all, of which 500 are measured at most.
         store: where both halves are kept; made here.
@@ -115,13 +115,16 @@ def own_study(
             f"--own takes one model and one file of texts, and nothing else: such as {_OWN_EXAMPLE}"
         )
     rows = _rows(texts)[:limit]
-    if len(rows) < _LEAST:
-        raise DataError(
-            f"{texts} holds {len(rows)} texts, expected {_LEAST} or more: give more texts"
-        )
     folder = Path(models[0]).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
+    tasks = _tasks(reference, rows[0]) if rows else []
+    embedded = any(task["metric"] in EMBEDDING_METRICS for task in tasks)
+    least = _LEAST_EMBEDDED if embedded else _LEAST
+    if len(rows) < least:
+        raise DataError(
+            f"{texts} holds {len(rows)} texts, expected {least} or more: give more texts"
+        )
     short = re.sub(r"[^A-Za-z0-9._]+", "-", f"{reference.display}-{texts.stem}-own").strip("-._")
     store.make()
     parts = {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}
@@ -136,7 +139,7 @@ def own_study(
     document: dict[str, Any] = {
         "name": short,
         "encoders": [name],
-        "tasks": [{**shared, **task} for task in _tasks(reference, rows[0])],
+        "tasks": [{**shared, **task} for task in tasks],
         "orders": ["first_to_last", "random"],
         **({"constants": ["average", "relative", "zeros"]} if reference.causal else {}),
     }
@@ -148,7 +151,8 @@ def own_study(
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Texts, or words, with their labels where there are any."""
     table = read_file(path, format_of(path) or "text", header=True).rows
-    known = [name for name in ("text", "words", "label") if name in table.column_names]
+    columns = ("text", "text_pair", "words", "label")
+    known = [name for name in columns if name in table.column_names]
     if not {"text", "words"} & set(known):
         raise DataError(
             f"{path} has no column 'text' or 'words' (found: {joined(table.column_names)}): name "
@@ -176,14 +180,20 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
         metrics: Sequence[str] = ("negative_log_perplexity", "agreement")
         causal = {"kind": "causal", "columns": {"text": "text"}}
         return [{"name": metric, "metric": metric, **causal} for metric in metrics]
-    text, labelled = {"kind": "text", "columns": {"text": "text"}}, "label" in row
-    if "words" in row or head is None:
+    pair, labelled = "text_pair" in row, "label" in row
+    columns = {"text": "text", **({"text_pair": "text_pair"} if pair else {})}
+    text: dict[str, Any] = {"kind": "pair" if pair else "text", "columns": columns}
+    with_label = {**text, "columns": {**columns, "label": "label"}}
+    one_number = head == "ForSequenceClassification" and len(document.get("id2label") or "01") == 1
+    unused = pair and (head == "ForMaskedLM" or (head == "Model" and not labelled))
+    if "words" in row or head is None or unused or (one_number and not labelled):
         if head != "ForTokenClassification" or not labelled:
             raise SpecError(
                 f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked "
                 f"of rows with {joined(row)} is not known: give texts to an encoder, a masked "
-                "language model or a classifier, words with labels to a token classifier, or "
-                "write a study with head: own"
+                "language model or a classifier, words with labels to a token classifier, pairs "
+                "with labels to an encoder of sentences, labels to a model of one number, or write "
+                "a study with head: own"
             )
         spans = any(
             str(name).startswith("B-") for name in (document.get("id2label") or {}).values()
@@ -195,20 +205,26 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
         metrics = ("negative_log_perplexity", "agreement")
         return [{"name": metric, "metric": metric, **text, "kind": "mlm"} for metric in metrics]
     if head == "Model":
-        return [{"name": metric, "metric": metric, **text} for metric in EMBEDDING_METRICS]
+        alike = {**with_label, "kind": "similarity", "metric": "cosine_spearman"}
+        of_texts = {"kind": "text", "columns": {"text": "text"}}
+        return [
+            *([{"name": "similarity", **alike}] if pair else []),
+            *({"name": metric, "metric": metric, **of_texts} for metric in EMBEDDING_METRICS),
+        ]
+    if one_number:
+        return [{"name": "spearman", "metric": "spearman", **with_label}]
     found = [{"name": "agreement", "metric": "agreement", **text}]
     if labelled and head == "ForSequenceClassification":
-        columns = {"text": "text", "label": "label"}
-        found.insert(
-            0, {"name": "accuracy", "kind": "text", "columns": columns, "metric": "accuracy"}
-        )
+        found.insert(0, {"name": "accuracy", "metric": "accuracy", **with_label})
     return found
 
 
 def _slots(reference: EncoderReference, rows: Sequence[dict[str, Any]]) -> int:
-    """The least usual layout that holds nearly all of the texts."""
+    """The least usual layout that holds nearly all of the texts; of a pair each half of it one."""
     texts = [" ".join(row["words"]) if "words" in row else row["text"] for row in rows]
-    lengths = sorted(map(len, load_tokenizer(reference)(texts)["input_ids"]))
+    texts += [row["text_pair"] for row in rows if "text_pair" in row]
+    halves = 2 if "text_pair" in rows[0] else 1
+    lengths = sorted(halves * len(ids) for ids in load_tokenizer(reference)(texts)["input_ids"])
     needed = lengths[int(0.99 * (len(lengths) - 1))]
     fitting = [slots for slots in _SLOTS if slots <= reference.positions]
     return next((slots for slots in fitting if slots >= needed), fitting[-1])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import BertConfig, BertForSequenceClassification
 
 from flows.without_file import own_study
 from papa.encoders.reference import EMBEDDED
@@ -14,8 +15,9 @@ from papa.spec import StudySpec
 from papa.spec.task import EMBEDDING_METRICS
 from papa.study.store import Store
 from tests.flows.conftest import papa, words
+from tests.study.test_own import SMALL, saved
 
-TEXTS = [f"Text number {number}." for number in range(20)]
+TEXTS = [f"Text number {number}." for number in range(44)]
 
 
 def study(
@@ -44,7 +46,7 @@ def test_every_other_text_is_measured(tmp_path: Path) -> None:
         (TEXTS, (), False, "takes one model and one file of texts"),
         (TEXTS, (EMBEDDED, EMBEDDED), False, "takes one model and one file of texts"),
         (TEXTS, (EMBEDDED,), True, "takes one model and one file of texts"),
-        (TEXTS[:4], (EMBEDDED,), False, "holds 4 texts, expected 10 or more"),
+        (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected 42 or more"),
         (TEXTS, ("/no/model",), False, "there is no encoder folder at /no/model"),
     ],
 )
@@ -56,6 +58,53 @@ def test_what_cannot_be_asked_is_one_sentence(
     assert sentence in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "store").exists()
+
+
+def classifier(folder: Path, classes: int) -> str:
+    shape = {**SMALL, "num_labels": classes}
+    return str(saved(BertForSequenceClassification(BertConfig(**shape)), folder))
+
+
+def table(folder: Path, *columns: str) -> Path:
+    values = {"text": "a text", "text_pair": "another", "label": 1}
+    path = folder / "rows.jsonl"
+    row = json.dumps({name: values[name] for name in columns})
+    path.write_text(f"{row}\n" * 44)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("classes", "columns", "asked"),
+    [
+        (2, ("text", "text_pair", "label"), {"accuracy": "pair", "agreement": "pair"}),
+        (2, ("text", "text_pair"), {"agreement": "pair"}),
+        (1, ("text", "label"), {"spearman": "text"}),
+        (
+            None,
+            ("text", "text_pair", "label"),
+            {"cosine_spearman": "similarity", **dict.fromkeys(EMBEDDING_METRICS, "text")},
+        ),
+    ],
+)
+def test_every_column_that_a_head_can_use_is_used(
+    tmp_path: Path, classes: int | None, columns: tuple[str, ...], asked: dict[str, str]
+) -> None:
+    model = EMBEDDED if classes is None else classifier(tmp_path / "model", classes)
+    rows = table(tmp_path, *columns)
+    found = own_study((model,), rows, False, None, ["seeds=[0]"], Store(tmp_path / "store"))
+    assert {task.metric: task.kind for task in found.tasks} == asked
+    pairs = [task for task in found.tasks if task.kind != "text"]
+    assert all(task.columns.text_pair == "text_pair" for task in pairs)
+
+
+@pytest.mark.parametrize(("classes", "columns"), [(1, ["text"]), (None, ["text", "text_pair"])])
+def test_columns_that_no_head_can_use_are_refused(
+    tmp_path: Path, classes: int | None, columns: list[str]
+) -> None:
+    model = EMBEDDED if classes is None else classifier(tmp_path / "model", classes)
+    rows = table(tmp_path, *columns)
+    with pytest.raises(PapaError, match=r"what can be asked of rows with text.* is not known"):
+        own_study((model,), rows, False, None, [], Store(tmp_path / "store"))
 
 
 @pytest.mark.server
