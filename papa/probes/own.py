@@ -118,16 +118,8 @@ def check_own(
     model = load_own(reference, own_class(task, reference))
     if names is not None and task.columns.label is not None:
         class_ids(names, class_names(model), task)
-    if rows is not None and task.metric in EMBEDDING_METRICS:
-        count = (
-            int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
-        )
-        least = max(LEAST_SENTENCES, 2 * count + 1)
-        if not least <= rows <= MOST_SENTENCES:
-            raise DataError(
-                f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} "
-                f"to {MOST_SENTENCES:,} sentences: give more, or set validation_rows"
-            )
+    if rows is not None:
+        check_sentences(task, rows)
     classes = getattr(model.config, "num_labels", 2)
     if (
         task.kind in ("text", "pair")
@@ -142,6 +134,23 @@ def check_own(
         raise EncoderError(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
             f"metric: {fits}"
+        )
+
+
+def check_sentences(task: TaskSpec, rows: int) -> None:
+    """Refuse a metric of embeddings with too few or too many validation rows.
+
+    Raises:
+        DataError: it is.
+    """
+    if task.metric not in EMBEDDING_METRICS:
+        return
+    count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
+    least = max(LEAST_SENTENCES, 2 * count + 1)
+    if not least <= rows <= MOST_SENTENCES:
+        raise DataError(
+            f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} to "
+            f"{MOST_SENTENCES:,} sentences: give more, or set validation_rows"
         )
 
 
@@ -384,6 +393,7 @@ def own_score(
         cosines = pair_cosines(after["embeddings"])
         return scored(task.metric, cosines, labels_of(split)[0][::2])
     if task.of_embeddings:
+        check_sentences(task, len(split))
         score, influence = embedding_score(task.metric, before["embeddings"], after["embeddings"])
         return Scored(score, influence[:, None])
     if task.metric == "agreement":
@@ -395,7 +405,10 @@ def own_score(
         return scored(task.metric, after["logits"][:, 0], labels)
     ids = class_ids(names or (), own, task)
     if code and code.metric:
-        return own_metric_scored(code.metric, _top(after), ids[labels], lengths)
+        # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
+        numbers = np.full(len(own), -1)
+        numbers[ids] = np.arange(len(ids))
+        return own_metric_scored(code.metric, numbers[_top(after)], labels, lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
     return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
 

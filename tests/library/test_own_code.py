@@ -217,6 +217,25 @@ def test_a_score_of_outputs_is_that_of_fidelity(tmp_path: Path) -> None:
         papa.measure(encoder, data, odd, **FEW)
 
 
+def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(tmp_path: Path) -> None:
+    """The head has the classes in the other order than the task."""
+    torch.manual_seed(0)
+    labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
+    model = BertForSequenceClassification(BertConfig(**SHAPE, **labels)).eval()
+    encoder = papa.load_encoder(saved(model, tmp_path / "model"), slots=16, device="cpu")
+    data = {"train": pandas.DataFrame(rows(48, 1)), "validation": pandas.DataFrame(rows(48, 2))}
+    seen: list[np.ndarray] = []
+
+    def first_class(true: np.ndarray, predicted: np.ndarray) -> float:
+        seen.append(true)
+        return float((predicted == true).mean())
+
+    papa.measure(encoder, data, papa.Task(head="own", metric=first_class), **FEW)
+    order = sorted(set(data["validation"]["label"]))
+    expected = [order.index(label) for label in data["validation"]["label"]]
+    assert max(seen, key=len).tolist() == expected
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module of the user's."""

@@ -208,6 +208,17 @@ def test_head_scores_that_nobody_can_give(
     )
 
 
+def test_too_few_sentences_for_their_neighbours_are_told_before_any_is_embedded(
+    encoder: papa.TextEncoder,
+) -> None:
+    few = {"text": ["a film", "no film", "one more", "the last", "or not"]}
+    task = papa.Task(label=None, metric="nearest_10", head="own")
+    _refuses(
+        lambda: papa.measure(encoder, {"train": few, "validation": few}, task, progress=False),
+        "task 'data' has 5 validation rows, and nearest_10 takes 21 to 2,000 sentences",
+    )
+
+
 def _refuses(call: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(papa.PapaError, match=re.escape(sentence)) as refused:
         call()
