@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
@@ -13,7 +16,9 @@ class Mixing:
 
     ``mixing`` is m / (m + k), where m is the norm of what all heads bring a token from other
     tokens and k that of what they bring it from itself; for ``mixing_with_residual`` k has the
-    token's own state with it. Both are means over tokens, before any normalisation of the sum.
+    token's own state with it, and for ``mixing_behind_norm`` both are taken behind the layer
+    normalisation that follows: it divides both by the σ of the whole, which leaves the ratio as it
+    is. It is null where layers normalise before attention. All are means over tokens.
     """
 
     def __init__(self) -> None:
@@ -24,12 +29,29 @@ class Mixing:
         own = (seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * brought).sum(dim=1)
         others = (seen.attention @ brought).sum(dim=1) - own
         kept = own + seen.states[:-1]
-        mixed = others.norm(dim=-1)
-        sums = {
-            name: (mixed / (mixed + vectors.norm(dim=-1)).clamp_min(1e-12)).sum(dim=-1)
-            for name, vectors in (("mixing", own), ("mixing_with_residual", kept))
-        }
+        sums = {"mixing": _ratio(others, own), "mixing_with_residual": _ratio(others, kept)}
+        weights = seen.norm_weights
+        sums["mixing_behind_norm"] = (
+            torch.full((len(others),), torch.nan)
+            if weights is None
+            else _ratio(behind_norm(others, weights), behind_norm(kept, weights))
+        )
         self.means.add(seen.of, len(seen.separators), sums)
 
     def frame(self) -> pd.DataFrame:
         return self.means.frame()
+
+
+def behind_norm(
+    part: Float[Tensor, "layers n width"], weights: Float[Tensor, "layers width"]
+) -> Float[Tensor, "layers n width"]:
+    """What a part of a sum adds to the sum's layer normalisation, times its σ."""
+    return (part - part.mean(dim=-1, keepdim=True)) * weights[:, None]
+
+
+def _ratio(
+    mixed: Float[Tensor, "layers n width"], kept: Float[Tensor, "layers n width"]
+) -> Float[Tensor, " layers"]:
+    """‖mixed‖ / (‖mixed‖ + ‖kept‖), added up over tokens."""
+    norm = mixed.norm(dim=-1)
+    return (norm / (norm + kept.norm(dim=-1)).clamp_min(1e-12)).sum(dim=-1)

@@ -39,6 +39,7 @@ class Seen:
         output_maps: W_O of every head.
         tree: the gold tree, where texts have some; None else.
         words: the number of each token's word in it, -1 for special tokens; None else.
+        norm_weights: γ of each layer's normalisation after attention; None where there is none.
     """
 
     of: Attention
@@ -49,6 +50,7 @@ class Seen:
     output_maps: Float[Tensor, "layers heads head_width width"]
     tree: Tree | None = None
     words: Int[Tensor, " n"] | None = None
+    norm_weights: Float[Tensor, "layers width"] | None = None
 
     @property
     def output(self) -> Float[Tensor, "layers heads n head_width"]:
@@ -108,6 +110,7 @@ def seen_in(
     check_fits(constants, encoder)
     batch = batch.to(encoder.device)
     matrices, output_maps = constants.matrices.to(encoder.device), encoder.output_maps.cpu()
+    norm_weights = encoder.attention_norm_weights
     passes = []
     for replacing in (False, True):
         rules = {layer: _Kept(matrices[layer], replacing) for layer in range(encoder.layers)}
@@ -132,6 +135,7 @@ def seen_in(
                 output_maps,
                 None if laid is None else laid.trees[row],
                 None if laid is None else torch.from_numpy(laid.words[row]),
+                None if norm_weights is None else norm_weights.cpu(),
             )
             yield seen
             if of == "input-dependent":

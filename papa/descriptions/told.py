@@ -65,7 +65,8 @@ def by_task(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _by_layer(name: str, frame: pd.DataFrame) -> Told:
     if "other_layer" in frame:
         frame = frame[frame["layer"] == frame["other_layer"]]
-    measures = [column for column in frame if frame[column].dtype.kind == "f"]
+    measured = frame.dropna(axis="columns", how="all")
+    measures = [column for column in measured if frame[column].dtype.kind == "f"]
     attentions = list(frame["attention"].unique())
     means = frame.groupby(["layer", "attention"], sort=False)[measures].mean()
     rows = [

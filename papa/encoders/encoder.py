@@ -126,6 +126,14 @@ class Encoder:
         return torch.stack(weights).unflatten(1, (self.heads, -1))
 
     @property
+    def attention_norm_weights(self) -> Float[Tensor, "layers width"] | None:
+        """γ of each layer's normalisation after attention; None where there is none."""
+        norms = self.family.attention_norms
+        if norms is None:
+            return None
+        return torch.stack([norm.get_parameter("weight") for norm in norms(self.model)])
+
+    @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
         """The input embeddings of the vocabulary."""
         return self.model.get_input_embeddings().weight  # type: ignore[operator]

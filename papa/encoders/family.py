@@ -26,6 +26,8 @@ class Family:
             are where BERT has them, unless a family says otherwise.
         output_maps: W_O, the linear maps of what all heads of a layer put out, side by side;
             likewise.
+        attention_norms: the layer normalisations of a state plus what its layer's attention adds to
+            it; None where layers normalise before attention.
         projections: attribute names, on a routed self-attention module, of the linear maps whose
             rows only heads with input-dependent attention need: queries, keys, positions. A module
             may lack some.
@@ -54,6 +56,9 @@ class Family:
     ]
     output_maps: Callable[[Any], Sequence[nn.Linear]] = lambda model: [
         layer.attention.output.dense for layer in model.encoder.layer
+    ]
+    attention_norms: Callable[[Any], Sequence[nn.Module]] | None = lambda model: [
+        layer.attention.output.LayerNorm for layer in model.encoder.layer
     ]
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None

@@ -102,6 +102,7 @@ MODERNBERT = Family(
     model_types=("modernbert",),
     attentions=lambda model: [layer.attn for layer in model.layers],
     output_maps=lambda model: [layer.attn.Wo for layer in model.layers],
+    attention_norms=None,
     projections=("query", "key"),
     model_inputs=_model_inputs,
     route=_route,

@@ -68,6 +68,7 @@ MPNET = Family(
     model_types=("mpnet",),
     attentions=lambda model: [layer.attention.attn for layer in model.encoder.layer],
     output_maps=lambda model: [layer.attention.attn.o for layer in model.encoder.layer],
+    attention_norms=lambda model: [layer.attention.LayerNorm for layer in model.encoder.layer],
     projections=("q", "k"),
     model_inputs=_model_inputs,
     route=_route,
