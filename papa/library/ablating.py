@@ -94,27 +94,10 @@ def ablated(
     modules = attention_modules(model)
     sizes = [head_count(module) for module in modules]
     chosen = heads_by_layer(heads, sizes)
-    held = cast("PreTrainedModel", model)
-    substitute = _substitute(held, modules, sizes, by, data, seed)
-    with routed(held, modules, rules_of(substitute, chosen, len(modules))):
+    substitute = substitute_for(model, by, data=data, seed=seed)
+    rules = rules_of(substitute, chosen, len(modules))
+    with routed(cast("PreTrainedModel", model), modules, rules):
         yield
-
-
-def substitute_for(
-    model: nn.Module, by: By, *, data: Iterable[Mapping[str, Any]] | None = None, seed: int = 0
-) -> Substitute:
-    """What ``by`` names, made once for several blocks: ``ablated`` takes it. Arguments and errors
-    are as there.
-    """
-    modules = attention_modules(model)
-    return _substitute(
-        cast("PreTrainedModel", model),
-        modules,
-        [head_count(module) for module in modules],
-        by,
-        data,
-        seed,
-    )
 
 
 def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[int]]:
@@ -155,14 +138,18 @@ def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[i
     return {layer: sorted(own) for layer, own in found.items()}
 
 
-def _substitute(
-    model: PreTrainedModel,
-    modules: Sequence[nn.Module],
-    sizes: Sequence[int],
+def substitute_for(
+    model: nn.Module,
     by: By | Any,
-    data: Iterable[Mapping[str, Any]] | None,
-    seed: int,
+    *,
+    data: Iterable[Mapping[str, Any]] | None = None,
+    seed: int = 0,
 ) -> Substitute:
+    """What ``by`` names, made once for several blocks: ``ablated`` takes it. Arguments and errors
+    are as there.
+    """
+    modules = attention_modules(model)
+    sizes = [head_count(module) for module in modules]
     if isinstance(by, ConstantMatrices):
         by = by.matrices
     if isinstance(by, Tensor | np.ndarray):
@@ -205,7 +192,9 @@ def _substitute(
     with (
         torch.no_grad(),
         routed(
-            model, modules, {layer: partial(_seen, observer, layer) for layer in range(len(sizes))}
+            cast("PreTrainedModel", model),
+            modules,
+            {layer: partial(_seen, observer, layer) for layer in range(len(sizes))},
         ),
     ):
         for inputs in called_with(data or ()):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError
-from papa.library.encoder import DEFAULT_SLOTS
-from papa.spec import EncoderSpec
+from papa.library.encoder import named, slots_of
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,7 @@ def load_decoder(
         EncoderError: there is no such model, it is no supported decoder, or slots are impossible.
         HubUnreachableError: it is not on this machine and the hub does not answer.
     """
-    name, folder = str(model), Path(model).expanduser()
-    if name.startswith((".", "/", "~")) or folder.is_dir():
-        name = str(folder.resolve())
-    reference = resolve_encoder(EncoderSpec(name=name, revision=revision))
+    reference = resolve_encoder(named(str(model), revision))
     if not reference.causal:
-        raise EncoderError(f"'{name}' is an encoder: load it with papa.load_encoder")
-    slots = slots or min(DEFAULT_SLOTS, reference.positions)
-    if slots % 2 or not 4 <= slots <= reference.positions:
-        raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
-        )
-    return Decoder(reference, slots)
+        raise EncoderError(f"'{reference.name}' is an encoder: load it with papa.load_encoder")
+    return Decoder(reference, slots_of(reference, slots))

@@ -129,16 +129,36 @@ def load_encoder(
     return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
 
 
+def named(name: str, revision: str | None) -> EncoderSpec:
+    """A model by its name on the hub or its folder, as a study has it."""
+    folder = Path(name).expanduser()
+    if name.startswith((".", "/", "~")) or folder.is_dir():
+        name = str(folder.resolve())
+    return EncoderSpec(name=name, revision=revision)
+
+
+def slots_of(reference: EncoderReference, slots: int | None) -> int:
+    """The slots asked for, or as many as a model takes, up to 128.
+
+    Raises:
+        EncoderError: it takes no such number.
+    """
+    slots = slots or min(DEFAULT_SLOTS, reference.positions)
+    if slots % 2 or not 4 <= slots <= reference.positions:
+        raise EncoderError(
+            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
+            f"positions that {reference.display} has"
+        )
+    return slots
+
+
 def _by_name(
     name: str, slots: int | None, revision: str | None, device: str | None, precision: Precision
 ) -> TextEncoder:
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     check_device(device)
     check_precision(precision, device)
-    folder = Path(name).expanduser()
-    if name.startswith((".", "/", "~")) or folder.is_dir():
-        name = str(folder.resolve())
-    reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
+    reference = resolve_encoder(named(name, revision), precision)
     return _with_layout(
         encoders.load_encoder(reference, device), load_tokenizer(reference), reference, slots
     )
@@ -196,12 +216,7 @@ def _with_layout(
     reference: EncoderReference,
     slots: int | None,
 ) -> TextEncoder:
-    slots = slots or min(DEFAULT_SLOTS, reference.positions)
-    if slots % 2 or not 4 <= slots <= reference.positions:
-        raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
-        )
+    slots = slots_of(reference, slots)
     special_tokens = special_tokens_of(tokenizer)
     check_vocabulary(tokenizer, len(encoder.word_embeddings), reference.display)
     return TextEncoder(encoder, tokenizer, reference, slots, special_tokens)

@@ -15,6 +15,7 @@ from papa.attention.average import averaging, check_sums
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
+from papa.library.ablating import heads_by_layer
 from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
@@ -107,19 +108,10 @@ def replaced(
         SpecError: there is no such head or control.
     """
     matrices = constants_for(encoder, constants)
-    chosen = list(dict.fromkeys(_head(encoder, head) for head in heads))
+    by_layer = heads_by_layer(heads, [encoder.heads] * encoder.layers)
+    chosen = [(layer, head) for layer, own in by_layer.items() for head in own]
     with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
         yield entries
-
-
-def _head(encoder: TextEncoder, head: Head) -> Head:
-    layer, number = map(int, head) if isinstance(head, Sequence) and len(head) == 2 else (-1, -1)
-    if not (0 <= layer < encoder.layers and 0 <= number < encoder.heads):
-        raise SpecError(
-            f"there is no head {head!r}: heads are (layer, head), from (0, 0) to "
-            f"({encoder.layers - 1}, {encoder.heads - 1})"
-        )
-    return layer, number
 
 
 @torch.no_grad()

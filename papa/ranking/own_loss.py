@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -12,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerRule, attention_modules, routed
-from papa.ablation.substitutes import Mixed, Substitute, heads_replaced
+from papa.ablation.interface import attention_modules, routed
+from papa.ablation.substitutes import Mixed, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -74,11 +73,8 @@ class OwnLoss:
             with torch.no_grad():
                 own = answers_of(model, batch, task.of_embeddings)
         at = AtSlots(Mixed(self.substitute, shares), batch.slots)
-        every = torch.arange(shares.shape[-1])
-        rules: dict[int, LayerRule] = {
-            layer: partial(heads_replaced, layer=layer, heads=every, substitute=at)
-            for layer in range(len(shares))
-        }
+        layers, every = len(shares), range(shares.shape[-1])
+        rules = rules_of(at, dict.fromkeys(range(layers), every), layers)
         with routed(model, attention_modules(model), rules):
             found = answers_of(model, batch, task.of_embeddings)
         return self._loss(own, found, self.split.labels_of(numbers)), found["lengths"]
