@@ -126,7 +126,7 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """
     contrasts = contrast_table(summary)
     written = [*score_tables(summary), *([contrasts] if contrasts else [])]
-    tables = [table.terminal() for table in written]
+    tables = [table.terminal(section=len(summary)) for table in written]
     for table, shown in zip(written[1:], tables[1:], strict=True):
         shown.title = table.heading
     tables[0].title = escape(fixed_caption(summary)) or None

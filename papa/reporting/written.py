@@ -45,8 +45,12 @@ class WrittenTable:
     def markdown(self) -> str:
         return markdown_table(self.headings, self.rows)
 
-    def terminal(self) -> Table:
-        """Its first column holds all names; intervals and answers go below their numbers."""
+    def terminal(self, section: int = 0) -> Table:
+        """Its first column holds all names; intervals and answers go below their numbers.
+
+        Args:
+            section: after how many rows a line is drawn.
+        """
         numbers = [at for at, heading in enumerate(self.headings) if heading not in TEXT_COLUMNS]
         words = numbers[0]
         table = Table(show_lines=words > 0)
@@ -54,12 +58,12 @@ class WrittenTable:
             table.add_column(", ".join(self.headings[:words]), overflow="fold")
         for heading in self.headings[words:]:
             table.add_column(heading, justify="right", no_wrap=words > 0)
-        for row in self.rows:
+        for number, row in enumerate(self.rows, start=1):
             cells = row[words:]
             if words:
                 below = [cell.replace(" ± ", "\n±").replace(" (", "\n(") for cell in cells]
                 cells = [", ".join(row[:words]), *below]
-            table.add_row(*map(escape, cells))
+            table.add_row(*map(escape, cells), end_section=number == section)
         return table
 
 

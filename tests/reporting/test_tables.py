@@ -299,6 +299,7 @@ def test_terminal_table_of_one_line_shows_what_all_rows_share() -> None:
     assert "all-MiniLM-L6-v2 · reviews · average · λ ascending" in text
     for label in ("1/2", "1/8", "1/16", "72"):
         assert label in text
+    assert text.count("├─") == 1, "before the baselines"
 
 
 def test_terminal_table_of_many_lines_fits_80_columns_and_breaks_no_number() -> None:
