@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from flows.studies import save_study
@@ -26,3 +27,9 @@ def finish_study(file: str, store: Path, *overrides: str, tracked: bool = False)
     found = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
     run_here(found.steps, place, spec.execution, told)
     return told
+
+
+def main() -> None:
+    """``finish_study`` in a process of its own, where its environment is what matters."""
+    file, store, *overrides = sys.argv[1:]
+    finish_study(file, Path(store), *overrides)

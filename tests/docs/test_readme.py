@@ -21,6 +21,7 @@ def blocks(language: str, section: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
+@pytest.mark.slow
 def test_the_snippet_on_the_library_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

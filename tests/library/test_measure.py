@@ -1,4 +1,4 @@
-"""``papa.measure`` gives the scores of the same study through ``papa run``."""
+"""``papa.measure`` gives the scores of the same study in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from papa.study.steps import study_steps
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
-from tests.flows.conftest import papa as command
 from tests.library.conftest import SLOTS
 
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
@@ -31,45 +30,56 @@ DESIGN: dict[str, Any] = {
 }
 
 
-@pytest.mark.server
-def test_a_study_in_memory_has_the_scores_of_papa_run(
-    encoder: papa.TextEncoder,
+def finished(
+    folder: Path,
     reviews: dict[str, pandas.DataFrame],
-    tmp_path: Path,
-    prefect: dict[str, str],
-) -> None:
-    found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
+    design: dict[str, Any],
+    **task: Any,
+) -> tuple[pandas.DataFrame, str]:
+    """Results and report of the study in a file that is finished in ``folder / "store"``."""
     for split, frame in reviews.items():
-        frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
-    task = {
+        frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    entry = {
         "name": "mine",
         "kind": "text",
         "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
-        "columns": {"text": "review", "label": "verdict"},
-        "metric": "accuracy",
         "slots": SLOTS,
-        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+        **task,
     }
     study = {
         "name": "same",
         "encoders": ["embedded/all-MiniLM-L6-v2"],
-        "tasks": [task],
-        **DESIGN,
+        "tasks": [entry],
+        **design,
         "ranking": {"rows": 32},
-        "execution": {"workers": 1, "device": "cpu"},
+        "execution": {"device": "cpu"},
     }
-    store = str(tmp_path / "store")
-    finished = command("run", write_study(tmp_path, study), "--store", store, more=prefect)
-    assert finished.code == 0, words(finished)
-    expected = pandas.read_parquet(tmp_path / "store" / "studies" / "same" / "results.parquet")
+    finish_study(write_study(folder, study), folder / "store")
+    results = folder / "store" / "studies" / "same"
+    report = " ".join((results / "report.md").read_text().split())
+    return pandas.read_parquet(results / "results.parquet"), report
+
+
+@pytest.mark.server
+def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+) -> None:
+    found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
+    expected, report = finished(
+        tmp_path,
+        reviews,
+        DESIGN,
+        columns={"text": "review", "label": "verdict"},
+        metric="accuracy",
+        probe={"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+    )
     ours = found.results
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
     (sentence,) = (one for one in found.answers if "seeds the head order" in one)
-    report = (tmp_path / "store" / "studies" / "same" / "report.md").read_text()
     assert f"all-MiniLM-L6-v2 on mine: {sentence}" in report
-    heads = said("heads", "same", "--store", store, "--max-drop", "1%")
+    heads = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "1%")
     assert heads.code == 0, words(heads)
     assert " ".join(heads.out.split()).count(sentence) == 2, (
         "for each kind of constants; the random order has none"
@@ -83,43 +93,29 @@ def test_a_study_in_memory_has_the_scores_of_papa_run(
 def test_a_models_own_use_has_the_scores_of_its_study(
     encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
-    task = papa.Task(text="review", label=None, metric="cosine", head="own", name="kept")
+    task = papa.Task(text="review", label=None, metric="cosine", head="own", name="mine")
     design = {**DESIGN, "constants": ["average"]}
     found = papa.measure(encoder, reviews, task, **design, ranking_rows=32, progress=False)
-    for split, frame in reviews.items():
-        frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
-    entry = {
-        "name": "kept",
-        "kind": "text",
-        "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
-        "columns": {"text": "review"},
-        "metric": "cosine",
-        "head": "own",
-        "slots": SLOTS,
-        "probe": {
+    expected, report = finished(
+        tmp_path,
+        reviews,
+        design,
+        columns={"text": "review"},
+        metric="cosine",
+        head="own",
+        probe={
             "learning_rate": task.rate,
             "batch_size": task.batch_size,
             "epochs": task.epochs,
         },
-    }
-    study = {
-        "name": "own",
-        "encoders": ["embedded/all-MiniLM-L6-v2"],
-        "tasks": [entry],
-        **design,
-        "ranking": {"rows": 32},
-        "execution": {"workers": 1, "device": "cpu"},
-    }
-    finish_study(write_study(tmp_path, study), tmp_path / "store")
-    expected = pandas.read_parquet(tmp_path / "store" / "studies" / "own" / "results.parquet")
+    )
     compared = [name for name in found.results if name != "seconds"]
     pandas.testing.assert_frame_equal(found.results[compared], expected[compared], check_exact=True)
     means = found.results.groupby(["order", "fraction"])["score"].mean()
     assert means["lambda"].nunique() == 3, "negative control: cells differ"
     sentence = "λ was trained on one less the cosine of embeddings to the original's: no probe."
-    report = (tmp_path / "store" / "studies" / "own" / "report.md").read_text()
-    assert sentence in " ".join(report.split())
-    heads = said("heads", "own", "--store", str(tmp_path / "store"))
+    assert sentence in report
+    heads = said("heads", "same", "--store", str(tmp_path / "store"))
     assert sentence in " ".join(heads.out.split())
 
 

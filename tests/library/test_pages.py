@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 HEAD_MASK = PAGE.parent / "how-to" / "head-mask.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
