@@ -28,6 +28,8 @@ class ScoringMethod:
         own_head: which tasks of a model's own head it scores heads of: all; those with a loss of
             their own, as what compares answers with themselves has no gradient there; or none.
         label_free: whether it reads text alone; others read labels too.
+        frozen_probe: whether it reads the task's probe, trained on the encoder as it is and then
+            frozen, where the task has one.
         streamed: whether it is a mean over rows of attention matrices; all of these share a pass
             over the text, which draws nothing but a sample of rows.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
@@ -42,6 +44,7 @@ class ScoringMethod:
     nothing: float = math.nan
     own_head: Literal["all", "with a loss", "none"] = "all"
     label_free: bool = False
+    frozen_probe: bool = False
     streamed: bool = False
     reads: tuple[str, ...] = ()
     passes: float = 1
@@ -73,12 +76,17 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "distance": _streamed("distance", "distance to constant"),
     "output_distance": _streamed("output_distance", "distance of outputs to constant"),
     "gradient": ScoringMethod(
-        "gradient", "papa.ranking.scores.gradient", own_head="with a loss", passes=3
+        "gradient",
+        "papa.ranking.scores.gradient",
+        own_head="with a loss",
+        frozen_probe=True,
+        passes=3,
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
         "Shapley values",
         "papa.ranking.scores.shapley",
+        frozen_probe=True,
         reads=("evaluations",),
         nothing=0.0,
         evaluations=lambda heads, budget: max(budget, 2 + 4 * (heads - 1)),
@@ -86,6 +94,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "greedy": ScoringMethod(
         "the steps of a greedy order",
         "papa.ranking.scores.greedy",
+        frozen_probe=True,
         reads=("evaluations",),
         evaluations=lambda heads, budget: greedy_evaluations(heads, greedy_step(heads, budget)),
     ),
@@ -93,6 +102,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "effect": ScoringMethod(
         "effect",
         "papa.ranking.scores.effect",
+        frozen_probe=True,
         nothing=0.0,
         evaluations=lambda heads, budget: heads + 1,
     ),

@@ -30,7 +30,7 @@ from papa.study.locks import claimed
 from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
 from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
-from papa.study.score_heads import read_head_scores
+from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
 
@@ -90,7 +90,12 @@ class Aggregate(WorkerStep):
             for method, by_seed in by_method.items()
             for seed, step in by_seed.items()
         }
-        return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings}
+        frozen = {
+            f"frozen probe of {name}": step.probe
+            for name, step in rankings.items()
+            if isinstance(step, ScoreHeads) and step.probe
+        }
+        return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings, **frozen}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)

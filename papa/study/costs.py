@@ -33,7 +33,14 @@ CORE = 1e11
 """Floating point operations per second of one core in a matrix product, where nothing
 was measured.
 """
-SHARES = {"average": 0.63, "rank": 0.6, "scores": 0.5, "probe": 0.63, "baseline": 0.3}
+SHARES = {
+    "average": 0.63,
+    "rank": 0.6,
+    "scores": 0.5,
+    "frozen_probe": 0.63,
+    "probe": 0.63,
+    "baseline": 0.3,
+}
 """The share of a core's rate in a matrix product that a worker reached
 (``python -m benchmarks.plans``).
 """
@@ -182,8 +189,8 @@ def ranking_flops(
 def scoring_flops(
     encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec, method: str
 ) -> float:
-    """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on, and
-    the frozen probe of one that reads labels. What is trained for epochs costs what λ does.
+    """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on.
+    What is trained for epochs costs what λ does.
 
     Sets of heads differ from the one before in one head, drawn alike from all layers, and layers
     below it are not computed again; those of a model with its own head are.
@@ -197,11 +204,13 @@ def scoring_flops(
         rows = ranking.rows or VALUED_ROWS
         if task.head == "probe":
             times *= (encoder.layers + 1) / (2 * encoder.layers)
-    passes = times * _forward_flops(encoder, min(rows, size.train) * size.tokens)
-    if scoring.label_free or task.head == "own":
-        return passes
-    probe = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)
-    return passes + probe + _forward_flops(encoder, size.train * size.tokens)
+    return times * _forward_flops(encoder, min(rows, size.train) * size.tokens)
+
+
+def frozen_probe_flops(encoder: EncoderReference, size: Size, task: TaskSpec) -> float:
+    """A pass over the training text, and every epoch of one probe."""
+    training = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)
+    return averaging_flops(encoder, size) + training
 
 
 def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:

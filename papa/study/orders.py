@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from papa.spec.orders import needs_lambda, scored_by
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.results import ProbedCell
+from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def found_orders(
     cells: Iterable[ProbedCell], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
     """The orders of the cells in which some heads are constant and others not, by (encoder label,
-    task), then by name. What one ranking took counts for the first order that follows it.
+    task), then by name. What one ranking took, or a probe that several read, counts for the first
+    order that follows it.
 
     Args:
         cells: of a study.
@@ -38,13 +40,15 @@ def found_orders(
             for seed in probe.seeds
         }
         before = counted.setdefault((cell.encoder, cell.task), set())
-        new = set(first.rankings.values()) - before
-        took = [read_metadata(found[step].path) for step in new]
-        before |= new
+        rankings = set[Step](first.rankings.values())
+        frozen = {step.probe for step in rankings if isinstance(step, ScoreHeads) and step.probe}
+        took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
+        before |= rankings | frozen
+        scored = [_evaluations(took[step], cell.order) for step in took if step in rankings]
         known[cell.order] = FoundOrder(
             by_seed,
-            sum(ranking["worker_seconds"] for ranking in took) if took else None,
-            sum(_evaluations(ranking, cell.order) for ranking in took) if took else None,
+            sum(step["worker_seconds"] for step in took.values()) if took else None,
+            sum(scored) if scored else None,
         )
     return orders
 

@@ -9,6 +9,7 @@ from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import needs_lambda
 from papa.study import costs
 from papa.study.average import Average
+from papa.study.frozen_probe import FrozenProbe
 from papa.study.rank import Rank
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.tokenise import Tokenise
@@ -55,6 +56,11 @@ def ranking_steps(
         asked = encoder, corpus, average, task, ranking
         if method == "lambda":
             return Rank(own, flops, *asked, seed, sets, parts=parts)
-        return ScoreHeads(own, flops, *asked, every if streamed else (method,), seed)
+        probe = None
+        if task.head == "probe" and HEAD_SCORES[method].frozen_probe:
+            frozen = f"frozen probe · {name}{f' · seed {seed}' if len(seeds) > 1 else ''}"
+            training = costs.frozen_probe_flops(encoder, size, task)
+            probe = FrozenProbe(frozen, training, encoder, corpus, task, seed)
+        return ScoreHeads(own, flops, *asked, every if streamed else (method,), seed, probe)
 
     return {seed: of_seed(seed) for seed in seeds}

@@ -12,6 +12,7 @@ from papa.spec import RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 from papa.study.average import Average
+from papa.study.frozen_probe import FrozenProbe
 from papa.study.rank import Rank, read_lambda
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
@@ -36,6 +37,7 @@ class ScoreHeads(WorkerStep):
         ranking: the settings of the method.
         methods: one method; or those that share a pass over the text.
         seed: of all that is drawn.
+        probe: of a method that reads one.
     """
 
     stage: ClassVar[str] = "scores"
@@ -48,6 +50,7 @@ class ScoreHeads(WorkerStep):
     ranking: RankingSpec
     methods: tuple[str, ...]
     seed: int
+    probe: FrozenProbe | None = None
 
     def spec(self) -> dict[str, Any]:
         first = HEAD_SCORES[self.methods[0]]
@@ -70,7 +73,8 @@ class ScoreHeads(WorkerStep):
         return {"encoder": self.encoder.digest}
 
     def inputs(self) -> dict[str, Step]:
-        return {"corpus": self.corpus, "constants": self.constants}
+        probe = {"probe": self.probe} if self.probe else {}
+        return {"corpus": self.corpus, "constants": self.constants, **probe}
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress, encoder=self.encoder, urgency=1)
@@ -87,6 +91,9 @@ class ScoreHeads(WorkerStep):
             context.found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
         )
         corpus = open_corpus(context.found[self.corpus])
+        probe = None
+        if self.probe:
+            probe = self.probe.read(context.found[self.probe], encoder, corpus)
         with context.scratch() as scratch:
             asked = Asked(
                 encoder=encoder,
@@ -98,6 +105,7 @@ class ScoreHeads(WorkerStep):
                 scratch=scratch,
                 execution=context.execution,
                 progress=context.progress,
+                probe=probe,
             )
             found = scores_by(self.methods, asked)
         tensors = {name: np.ascontiguousarray(scores.values) for name, scores in found.items()}

@@ -28,7 +28,7 @@ from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rankings import ranking_steps
 from papa.study.results import ProbedCell
-from papa.study.score_heads import Ranking
+from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step
 from papa.study.streaming import OnTheFly, ReusedBefore, Streamed
 from papa.study.tokenise import Tokenise
@@ -215,6 +215,9 @@ class _Builder:
             masked = task.model_copy(update=restored)
         asked = encoder, self._corpus(encoder, task, masked), average, masked or task, size, method
         found = ranking_steps(self.study, self._name(encoder, task), *asked)
+        for step in found.values():
+            if isinstance(step, ScoreHeads) and step.probe:
+                self._once(step.probe)
         return {seed: self._once(step) for seed, step in found.items()}
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Baseline:

@@ -39,6 +39,7 @@ from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Given
 from papa.study.distances import Distances
+from papa.study.frozen_probe import FrozenProbe
 from papa.study.mean_qk import MeanQK
 from papa.study.outputs import Outputs
 from papa.study.own import Answers, Own
@@ -89,6 +90,7 @@ RANKING = Rank(
     0,
     (("lambda", 36),),
 )
+FROZEN = FrozenProbe("f", 1.0, ENCODER, CORPUS, TEXT, 0)
 SCORED = ScoreHeads(
     "s",
     1.0,
@@ -165,7 +167,9 @@ EXAMPLES: tuple[Step, ...] = (
         (("lambda", 36),),
     ),
     SCORED,
-    *(replace(SCORED, methods=(name,)) for name in ("gradient", "shapley", "gates")),
+    FROZEN,
+    *(replace(SCORED, methods=(name,)) for name in ("shapley", "gates")),
+    replace(SCORED, methods=("gradient",), probe=FROZEN),
     PROBE,
     BASELINE,
     ANSWERS,
@@ -274,6 +278,15 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "ranking.seeds": "each step scores with one of them, which is in the key",
         "ranking.until_stable": "no method reads it",
     },
+    "frozen_probe": {
+        "encoder.name": NAMES,
+        "encoder.revision": NAMES,
+        "encoder.tokenizer_digest": TOKENS,
+        "task.name": NAMES,
+        "task.head": PROBED_HERE,
+        "task.positive": "no score is taken here",
+        **{f"task.{name}": TOKENS for name in ROWS},
+    },
     "probe": {
         "encoder.name": NAMES,
         "encoder.revision": NAMES,
@@ -381,6 +394,7 @@ def other(value: Any, annotation: Any) -> Any:
             if get_origin(kind) is Literal:
                 return get_args(kind)[0]
             others = {int: 7, float: 0.125, str: "other", tuple: ("other",), OwnCode: OwnCode(len)}
+            others[FrozenProbe] = FROZEN
             return others[get_origin(kind) or kind]
         case bool():
             return not value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from papa.errors import CheckError, SpecError
+from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study, resolve_study
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.methods import HEAD_SCORES
+from papa.study.frozen_probe import FrozenProbe
+from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.orders import found_orders
 from papa.study.score_heads import ScoreHeads, read_head_scores
@@ -23,6 +27,7 @@ from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL
+from tests.study.told import Told
 
 ORDERS = ["distance", "reversed:confidence", "variance"]
 """Label-free all."""
@@ -56,6 +61,31 @@ def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
     assert first != second
     assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
+
+
+def test_methods_that_read_a_frozen_probe_share_it() -> None:
+    orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
+    steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
+    frozen = [step for step in steps.steps if isinstance(step, FrozenProbe)]
+    assert [step.seed for step in frozen] == [0, 1]
+    for step in scorings(steps):
+        reads = step.methods[0] in orders[:4]
+        assert step.probe == (frozen[step.seed] if reads else None), step.name
+        assert not reads or steps.steps.index(step) > steps.steps.index(step.probe)
+
+
+def test_a_frozen_probe_comes_back_to_the_bit(tmp_path: Path) -> None:
+    """So scores are those of a probe that is trained where they are computed."""
+    steps = steps_of(orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
+    (scoring,), store = scorings(steps), Store(tmp_path)
+    store.make()
+    alone = replace(scoring, probe=None)
+    run_here([*scoring.needs, scoring, alone], store, ExecutionSpec(), Told())
+    first, again = (
+        read_head_scores("gradient", {0: step.reference(store)}).mean for step in (scoring, alone)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert first.std() > 0
 
 
 @pytest.mark.server
@@ -93,7 +123,7 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
             chosen = ascending[::-1][:36] if "reversed" in cell.order else ascending[:36]
             assert set(probe.heads(probe.found(place))) == {divmod(int(at), 12) for at in chosen}
     cells = [one for part in steps.parts for one in part.cells]
-    artifacts = {step: step.reference(place) for step in scorings(steps)}
+    artifacts = steps.steps[-1].found(place)
     assert "rank" not in {step.stage for step in steps.steps}
     report = (store / "studies" / "s" / "report.html").read_text()
     assert "distance to constant ascending (label-free)" in report

@@ -12,6 +12,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
+from papa.probes.probes import Probe
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 
@@ -30,6 +31,8 @@ class Asked:
         scratch: a folder for features.
         execution: what changes speed and never results.
         progress: called with what is done and what there is to do.
+        probe: trained on the encoder as it is and frozen, for methods that read one; None where
+            none was trained before.
     """
 
     encoder: Encoder
@@ -41,6 +44,7 @@ class Asked:
     scratch: Path
     execution: ExecutionSpec
     progress: Progress = ignore_progress
+    probe: Probe | None = None
 
     @property
     def rows(self) -> Int[np.ndarray, " rows"]:
