@@ -38,7 +38,7 @@ def search(
         say(console, "Not searched between fractions: ranking.until_stable ties λ to them.")
         return part, answer
     say(console, f"Trying numbers of heads between {low} and {high} of {answer.heads_in_all}:")
-    part = part.model_copy(update={"name": f"{part.name.removesuffix('-within')}-within"})
+    part, tried = part.model_copy(update={"name": f"{part.name.removesuffix('-within')}-within"}), 0
     while high - low > 1:
         count = (low + high) // 2
         fraction = round(1 - count / answer.heads_in_all, 6)
@@ -46,7 +46,9 @@ def search(
         part = part.model_copy(update={"fractions": tuple(fractions)})
         answer = _measured(part, store, max_drop)
         say(console, tried_line(answer, count))
+        tried += 1
         low, high = _gap(answer)
+    say(console, f"{tried} tried: each may be within by luck, so confirm the number on other rows.")
     save_study(store, part)
     # The report refers to what was tried, so that 'papa prune' keeps it.
     _run(StoredStudy(part, store), whole=True)

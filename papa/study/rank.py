@@ -189,7 +189,10 @@ class Rank(OnText, WorkerStep):
             if is_complete(address):
                 try:
                     with borrowed(address) as folder, reading(address):
-                        return Halfway.load(folder), read_metadata(address)["work"]
+                        found = Halfway.load(folder)
+                        if len(found.lambdas) != epochs:
+                            raise ValueError(f"{len(found.lambdas)} epochs, expected {epochs}")
+                        return found, read_metadata(address)["work"]
                 except ArtifactError:
                     remove(address)
         return Halfway(), []

@@ -76,6 +76,7 @@ def test_heads_between_fractions_are_tried_until_neighbours_differ(
     assert f"between {9 if few < more else 0} and {18 if few < more else 9} of 72:" in told
     for number in verdicts.keys() - ran:
         assert f"{number} of 72: {verdicts[number]}: drop" in told
+    assert f"{len(verdicts) - len(ran)} tried: each may be within by luck" in told
     # All are cells of a study, under the keys of this one; a second search computes nothing.
     after = probes(store)
     assert after.items() > before.items()
