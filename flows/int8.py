@@ -40,7 +40,7 @@ def int8_scores(
     """
     from papa.attention.replacement import replaced
     from papa.encoders.encoder import Encoder
-    from papa.exporting.onnx_score import GraphFeatures
+    from papa.exporting.session import GraphFeatures
     from papa.probes.evaluate import evaluate_cell
     from papa.scores.intervals import NOT_KNOWN, Measured, clipped, joint, paired_drop
 

@@ -132,7 +132,7 @@ class DenseEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.layout = encoder.model, layout
-        self._encoder, self.every = encoder, False
+        self._encoder = encoder
         by_layer: dict[int, list[int]] = {}
         for layer, head in sorted(heads):
             by_layer.setdefault(layer, []).append(head)
@@ -155,10 +155,8 @@ class DenseEncoder(nn.Module):
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
-    ) -> Float[Tensor, "batch tokens width"]:
-        """The last hidden states, 0 where there is no token; with ``every`` those of all layers
-        side by side.
-        """
+    ) -> tuple[Float[Tensor, "batch tokens width"], ...]:
+        """The hidden states of all layers, the last first, 0 where there is no token."""
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         lengths = attention_mask.sum(dim=1, keepdim=True)
@@ -169,11 +167,14 @@ class DenseEncoder(nn.Module):
         batch = DenseBatch.of_columns(
             input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
         )
-        layers = self._encoder.token_states(batch)
-        states = torch.cat(layers, dim=-1) if self.every else layers[-1]
-        states = states.reshape(*batch.shape, states.shape[-1])
-        found = states.gather(1, back[..., None].expand(*back.shape, states.shape[-1]))
-        return found * attention_mask[..., None].to(found.dtype)
+        back = back[..., None]
+
+        def in_order(states: Float[Tensor, "columns width"]) -> Float[Tensor, "batch tokens width"]:
+            states = states.reshape(*batch.shape, -1)
+            found = states.gather(1, back.expand(*back.shape[:2], states.shape[-1]))
+            return found * attention_mask[..., None].to(found.dtype)
+
+        return tuple(map(in_order, reversed(self._encoder.token_states(batch))))
 
     def _in_place(
         self, input_ids: Tensor, lengths: Tensor

@@ -17,13 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from papa.corpora.split import TokenisedSplit
+from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError, EncoderError
-from papa.exporting.int8 import Way, compared
+from papa.exporting.int8 import Scored, Way, compared
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.speed import States, ordinary_inputs, reproducible_rows, spread_rows, timings
+from papa.exporting.session import GraphFeatures, Session
+from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows, timings
 
 ONNX, ONNX_INT8 = "model.onnx", "model.int8.onnx"
+_OUTPUT = "last_hidden_state"
 ONNX_TOLERANCE = 1e-4
 """By how much hidden states may differ from the exported encoder's, relative to the largest of
 them.
@@ -71,19 +74,40 @@ def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
         )
 
 
-def write_onnx(exported: ExportedEncoder, path: Path) -> None:
-    """Write the graph: inputs as the tokenizer gives them, padded on the right, of any number and
-    length; output ``last_hidden_state``, 0 where there is no token.
+class Graphs:
+    """A module as graphs in a folder: of its last hidden states, and of those of all layers; each
+    exact and in 8 bits.
 
-    Inputs that are too long for the slots read past the end of a table, which onnxruntime refuses.
+    Inputs are as the tokenizer gives them, padded on the right, of any number and length. Those
+    that are too long for the slots read past the end of a table, which onnxruntime refuses.
 
     Args:
-        exported: on the CPU; as before after the call.
-        path: the file.
+        module: gives the hidden states of all layers, the last first.
+        layout: where tokens belong.
+        folder: is made.
+        int8: whether to write those in 8 bits.
     """
-    inputs = example_inputs(exported.layout)
-    with exported.dense() as dense:
-        write_graph(dense, inputs, path)
+
+    def __init__(
+        self, module: nn.Module, layout: InputLayout, folder: Path, *, int8: bool = False
+    ) -> None:
+        folder.mkdir()
+        self.last, self.last_int8 = folder / ONNX, folder / ONNX_INT8
+        self.every, self.every_int8 = folder / "every.onnx", folder / "every.int8.onnx"
+        write_graph(module, example_inputs(layout), self.every)
+        _last_alone(self.every, self.last)
+        if int8:
+            write_int8(self.every, self.every_int8)
+            _last_alone(self.every_int8, self.last_int8)
+
+
+def _last_alone(source: Path, target: Path) -> None:
+    """What the last hidden states need of a graph."""
+    from onnx import load
+    from onnx.utils import extract_model
+
+    names = [given.name for given in load(source).graph.input]
+    extract_model(source, target, names, [_OUTPUT])
 
 
 def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit) -> None:
@@ -109,37 +133,42 @@ def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit
 
 def measure_onnx(
     original: nn.Module,
-    path: Path,
+    exported: Graphs,
+    encoder: Encoder,
     split: TokenisedSplit,
     layout: InputLayout,
-    *,
-    int8: Path | None = None,
+    scored: Scored | None,
 ) -> dict[str, Any]:
-    """``papa.exporting.speed.timings`` of the graph against the original model, both in
-    onnxruntime.
+    """``papa.exporting.speed.timings`` of the export's graph against that of the original model,
+    both in onnxruntime; where int8 is scored also ``int8``, what ``papa.exporting.int8`` compares
+    and the scores.
 
     Args:
         original: the unmodified model of ``transformers``, in eval mode, on the CPU.
-        path: the graph.
+        exported: the graphs of the export.
+        encoder: that the graphs were written from.
         split: where inputs are taken from.
         layout: where tokens belong.
-        int8: where to write the graph in 8 bits; None does not.
-
-    Returns:
-        The timings; with ``int8`` also that, and what ``papa.exporting.int8`` compares.
+        scored: gives the score.
     """
     with TemporaryDirectory() as folder:
-        plain = Path(folder) / ONNX
-        write_graph(OriginalStates(original.float()), example_inputs(layout), plain)
-        before = Session(plain).states
-        found = timings(Session(path).states, before, split, layout)
-        if int8 is None:
+        alone = Graphs(
+            OriginalStates(original.float()), layout, Path(folder) / "graphs", int8=bool(scored)
+        )
+        before = Session(alone.last).states
+        found = timings(Session(exported.last).states, before, split, layout)
+        if scored is None:
             return found
-        alone = Path(folder) / ONNX_INT8
-        for source, target in ((plain, alone), (path, int8)):
-            write_int8(source, target)
-        graphs: dict[Way, States] = {"int8": Session(alone).states, "both": Session(int8).states}
-        return {**found, "int8": compared(graphs, before, split, layout)}
+        ways: dict[Way, Graphs] = {"int8": alone, "both": exported}
+        measured = compared(
+            {way: Session(graphs.last_int8).states for way, graphs in ways.items()},
+            before,
+            split,
+            layout,
+        )
+        for way, graphs in ways.items():
+            measured[way]["score"] = scored(GraphFeatures(graphs.every_int8, encoder), False)
+        return {**found, "int8": measured}
 
 
 def write_int8(source: Path, target: Path) -> None:
@@ -158,49 +187,23 @@ def write_int8(source: Path, target: Path) -> None:
 
 
 class OriginalStates(nn.Module):
-    """A model of transformers with one output: its last hidden states, or with ``every`` those of
-    all layers side by side.
-    """
+    """The hidden states of all layers of a model of transformers, the last first."""
 
-    def __init__(self, model: nn.Module, *, every: bool = False) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.every = model, every
+        self.model = model
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         found = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            output_hidden_states=self.every,
+            output_hidden_states=True,
             **segments,
         )
-        states: Tensor = (
-            torch.cat(found.hidden_states, dim=-1) if self.every else found.last_hidden_state
-        )
-        return states
-
-
-class Session:
-    """A graph in onnxruntime, on as many threads as torch has."""
-
-    def __init__(self, path: Path) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        self._session = onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"]
-        )
-        self._names = [given.name for given in self._session.get_inputs()]
-
-    def states(self, inputs: dict[str, Tensor]) -> Tensor:
-        """The hidden states [batch, tokens, width]; of all layers side by side where the graph has
-        them.
-        """
-        (found,) = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
-        return torch.from_numpy(found)
+        return tuple(reversed(found.hidden_states))
 
 
 def example_inputs(layout: InputLayout) -> dict[str, Tensor]:
@@ -217,7 +220,8 @@ def example_inputs(layout: InputLayout) -> dict[str, Tensor]:
 
 
 def write_graph(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> None:
-    """Write a module with one output as a graph for any number of inputs of any length."""
+    """Write a module as a graph for any number of inputs of any length; its first output is
+    ``last_hidden_state``."""
     any_number = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), _quiet():
         torch.onnx.export(
@@ -225,7 +229,7 @@ def write_graph(module: nn.Module, inputs: dict[str, Tensor], path: Path) -> Non
             kwargs=inputs,
             f=path,
             input_names=list(inputs),
-            output_names=["last_hidden_state"],
+            output_names=[_OUTPUT],
             dynamic_shapes=dict.fromkeys(inputs, any_number),
             dynamo=True,
             external_data=False,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
@@ -38,12 +39,11 @@ from papa.exporting.model import ExportedEncoder
 from papa.exporting.onnx import (
     ONNX,
     ONNX_INT8,
+    Graphs,
     check_onnx,
     check_onnx_same,
     measure_onnx,
-    write_onnx,
 )
-from papa.exporting.onnx_score import score_graphs
 from papa.exporting.placement import InputLayout
 from papa.exporting.sameness import check_same
 from papa.exporting.speed import (
@@ -190,18 +190,21 @@ def _with_onnx(
     """Write the ONNX form, also in 8 bits where those were measured; the speed with what it gains
     in onnxruntime.
     """
-    exported, path = exported.to("cpu"), folder / ONNX
-    write_onnx(exported, path)
-    if examples is None or document.speed is None:
-        return None
-    check_onnx_same(exported, path, examples)
-    int8 = folder / ONNX_INT8 if "int8" in document.speed else None
-    timed = measure_onnx(original.cpu(), path, examples, exported.layout, int8=int8)
-    if scored is not None:
-        scores = score_graphs(original, exported, scored)
-        timed["int8"] = {
-            way: {**measured, "score": scores[way]} for way, measured in timed["int8"].items()
-        }
+    exported = exported.to("cpu")
+    with TemporaryDirectory() as scratch:
+        with exported.dense() as dense:
+            graphs = Graphs(
+                dense, exported.layout, Path(scratch) / "graphs", int8=scored is not None
+            )
+        shutil.copyfile(graphs.last, folder / ONNX)
+        if scored is not None:
+            shutil.copyfile(graphs.last_int8, folder / ONNX_INT8)
+        if examples is None or document.speed is None:
+            return None
+        check_onnx_same(exported, folder / ONNX, examples)
+        timed = measure_onnx(
+            original.cpu(), graphs, exported.encoder, examples, exported.layout, scored
+        )
     return {**document.speed, "onnx": timed}
 
 

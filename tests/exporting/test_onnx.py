@@ -23,13 +23,11 @@ from papa.exporting import ExportedEncoder, InputLayout, export_encoder
 from papa.exporting.onnx import (
     ONNX,
     ONNX_INT8,
+    Graphs,
     check_onnx,
-    example_inputs,
-    write_graph,
-    write_onnx,
 )
-from papa.exporting.onnx_score import GraphFeatures
 from papa.exporting.sameness import TOLERANCE
+from papa.exporting.session import GraphFeatures
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 
@@ -63,6 +61,11 @@ def largest_difference(
 ) -> float:
     expected = model(**inputs).last_hidden_state.detach().numpy()
     return float(np.abs(in_onnxruntime(path, inputs) - expected).max() / np.abs(expected).max())
+
+
+def written_onnx(model: ExportedEncoder, folder: Path) -> Path:
+    with model.dense() as dense:
+        return Graphs(dense, model.layout, folder / "graphs").last
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +136,9 @@ def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:
     before = model(
         **model.tokenizer(*case.texts, padding=True, return_tensors="pt")
     ).last_hidden_state
-    write_onnx(model, tmp_path / ONNX)
+    graph = written_onnx(model, tmp_path)
     inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
-    assert largest_difference(model, tmp_path / ONNX, inputs) <= TOLERANCE
+    assert largest_difference(model, graph, inputs) <= TOLERANCE
     assert torch.equal(before, model(**inputs).last_hidden_state), "the encoder is as it was"
 
 
@@ -145,9 +148,9 @@ def test_two_texts(make_case: Callable[..., Case], tmp_path: Path) -> None:
         case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
     )
     model = papa.load_exported(tmp_path / "export")
-    write_onnx(model, tmp_path / ONNX)
+    graph = written_onnx(model, tmp_path)
     inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
-    assert largest_difference(model, tmp_path / ONNX, inputs) <= TOLERANCE
+    assert largest_difference(model, graph, inputs) <= TOLERANCE
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -177,7 +180,7 @@ def test_the_dense_form_of_every_family(family: str, texts: int) -> None:
     }
     expected = exported(**inputs).last_hidden_state
     with exported.dense() as dense:
-        found = dense(**inputs)
+        found = dense(**inputs)[0]
     other = ExportedEncoder(Encoder(model), constants, some[1:], layout)(**inputs).last_hidden_state
     size = expected.abs().max()
     assert float((found - expected).abs().max() / size) <= TOLERANCE
@@ -197,13 +200,13 @@ def test_deberta_as_a_graph(tmp_path: Path) -> None:
     constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
     layout = InputLayout(1, slots, (slots - 2,), "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
     exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
-    write_onnx(exported, tmp_path / ONNX)
+    graph = written_onnx(exported, tmp_path)
     rows = [_input(12, 1), [*_input(6, 1), *[0] * 6]]
     inputs = {
         "input_ids": torch.tensor(rows),
         "attention_mask": torch.tensor([[1] * 14, [1] * 8 + [0] * 6]),
     }
-    assert largest_difference(exported, tmp_path / ONNX, inputs) <= TOLERANCE
+    assert largest_difference(exported, graph, inputs) <= TOLERANCE
 
 
 def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> None:
@@ -229,9 +232,8 @@ def test_a_graph_serves_probes_the_layers_of_its_encoder(
         export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
         exported = papa.load_exported(tmp_path / name)
         with exported.dense() as dense:
-            dense.every = True
-            write_graph(dense, example_inputs(case.layout), tmp_path / f"{name}.onnx")
-        graph = GraphFeatures(tmp_path / f"{name}.onnx", exported.encoder)
+            graphs = Graphs(dense, case.layout, tmp_path / f"{name}-graphs")
+        graph = GraphFeatures(graphs.every, exported.encoder)
         found[name] = graph.token_states(micro_batch(case.split, case.split.rows))
     expected = case.expected(heads)
     assert len(found["export"]) == len(expected)

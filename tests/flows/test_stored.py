@@ -97,6 +97,7 @@ def test_an_export_by_its_drop(
     store: Path, drop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    monkeypatch.setattr(speed, "BUDGET", 0.0)
     before = artifacts(store, *STAGES)
     options = ("--store", str(store), "--order", "first_to_last")
     to = tmp_path / "within"
