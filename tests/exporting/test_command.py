@@ -35,10 +35,10 @@ STUDY: dict[str, Any] = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "s
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> Path:
     """A folder with a study and the store it ran in."""
     folder = tmp_path_factory.mktemp("export")
-    finish_study(write_study(folder, STUDY), folder / "store")
+    finish_study(write_study(folder, STUDY | {"encoders": [shallow]}), folder / "store")
     return folder
 
 
@@ -68,7 +68,7 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
     inputs = model.tokenizer(["a fine film", "dull"], padding=True, return_tensors="pt")
     assert model(**inputs).last_hidden_state.shape == (2, inputs["input_ids"].shape[1], 384)
     for what in (
-        "36 of 72",
+        "12 of 24",
         "Score (accuracy)",
         "Speed, 16 texts ×",
         "Speed, 1 text ×",
@@ -88,7 +88,7 @@ def test_by_relative_takes_texts_beyond_the_slots(place: Path) -> None:
     assert inputs["input_ids"].shape[1] > 5 * 32, "beyond the study's slots"
     assert bool(model(**inputs).last_hidden_state.isfinite().all())
     card = (place / "far" / "README.md").read_text()
-    for what in ("36 of 72", "relative by distance", "Embeddings", "no limit of S slots"):
+    for what in ("12 of 24", "relative by distance", "Embeddings", "no limit of S slots"):
         assert what in card, what
     assert "Score (" not in card
 
