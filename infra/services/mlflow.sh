@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# MLflow's tracking server: runs in a database, files in an object store that only this server reaches.
+# MLflow's tracking server: runs in a database, files in an object store that only this server
+# reaches.
 #   MLFLOW_BACKEND_STORE_URI      postgresql://user:password@host/database
 #   MLFLOW_ARTIFACTS_DESTINATION  s3://bucket/folder (with AWS_* and MLFLOW_S3_ENDPOINT_URL)
 #   MLFLOW_FLASK_SERVER_SECRET_KEY, MLFLOW_AUTH_ADMIN_USERNAME, MLFLOW_AUTH_ADMIN_PASSWORD

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A worker that runs scheduled studies as processes. A Ray driver needs a Ray node on its machine: this one offers no cores.
+# A worker that runs scheduled studies as processes. A Ray driver needs a Ray node on its machine:
+# this one offers no cores.
 #   PREFECT_API_URL, PREFECT_API_AUTH_STRING
 #   PREFECT_WORK_POOL  (papa)
 #   RAY_ADDRESS   host:port of the Ray head; without it each study starts a Ray of its own

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The head of a Ray cluster. Ray listens on every interface of its machine: keep it in a network of its own.
+# The head of a Ray cluster. Ray listens on every interface of its machine: keep it in a network of
+# its own.
 #   RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH  the cluster's token
 #   RAY_NODE_IP, RAY_PORT (6379), RAY_NUM_CPUS, RAY_NUM_GPUS, RAY_OBJECT_STORE_BYTES, RAY_TEMP_DIR, RAY_INCLUDE_DASHBOARD (true)
 set -euo pipefail

