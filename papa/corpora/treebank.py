@@ -109,7 +109,14 @@ def _conllu(path: Path) -> pa.Table:
                     "mend the line"
                 )
         # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
-        kept = [fields for _, fields in words if not blank and fields[0].isdecimal()]
+        numbered = [both for both in words if not blank and both[1][0].isdecimal()]
+        for number, fields in numbered:
+            if fields[6] in _NONE:
+                raise DataError(
+                    f"{path}: line {number} ('{fields[1]}') has no head, and heads count every "
+                    "word: give its head, 0 for the root"
+                )
+        kept = [fields for _, fields in numbered]
         sentences += [[[fields[at] for fields in kept] for at in (1, 6, 7)]] if kept else []
     strings = pa.list_(pa.string())
     return pa.table(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from papa.errors import SpecError
 from papa.probes.feature_sources import FeatureSource
+from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.probes.training import SeedScore
@@ -148,11 +149,16 @@ def fit_estimators(
     """
     sides = []
     for source in (train, validation):
-        features, numbers = source.window(np.arange(len(source.split)))
-        rows = torch.from_numpy(numbers)
-        inputs, labels = (tensor.cpu().numpy() for tensor in probe_inputs(features, rows))
-        own = features.lengths[rows].numpy() if features.token_labels else np.ones(len(rows), int)
-        sides.append((inputs, labels, own))
+        parts, count = [], len(source.split)
+        # All tokens of a window are in memory at once; of all rows only what a probe sees.
+        for start in range(0, count, WINDOW_ROWS):
+            features, numbers = source.window(np.arange(start, min(start + WINDOW_ROWS, count)))
+            rows = torch.from_numpy(numbers)
+            inputs, labels = (tensor.cpu().numpy() for tensor in probe_inputs(features, rows))
+            ones = np.ones(len(rows), int)
+            own = features.lengths[rows].numpy() if features.token_labels else ones
+            parts.append((inputs, labels, own))
+        sides.append(tuple(map(np.concatenate, zip(*parts, strict=True))))
     (inputs, labels, _), (asked, true, lengths) = sides
     scores = []
     for seed in seeds:

@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 import papa
 from papa.encoders.reference import embedded_folder
 from papa.errors import SpecError
+from papa.probes import own_probe
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
@@ -85,8 +86,9 @@ def test_a_metric_that_gives_no_number_is_one_sentence(
 
 
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: papa.TextEncoder, reviews: Reviews
+    encoder: papa.TextEncoder, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(own_probe, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
     found = papa.measure(encoder, reviews, papa.Task(**COLUMNS, probe=probe), **FEW)
 
