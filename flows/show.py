@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -17,6 +17,9 @@ from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
 from papa.study.inputs import StudyInputs, named_texts
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _WIDE = 110
 """Columns from which on data sets are shown with their owners."""
@@ -83,28 +86,18 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
     )
 
 
-def compare_studies(studies: list[str], address: str, to: Path | None, console: Console) -> None:
-    """Print the table of some studies in the MLflow at ``address``; write it, with its figure, to a
-    folder.
+def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
+    """Print the table of some studies' results; write it, with its figure, to a folder.
 
     Raises:
-        PapaError: a study is named twice or is not in MLflow, MLflow cannot be used, or the folder
-            cannot be written.
+        SpecError: the folder cannot be written.
     """
     # What draws is here; the other commands need none of it.
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import contrast_table, score_tables, summary_table
     from papa.reporting.verdicts import marks
-    from tasks.logged import logged_results
 
-    for study in studies:
-        if studies.count(study) > 1:
-            raise SpecError(
-                f"papa compare: study '{study}' is named twice, expected different ones: a study "
-                "has the results that were logged last under its name, so run the other setting "
-                "under another (--set name=…)"
-            )
-    comparison = compared(logged_results(address, studies))
+    comparison = compared(results)
     if console.is_terminal:
         console.print(summary_table(comparison))
     else:

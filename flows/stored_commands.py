@@ -148,20 +148,30 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
 
 
 def compare(
-    studies: Annotated[list[str], argument(metavar="STUDY...", help="Names of studies in MLflow.")],
+    studies: Annotated[
+        list[str],
+        argument(metavar="STUDY...", help="Names or files of studies, or folders of results."),
+    ],
     to: Annotated[
         Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
     ] = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
-    """Show studies side by side, from what MLflow knows of them."""
+    """Show finished studies side by side."""
     with one_sentence(verbose):
         from flows.show import compare_studies
-        from papa.study.store import Store
-        from tasks.mlflow import tracking_address
+        from flows.studies import stored_results
 
-        compare_studies(studies, tracking_address(Store(store)), to, Console())
+        opened = open_store(store)
+        for study in studies:
+            if studies.count(study) > 1:
+                raise SpecError(
+                    f"papa compare: study '{study}' is named twice, expected different ones: a "
+                    "store keeps the latest results under a name, so run the other setting under "
+                    "another (--set name=…)"
+                )
+        compare_studies({study: stored_results(opened, study) for study in studies}, to, Console())
 
 
 def prune(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -16,7 +17,7 @@ from flows.terminal import print_rows, say, short_name
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import inspect, is_complete, remove
+from papa.storage.artifacts import inspect, is_complete, remove, verify
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
 from papa.study.aggregate import SPECIFICATION, Aggregate, earlier_results, specification
@@ -25,6 +26,10 @@ from papa.study.locks import running
 from papa.study.store import Store, is_marked
 from papa.study.stored import StoredStudy
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+RESULTS = "results.parquet"
 NOT_FINISHED = "not finished"
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
 
@@ -213,6 +218,28 @@ def _few(names: Iterable[str]) -> str:
     return (
         ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"
     )
+
+
+def stored_results(store: Store, study: str) -> DataFrame:
+    """The rows of a finished study's ``results.parquet``.
+
+    Args:
+        study: its name in the store, the folder of its results anywhere, or its file.
+
+    Raises:
+        SpecError: there is no such study, or it is not finished.
+        ArtifactError: its results are damaged.
+    """
+    from pandas import read_parquet
+
+    for folder in (store.study(study), Path(study)):
+        if is_complete(folder):
+            verify(folder, RESULTS)
+            return read_parquet(folder / RESULTS)
+    stored = StoredStudy(load_study(study_file(store, study)), store)
+    if not all(need in stored.found for need in stored.steps.steps[-1].needs):
+        raise SpecError(_unfinished(stored.inputs.study.name, stored))
+    return stored.results(stored.cells)
 
 
 def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:

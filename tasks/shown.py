@@ -45,8 +45,8 @@ class ShownPart:
         }
         settings = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
         params = {
-            "model": part.encoder_label,
-            "encoder": encoder.name,
+            "encoder": part.encoder_label,
+            "encoder_name": encoder.name,
             "encoder_revision": encoder.revision,
             "encoder_digest": encoder.digest[:16],
             **{name: value for name, value in identity(encoder).items() if name != "digest"},

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 RUNS = "runs.json"
 RESULTS_SHA256 = "papa.results_sha256"
 """The tag with the digest of the ``results.parquet`` that a run shows."""
-LOGGED = "papa.logged"
-"""The tag with the time, in ms, at which a parent run got its study's results."""
 _DROP = "relative_drop"
 _PROGRESS = "progress"
 _AT_ONCE = 8
@@ -82,7 +80,7 @@ class Track(Step):
             "parents": [
                 {
                     "parameters": parent.entry.params,
-                    "points": cells_in_key(parent.part.cells),
+                    "cells": cells_in_key(parent.part.cells),
                     "files": list(parent.files),
                 }
                 for parent in self.shown
@@ -299,9 +297,7 @@ class StudyRuns:
             f"`{RESULTS}/report.html`."
         )
         points = [] if run.data.metrics.get(_PROGRESS) == 1 else [progress_of(run, 1.0)]
-        self.runs.write(
-            shown.entry, values, points=points, tags={**tags, DESCRIPTION: note, LOGGED: str(now())}
-        )
+        self.runs.write(shown.entry, values, points=points, tags={**tags, DESCRIPTION: note})
 
 
 def tracked_steps(inputs: StudyInputs, address: str) -> StudySteps:

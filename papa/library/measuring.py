@@ -222,8 +222,8 @@ def _check_code(inputs: StudyInputs, store: str | Path | None) -> None:
 
 def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:
     """What the finished steps of a study on one task say."""
-    baselines = {part.pair: found[part.baseline]} if part.baseline else {}
-    results = results_table([cell.scored(found) for cell in part.cells], baselines)
+    baselines = {part.pair: part.baseline} if part.baseline else {}
+    results = results_table(part.cells, baselines, found)
     rankings = {seed: found[step] for seed, step in part.rankings.get("lambda", {}).items()}
     constants = {}
     for step, artifact in found.items():

@@ -24,12 +24,17 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
-from papa.study.cache import cached_cells
 from papa.study.kept import digests, kept_section, replace_folder
 from papa.study.locks import claimed
-from papa.study.orders import found_orders
 from papa.study.provenance import Invocation, provenance
-from papa.study.results import ProbedCell, cells_in_key, probes_of, results_table
+from papa.study.results import (
+    ProbedCell,
+    cached_cells,
+    cells_in_key,
+    found_orders,
+    probes_of,
+    results_table,
+)
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
@@ -55,6 +60,8 @@ class Aggregate(WorkerStep):
 
     stage: ClassVar[str] = "aggregate"
     version: ClassVar[int] = 10
+    urgency: ClassVar[int] = 1
+    at_driver: ClassVar[bool] = True
 
     study: StudySpec
     cells: tuple[ProbedCell, ...]
@@ -110,7 +117,7 @@ class Aggregate(WorkerStep):
         folder = self.folder(session.store)
         # The artifact may be sound while its copy among the studies is not.
         if not is_sound(folder):
-            self.run_on_worker(session, progress, urgency=1, at_driver=True)
+            self.run_on_worker(session, progress)
         with claimed(session.store, f"study-{self.study.name}"):
             verify(folder)
             replace_folder(session.store.study(self.study.name), fetched(folder))
@@ -136,20 +143,13 @@ class Aggregate(WorkerStep):
         from papa.reporting.report import Extras, write_report
         from papa.reporting.summary import summarise
 
-        baselines = {pair: found[step] for pair, step in self.baselines.items()}
-        results = results_table([cell.scored(found) for cell in self.cells], baselines)
-        rankings = {
-            pair: {
-                method: {seed: found[step] for seed, step in by_seed.items()}
-                for method, by_seed in by_method.items()
-            }
-            for pair, by_method in self.rankings.items()
-        }
+        results = results_table(self.cells, self.baselines, found)
         scores = {
             pair: {
-                method: read_head_scores(method, by_seed) for method, by_seed in by_method.items()
+                method: read_head_scores(method, {seed: found[step] for seed, step in own.items()})
+                for method, own in by_method.items()
             }
-            for pair, by_method in rankings.items()
+            for pair, by_method in self.rankings.items()
         }
         lambdas = {
             pair: trained

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.study.average import Average
 from papa.study.mean_qk import MeanQK
-from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.step import Context, Step, WorkerStep, identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +27,7 @@ class Controls(WorkerStep):
 
     stage: ClassVar[str] = "controls"
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 3
 
     encoder: EncoderReference
     kind: ConstantsKind
@@ -39,9 +39,6 @@ class Controls(WorkerStep):
 
     def outside(self) -> dict[str, str]:
         return {"encoder": self.encoder.digest}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, urgency=3)
 
     def compute(self, encoder: None, context: Context) -> None:
         from papa.attention.constants import control
@@ -64,6 +61,7 @@ class Derived(WorkerStep):
 
     stage: ClassVar[str] = "derived"
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
 
     encoder: EncoderReference
     average: Average
@@ -75,9 +73,6 @@ class Derived(WorkerStep):
 
     def inputs(self) -> dict[str, Step]:
         return {"average": self.average}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, urgency=2)
 
     def compute(self, encoder: None, context: Context) -> None:
         from papa.attention.constants import ConstantMatrices, derived

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.progress import Progress
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ class Distances(OnText, WorkerStep):
 
     stage: ClassVar[str] = "relative"
     version: ClassVar[int] = 1
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress)
 
     def compute(self, encoder: None, context: Context) -> None:
         from safetensors.torch import save_file

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.progress import Progress
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
@@ -22,14 +21,13 @@ class MeanQK(OnText, WorkerStep):
 
     stage: ClassVar[str] = "mean_qk"
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
+    loads_encoder: ClassVar[bool] = True
 
     slots: int
 
     def spec(self) -> dict[str, Any]:
         return {**super().spec(), "slots": self.slots}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         from papa.attention.mean_qk import mean_qk

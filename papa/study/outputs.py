@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.storage.artifacts import ArtifactReference
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ class Outputs(OnText, WorkerStep):
 
     stage: ClassVar[str] = "outputs"
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
+    loads_encoder: ClassVar[bool] = True
 
     slots: int
     kind: ConstantsKind
@@ -35,9 +36,6 @@ class Outputs(OnText, WorkerStep):
 
     def spec(self) -> dict[str, Any]:
         return {**super().spec(), "slots": self.slots, "kind": self.kind, "seed": self.seed}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         from papa.attention.outputs import FILE, mean_outputs, resampled_outputs

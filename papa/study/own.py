@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.progress import Progress
 from papa.scores.own import OwnCode, code_part
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
@@ -20,7 +19,7 @@ from papa.study.distances import Distances, read_distances
 from papa.study.outputs import Outputs
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
-from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.step import Context, Step, WorkerStep
 from papa.study.streaming import OnTheFly
 from papa.study.tokenise import Tokenise, open_corpus
 
@@ -40,6 +39,7 @@ class Answers(WithConstantHeads):
 
     stage: ClassVar[str] = "answers"
     version: ClassVar[int] = 1
+    loads_encoder: ClassVar[bool] = True
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -47,10 +47,6 @@ class Answers(WithConstantHeads):
             "task": self.task.model_dump(mode="json", include={"kind", "slots"}),
             "embeddings": self.task.of_embeddings,
         }
-
-    def run(self, session: Session, progress: Progress) -> None:
-        encoder = None if self.encoder.causal else self.encoder
-        self.run_on_worker(session, progress, encoder=encoder)
 
     def compute(self, encoder: Encoder | None, context: Context) -> None:
         from safetensors.numpy import save_file
@@ -198,9 +194,6 @@ class Own(WorkerStep):
 
     def inputs(self) -> dict[str, Step]:
         return {"corpus": self.corpus, "answers": self.answers, "original": self.original}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress)
 
     def compute(self, encoder: None, context: Context) -> None:
         import numpy as np

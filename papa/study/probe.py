@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from papa.progress import Progress
 from papa.scores.own import OwnCode, code_part
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
@@ -19,7 +17,7 @@ from papa.spec.values import REUSED
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
 from papa.study.outputs import Outputs
 from papa.study.score_heads import Ranking, read_head_scores
-from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.step import Context, Step, WorkerStep
 from papa.study.streaming import ReusedBefore
 from papa.study.tokenise import OnText, open_corpus
 
@@ -38,6 +36,9 @@ EXAMPLES = "examples.safetensors"
 class ScoringStep(OnText, WorkerStep):
     """A step that trains and scores the task's probe for every seed: ``Probe`` and ``Baseline``."""
 
+    loads_encoder: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
+
     task: TaskSpec
     seeds: tuple[int, ...]
     features: FeaturesSpec
@@ -55,10 +56,6 @@ class ScoringStep(OnText, WorkerStep):
             "seeds": list(self.seeds),
             "features": self.features.model_dump(mode="json"),
         }
-
-    def run(self, session: Session, progress: Progress) -> None:
-        on_epoch = partial(session.on_epoch, self.name)
-        self.run_on_worker(session, progress, encoder=self.encoder, on_epoch=on_epoch)
 
     def scores(
         self, encoder: FeatureModel, corpus: TokenisedCorpus, context: Context

@@ -64,6 +64,9 @@ class Rank(OnText, WorkerStep):
 
     stage: ClassVar[str] = "rank"
     version: ClassVar[int] = 6
+    urgency: ClassVar[int] = 1
+    loads_encoder: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
 
     constants: Average | Controls
     task: TaskSpec
@@ -99,16 +102,13 @@ class Rank(OnText, WorkerStep):
         """Train some epochs a call: seeds take turns on the workers, and one that became idle
         helps with the next call.
         """
-        store, encoder = session.store, None if self.encoder.causal else self.encoder
+        store = session.store
         while not self.is_complete(store):
             self.run_on_worker(
                 session,
                 # A call begins at 0.
                 lambda done, total: progress(done, total) if done else None,
-                encoder=encoder,
-                urgency=1,
                 helpers=self.helpers(store, session.pool.on_gpu),
-                on_epoch=partial(session.on_epoch, self.name),
             )
         for epochs in range(1, self.epochs):
             remove(self.after(epochs, store))

@@ -1,4 +1,6 @@
-"""The results of a study, a row a cell and seed: ``papa.reporting.columns`` has the columns."""
+"""The results of a study, a row a cell and seed (``papa.reporting.columns`` has the columns); the
+head orders that its cells followed; and the cells whose constant heads need no cache.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from papa.spec import Metric
+from papa.spec import Metric, StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import Address, ArtifactReference, reading
+from papa.spec.orders import needs_lambda, scored_by
+from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
 from papa.study.baseline import read_baseline
 from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
+from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
 
 if TYPE_CHECKING:
+    from papa.reporting.cache import CachedCell
+    from papa.reporting.orders import FoundOrder
     from papa.scores.intervals import Measured
 
 _FETCHED_AT_ONCE = 16
 _Document = TypeVar("_Document")
 _Of = TypeVar("_Of")
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True)
-class ScoredCell:
-    """A cell and the finished probing that scores it.
-
-    Attributes:
-        scores: artifacts of stage ``probe``: one for all seeds, or one per seed. Cells that share a
-            result share them.
-    """
-
-    cell: Cell
-    metric: Metric
-    scores: tuple[ArtifactReference, ...]
 
 
 @dataclass(frozen=True)
@@ -51,10 +43,6 @@ class ProbedCell:
     cell: Cell
     metric: Metric
     probes: tuple[Probe | Own, ...]
-
-    def scored(self, found: Mapping[Step, ArtifactReference]) -> ScoredCell:
-        """It, once its steps are finished."""
-        return ScoredCell(self.cell, self.metric, tuple(found[step] for step in self.probes))
 
 
 def cells_in_key(cells: Iterable[ProbedCell]) -> list[dict[str, Any]]:
@@ -75,38 +63,41 @@ def probes_of(cells: Iterable[ProbedCell]) -> dict[str, Step]:
 
 
 def results_table(
-    cells: Sequence[ScoredCell], baselines: Mapping[tuple[str, str], ArtifactReference]
+    cells: Sequence[ProbedCell],
+    baselines: Mapping[tuple[str, str], Step],
+    found: Mapping[Step, ArtifactReference],
 ) -> Any:
     """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows
     of their own.
 
     Args:
-        baselines: artifacts of stage ``baseline``, by encoder label and task; none for a model's
-            own head.
+        baselines: steps of stage ``baseline``, by encoder label and task; none for a model's own
+            head.
+        found: what these steps made.
     """
     import pandas
 
     from papa.reporting.columns import result_rows
 
-    documents = _read(read_scores, (found for scored in cells for found in scored.scores))
-    references = _read(read_baseline, baselines.values())
+    documents = _read(read_scores, (step for probed in cells for step in probed.probes), found)
+    references = _read(read_baseline, baselines.values(), found)
     rows: list[dict[str, Any]] = []
-    for pair in dict.fromkeys((scored.cell.encoder, scored.cell.task) for scored in cells):
-        own = [scored for scored in cells if (scored.cell.encoder, scored.cell.task) == pair]
-        measured = _measured(own, documents)
+    for pair in dict.fromkeys((probed.cell.encoder, probed.cell.task) for probed in cells):
+        own = [probed for probed in cells if (probed.cell.encoder, probed.cell.task) == pair]
+        measured = _measured(own, documents, found)
         answer = words = None
-        if found := baselines.get(pair):
-            reference = references[found]
+        if baseline := baselines.get(pair):
+            reference = references[baseline]
             answer = reference.always_one_answer
             parts = [(reference.word_embeddings, reference.word_examples)]
-            words = measured_of(own[0].metric, parts, found.path)
-        for scored in own:
-            for document in (documents[found] for found in scored.scores):
+            words = measured_of(own[0].metric, parts, found[baseline].path)
+        for probed in own:
+            for step in probed.probes:
                 rows += result_rows(
-                    scored.cell,
-                    scored.metric,
-                    document,
-                    measured=measured[scored.scores],
+                    probed.cell,
+                    probed.metric,
+                    documents[step],
+                    measured=measured[probed.probes],
                     one_answer=answer,
                     word_embeddings=words,
                 )
@@ -114,18 +105,20 @@ def results_table(
 
 
 def _measured(
-    cells: Sequence[ScoredCell], documents: Mapping[ArtifactReference, ProbeScores]
-) -> dict[tuple[ArtifactReference, ...], Measured]:
-    """The scores of one encoder's cells on one task, by the artifacts that hold them."""
-    distinct = list(dict.fromkeys(scored.scores for scored in cells))
-    examples = _read(read_examples, (found for scores in distinct for found in scores))
+    cells: Sequence[ProbedCell],
+    documents: Mapping[Step, ProbeScores],
+    found: Mapping[Step, ArtifactReference],
+) -> dict[tuple[Step, ...], Measured]:
+    """The scores of one encoder's cells on one task, by the steps that score them."""
+    distinct = list(dict.fromkeys(probed.probes for probed in cells))
+    examples = _read(read_examples, (step for probes in distinct for step in probes), found)
     return {
-        scores: measured_of(
+        probes: measured_of(
             cells[0].metric,
-            [(documents[reference].scores, examples[reference]) for reference in scores],
-            scores[0].path,
+            [(documents[step].scores, examples[step]) for step in probes],
+            found[probes[0]].path,
         )
-        for scores in distinct
+        for probes in distinct
     }
 
 
@@ -146,17 +139,14 @@ def measured_of(
 
 
 def _read(
-    read: Callable[[Path], _Document], references: Iterable[ArtifactReference]
-) -> dict[ArtifactReference, _Document]:
-    """What artifacts hold, each read once."""
-    distinct = list(dict.fromkeys(references))
-    return dict(
-        zip(
-            distinct,
-            in_threads(lambda reference: read(reference.folder), distinct, _FETCHED_AT_ONCE),
-            strict=True,
-        )
-    )
+    read: Callable[[Path], _Document],
+    steps: Iterable[Step],
+    found: Mapping[Step, ArtifactReference],
+) -> dict[Step, _Document]:
+    """What steps made, each read once."""
+    distinct = list(dict.fromkeys(steps))
+    folders = in_threads(lambda step: read(found[step].folder), distinct, _FETCHED_AT_ONCE)
+    return dict(zip(distinct, folders, strict=True))
 
 
 def in_threads(
@@ -168,3 +158,67 @@ def in_threads(
         yield from executor.map(function, values)
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def found_orders(
+    cells: Iterable[ProbedCell], found: Mapping[Step, ArtifactReference]
+) -> dict[tuple[str, str], dict[str, FoundOrder]]:
+    """The orders of the cells in which some heads are constant and others not, by (encoder label,
+    task), then by name. What one ranking took, or a probe that several read, counts for the first
+    order that follows it.
+
+    Args:
+        cells: of a study.
+        found: the artifacts of its rankings, among others.
+    """
+    from papa.reporting.orders import FoundOrder
+
+    orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
+    counted: dict[tuple[str, str], set[Step]] = {}
+    for cell, probes in ((probed.cell, probed.probes) for probed in cells):
+        known, first = orders.setdefault((cell.encoder, cell.task), {}), probes[0]
+        if cell.order in known or not 0 < first.count < first.encoder.layers * first.encoder.heads:
+            continue
+        by_seed = {
+            seed: order
+            for probe, order in ((probe, probe.ranked(found)) for probe in probes)
+            for seed in probe.seeds
+        }
+        before = counted.setdefault((cell.encoder, cell.task), set())
+        rankings = set[Step](first.rankings.values())
+        frozen = {step.probe for step in rankings if isinstance(step, ScoreHeads) and step.probe}
+        took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
+        before |= rankings | frozen
+        scored = [_evaluations(took[step], cell.order) for step in took if step in rankings]
+        known[cell.order] = FoundOrder(
+            by_seed,
+            sum(step["worker_seconds"] for step in took.values()) if took else None,
+            sum(scored) if scored else None,
+        )
+    return orders
+
+
+def _evaluations(ranking: Mapping[str, Any], order: str) -> int:
+    return ranking["epochs"] if needs_lambda(order) else ranking["evaluations"][scored_by(order)]
+
+
+def cached_cells(
+    cells: Iterable[ProbedCell], found: Mapping[Step, ArtifactReference], study: StudySpec
+) -> list[CachedCell]:
+    """Those of decoders with constant heads; ``found`` holds the artifacts of their scores."""
+    from papa.reporting.cache import CachedCell
+
+    kinds = {constants.label: constants for constants in study.constants}
+    tokens = {task.name: task.most_slots for task in study.tasks}
+    return [
+        CachedCell(
+            probed.cell,
+            kinds[probed.cell.constants],
+            [read_scores(found[probe].folder).constant_heads for probe in probed.probes],
+            encoder.heads // encoder.key_heads,
+            encoder.layers * encoder.key_heads,
+            tokens[probed.cell.task],
+        )
+        for probed in cells
+        if (encoder := probed.probes[0].encoder).key_heads and probed.probes[0].count
+    ]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.progress import Progress
 from papa.spec import RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 from papa.study.average import Average
 from papa.study.frozen_probe import FrozenProbe
 from papa.study.rank import Rank, read_lambda
-from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.step import Context, Step, WorkerStep, identity
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class ScoreHeads(WorkerStep):
 
     stage: ClassVar[str] = "scores"
     version: ClassVar[int] = 2
+    urgency: ClassVar[int] = 1
+    loads_encoder: ClassVar[bool] = True
 
     encoder: EncoderReference
     corpus: Tokenise
@@ -75,9 +76,6 @@ class ScoreHeads(WorkerStep):
     def inputs(self) -> dict[str, Step]:
         probe = {"probe": self.probe} if self.probe else {}
         return {"corpus": self.corpus, "constants": self.constants, **probe}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=1)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np

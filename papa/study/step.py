@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -138,27 +138,39 @@ class WorkerStep(Step):
     The step itself goes to the worker: it holds specifications and other steps, no data.
     """
 
+    urgency: ClassVar[int] = 0
+    """Among steps that wait for a worker the highest goes first."""
+    at_driver: ClassVar[bool] = False
+    """Whether what it reads lies on the driver's machine alone."""
+    loads_encoder: ClassVar[bool] = False
+    """Whether the worker has its encoder loaded; a decoder is loaded by the step itself."""
+    trains: ClassVar[bool] = False
+    """Whether it tells the losses of epochs."""
+
     @abstractmethod
     def compute(self, encoder: Any, context: Context) -> None:
         """Open the inputs, compute, and publish the artifact; runs on the worker.
 
         Args:
-            encoder: the loaded encoder; None where ``run`` asked for none.
+            encoder: the loaded encoder, with ``loads_encoder``.
             context: what else it may use.
         """
 
-    def run_on_worker(
-        self,
-        session: Session,
-        progress: Progress,
-        *,
-        encoder: EncoderReference | None = None,
-        **options: Any,
-    ) -> None:
+    def run(self, session: Session, progress: Progress) -> None:
+        self.run_on_worker(session, progress)
+
+    def run_on_worker(self, session: Session, progress: Progress, **options: Any) -> None:
         """Have the next free worker call ``compute``; for ``options`` see ``WorkerPool.run``."""
-        arguments = {"step": self, "store": session.store, "execution": session.execution}
+        encoder: EncoderReference | None = getattr(self, "encoder", None)
         session.pool.run(
-            compute_step, encoder=encoder, arguments=arguments, progress=progress, **options
+            compute_step,
+            encoder=encoder if self.loads_encoder and encoder and not encoder.causal else None,
+            arguments={"step": self, "store": session.store, "execution": session.execution},
+            progress=progress,
+            urgency=self.urgency,
+            at_driver=self.at_driver,
+            on_epoch=partial(session.on_epoch, self.name) if self.trains else None,
+            **options,
         )
 
 

@@ -174,8 +174,8 @@ _BEFORE = re.compile(
     rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts"
 )
 """What may lie in the root before the marker does: what another run puts for a moment (a marker not
-yet renamed, a question whether it may write), and MLflow's runs, as ``papa compare`` and ``mlflow``
-make their database, too.
+yet renamed, a question whether it may write), and MLflow's runs, as ``mlflow`` makes its
+database, too.
 """
 
 

@@ -64,20 +64,25 @@ class StoredStudy:
 
         from papa.reporting.columns import SUMMARY_COLUMNS
         from papa.reporting.summary import summarise
+
+        results = self.results(cells)
+        return DataFrame(columns=list(SUMMARY_COLUMNS)) if results.empty else summarise(results)
+
+    def results(self, cells: Iterable[Cell]) -> Any:
+        """The rows of ``results.parquet`` of finished cells; of those with baselines alone."""
         from papa.study.results import results_table
 
-        scored, wanted = [], set(cells)
-        baselines: dict[tuple[str, str], ArtifactReference] = {}
-        for part in self.steps.parts:
-            own = [probed.scored(self.found) for probed in part.cells if probed.cell in wanted]
-            # A model's own head has no baseline.
-            if own and (part.baseline is None or part.baseline in self.found):
-                scored += own
-                baselines |= {part.pair: self.found[part.baseline]} if part.baseline else {}
-        return (
-            summarise(results_table(scored, baselines))
-            if scored
-            else DataFrame(columns=list(SUMMARY_COLUMNS))
+        wanted = set(cells)
+        # A model's own head has no baseline.
+        parts = [
+            part
+            for part in self.steps.parts
+            if part.baseline is None or part.baseline in self.found
+        ]
+        return results_table(
+            [probed for part in parts for probed in part.cells if probed.cell in wanted],
+            {part.pair: part.baseline for part in parts if part.baseline},
+            self.found,
         )
 
     @property

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.progress import Progress
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, WorkerStep
 
 if TYPE_CHECKING:
     from papa.ablation.substitutes import Substitute
@@ -25,14 +24,12 @@ class OnTheFly(WorkerStep):
     """
 
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 3
 
     parameters: Mapping[str, int]
 
     def spec(self) -> dict[str, Any]:
         return dict(self.parameters)
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, urgency=3)
 
     def compute(self, encoder: None, context: Context) -> None:
         with context.published():

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
-from papa.progress import Progress
 from papa.spec import LayoutSpec, TaskSpec
 from papa.spec.task import UNLABELLED_METRICS
 from papa.storage.artifacts import ArtifactReference
-from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.step import Context, Step, WorkerStep, identity
 
 if TYPE_CHECKING:
     from papa.corpora.corpus import TokenisedCorpus
@@ -29,6 +28,9 @@ class Tokenise(WorkerStep):
 
     stage: ClassVar[str] = "tokenise"
     version: ClassVar[int] = TOKENISE_VERSION
+    urgency: ClassVar[int] = 3
+    # The source may lie on this machine alone.
+    at_driver: ClassVar[bool] = True
 
     encoder: EncoderReference
     task: TaskSpec
@@ -44,10 +46,6 @@ class Tokenise(WorkerStep):
 
     def outside(self) -> dict[str, str]:
         return {"source": self.fingerprint, "tokenizer": self.encoder.tokenizer_digest}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        # The source may lie on this machine alone.
-        self.run_on_worker(session, progress, urgency=3, at_driver=True)
 
     def compute(self, encoder: None, context: Context) -> None:
         from papa.corpora.corpus import tokenise_corpus

@@ -1,4 +1,4 @@
-"""``papa compare``: studies side by side from MLflow alone."""
+"""``papa compare``: studies side by side from their results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import pandas
 import pytest
 
-from papa.study.store import Store
-from tests.flows.conftest import said, words
+from papa.storage.artifacts import published
+from papa.study.store import MARKER, Store
+from tests.finished import finish_study
+from tests.flows.conftest import said, words, write_study
+from tests.flows.test_damage import TINY
 from tests.reporting.studies import results
-from tests.tasks.tracked import MODELS, log_study, logged
+from tests.tasks.tracked import MODELS
 
 RESULTS = {
     "short": results(encoders=MODELS, fractions=(1.0, 0.0)),
@@ -21,18 +24,22 @@ RESULTS = {
 }
 
 
+def publish(store: Store, name: str, frame: pandas.DataFrame) -> None:
+    """What a finished study leaves for people, of its results alone."""
+    with published(store.study(name), {}) as scratch:
+        frame.to_parquet(scratch / "results.parquet", index=False)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of which only MLflow's part is left."""
-    folder = tmp_path_factory.mktemp("compare")
-    address = f"sqlite:///{folder / 'mlflow.db'}"
+    store = Store(tmp_path_factory.mktemp("compare"))
+    store.make()
     for name, frame in RESULTS.items():
-        log_study(name, Store(folder / name), address, frame)
-        shutil.rmtree(folder / name / "artifacts")
-    return folder
+        publish(store, name, frame)
+    return store.root
 
 
-def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
+def test_the_table_holds_what_the_studies_found(store: Path, tmp_path: Path) -> None:
     finished = said(
         "compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new")
     )
@@ -48,11 +55,8 @@ def test_the_table_holds_what_mlflow_holds(store: Path, tmp_path: Path) -> None:
         assert told in finished.out, finished.out
     table = pandas.read_csv(tmp_path / "new" / "compare.csv")
     assert len(table) == 2 * (2 + 5)
-    address = f"sqlite:///{store / 'mlflow.db'}"
-    for name in RESULTS:
-        runs = logged(address, name).query("parent.notna()")
-        cells = pandas.DataFrame([{**run.params, **run.metrics} for run in runs.itertuples()])
-        means = cells.groupby(["encoder", "fraction"])["score"].mean()
+    for name, frame in RESULTS.items():
+        means = frame.groupby(["encoder", "fraction"])["score"].mean()
         for point in table[table["study"] == name].to_dict("records"):
             assert point["mean"] == pytest.approx(means[point["encoder"], point["fraction"]])
             assert point["seeds"] == 3
@@ -78,21 +82,6 @@ def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) ->
     ]
 
 
-def test_a_study_changed_is_read_as_it_was_logged_last(store: Path, tmp_path: Path) -> None:
-    changed = RESULTS["short"].assign(score=lambda frame: frame["score"] - 0.2)
-    log_study(
-        "changed", Store(tmp_path / "first"), f"sqlite:///{store / 'mlflow.db'}", RESULTS["short"]
-    )
-    log_study("changed", Store(tmp_path / "second"), f"sqlite:///{store / 'mlflow.db'}", changed)
-    said("compare", "changed", "--store", str(store), "--to", str(tmp_path))
-    table = pandas.read_csv(tmp_path / "compare.csv")
-    first = table[(table["encoder"] == MODELS[0]) & (table["fraction"] == 1)]["mean"].item()
-    expected = changed[(changed["encoder"] == MODELS[0]) & (changed["fraction"] == 1)][
-        "score"
-    ].mean()
-    assert first == pytest.approx(expected)
-
-
 def _nothing(file: Path) -> None:
     file.unlink()
 
@@ -114,15 +103,13 @@ def _folder(file: Path) -> None:
     ],
     ids=["other scores", "a row missing", "zeros", "text", "nothing", "a folder"],
 )
-def test_mlflows_files_are_believed_only_as_they_were_logged(
+def test_results_are_believed_only_as_they_were_written(
     tmp_path: Path, damage: Callable[[Path], Any]
 ) -> None:
-    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    log_study("short", Store(tmp_path), address, RESULTS["short"])
-    files = list(tmp_path.glob("mlartifacts/*/artifacts/results/results.parquet"))
-    assert len(files) == len(MODELS), "of each parent run"
-    for file in files:
-        damage(file)
+    store = Store(tmp_path)
+    store.make()
+    publish(store, "short", RESULTS["short"])
+    damage(store.study("short") / "results.parquet")
     finished = said("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
     assert finished.code == 1
     (line,) = words(finished)
@@ -136,8 +123,7 @@ def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> No
     finished = said("compare", "short", "lung", "--store", str(store))
     assert finished.code == 1
     (line,) = words(finished)
-    assert line.startswith("error: MLflow at sqlite:///")
-    assert "knows no study 'lung': it has " in line
+    assert line.startswith("error: there is no study at lung, and none of that name in ")
     assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
 
@@ -150,14 +136,28 @@ def test_a_study_is_not_compared_with_itself(store: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
-def test_a_store_without_studies(tmp_path: Path) -> None:
-    finished = said("compare", "any", "--store", str(tmp_path / "empty"))
+@pytest.mark.server
+def test_results_of_other_stores(store: Path, tmp_path: Path) -> None:
+    """By their folder; or by the study's file, where a store holds artifacts alone, as a URI does
+    on another machine.
+    """
+    study = write_study(tmp_path, TINY)
+    finish_study(study, tmp_path / "first")
+    folder = tmp_path / "first" / "studies" / TINY["name"]
+    shutil.copytree(tmp_path / "first" / "artifacts", tmp_path / "other" / "artifacts")
+    shutil.copy(tmp_path / "first" / MARKER, tmp_path / "other")
+    finished = said(
+        *("compare", study, str(folder), "--store", str(tmp_path / "other"), "--to", str(tmp_path))
+    )
+    assert finished.code == 0, finished.err
+    table = pandas.read_csv(tmp_path / "compare.csv")
+    means = {name: own["mean"].tolist() for name, own in table.groupby("study")}
+    assert means.keys() == {study, str(folder)}
+    assert means[study] == means[str(folder)]
+    finished = said("compare", study, "--store", str(store))
     assert finished.code == 1
-    assert words(finished) == [
-        f"error: there is no MLflow database {tmp_path / 'empty' / 'mlflow.db'}: run a study "
-        "first, or set MLFLOW_TRACKING_URI"
-    ]
-    assert not (tmp_path / "empty").exists()
+    (line,) = words(finished)
+    assert "has not been run in this store" in line
 
 
 def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def finished(folder: Path, to: Path, **parts: Any) -> Finished:
     *scoring, _ = steps.steps  # The last writes the report.
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    table = results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+    table = results_table([one for part in steps.parts for one in part.cells], {}, found)
     return steps, store, table
 
 

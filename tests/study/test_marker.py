@@ -126,7 +126,7 @@ def test_a_marker_of_something_else_is_refused(store: Store, data: bytes, told: 
 
 
 def test_mlflow_may_have_been_there_before(tmp_path: Path) -> None:
-    """``papa compare`` makes its database where there is none."""
+    """``mlflow`` makes its database where there is none."""
     (tmp_path / "mlflow.db").touch()
     Store(tmp_path).make()
     assert is_marked(str(tmp_path))

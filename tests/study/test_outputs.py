@@ -68,9 +68,9 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    baselines = {part.pair: found[part.baseline] for part in steps.parts if part.baseline}
-    cells = [one.scored(found) for part in steps.parts for one in part.cells]
-    table = results_table(cells, baselines)
+    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
+    cells = [probed for part in steps.parts for probed in part.cells]
+    table = results_table(cells, baselines, found)
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [36]

@@ -55,7 +55,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
         if cell.fraction < 1:
             ranked = probe.ranked(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
-    table = results_table([one.scored(found) for part in steps.parts for one in part.cells], {})
+    table = results_table([one for part in steps.parts for one in part.cells], {}, found)
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     half = half.rename({"lambda_reversed": "reversed:lambda"})
     whole = table[table["fraction"] == 1]["score"].max()

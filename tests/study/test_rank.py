@@ -149,7 +149,7 @@ def test_a_training_that_was_killed_goes_on_from_its_last_call(step: Rank, tmp_p
     def first_call() -> Path:
         session = here(store)
         remove(calls.folder(store))
-        calls.run_on_worker(session, ignore_progress, encoder=calls.encoder)
+        calls.run_on_worker(session, ignore_progress)
         assert not calls.is_complete(store)
         return Path(calls.after(1, store))
 

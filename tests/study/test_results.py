@@ -16,7 +16,8 @@ from papa.scores.examples import influence
 from papa.spec import Order
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference
-from papa.study.results import ScoredCell, results_table
+from papa.study.results import ProbedCell, results_table
+from tests.tasks.tracked import tracked
 
 ROWS = 80
 
@@ -56,8 +57,28 @@ def baseline(folder: Path, document: dict[str, Any]) -> None:
         save_file(both, scratch / "examples.safetensors")
 
 
-def scored(order: Order, fraction: float, *scores: ArtifactReference) -> ScoredCell:
-    return ScoredCell(Cell("model", "task", "average", order, fraction), "accuracy", scores)
+def table(
+    cells: list[tuple[Order, float, tuple[ArtifactReference, ...]]], baseline: Path
+) -> pandas.DataFrame:
+    """The results of cells whose scores lie in these artifacts, as if steps had made them."""
+    (part, _) = tracked("s", "sqlite:///none").parents
+    assert part.baseline is not None
+    probes = dict.fromkeys(step for probed in part.cells for step in probed.probes)
+    artifacts = dict.fromkeys(artifact for *_, scores in cells for artifact in scores)
+    assert len(probes) >= len(artifacts)
+    steps = dict(zip(artifacts, probes, strict=False))
+    return results_table(
+        [
+            ProbedCell(
+                Cell("model", "task", "average", order, fraction),
+                "accuracy",
+                tuple(steps[artifact] for artifact in scores),
+            )
+            for order, fraction, scores in cells
+        ],
+        {("model", "task"): part.baseline},
+        {step: artifact for artifact, step in steps.items()} | {part.baseline: reference(baseline)},
+    )
 
 
 def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: Path) -> None:
@@ -74,12 +95,12 @@ def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: 
     }
     baseline(tmp_path / "baseline", document)
     cells = [
-        scored("lambda", 1.0, full),
-        scored("random", 1.0, full),
-        scored("lambda", 0.5, half),
-        scored("random", 0.0625, *(one for one, _ in alone)),
+        ("lambda", 1.0, (full,)),
+        ("random", 1.0, (full,)),
+        ("lambda", 0.5, (half,)),
+        ("random", 0.0625, tuple(one for one, _ in alone)),
     ]
-    frame = results_table(cells, {("model", "task"): reference(tmp_path / "baseline")})
+    frame = table(cells, tmp_path / "baseline")
     assert len(frame) == 2 + 2 + 2 + 2
     shared = frame[frame["fraction"] == 1].drop(columns="order")
     assert len(shared) == 4, "cells that share a result have rows of their own"
@@ -119,9 +140,7 @@ def test_without_the_original_there_is_no_drop(tmp_path: Path) -> None:
         "seconds": 2.0,
     }
     baseline(tmp_path / "baseline", document)
-    frame = results_table(
-        [scored("lambda", 0.0, found)], {("model", "task"): reference(tmp_path / "baseline")}
-    )
+    frame = table([("lambda", 0.0, (found,))], tmp_path / "baseline")
     (row,) = summarise(frame).to_dict("records")
     assert math.isnan(row["difference"])
     assert row["low"] < row["mean"] < row["high"]

@@ -21,7 +21,7 @@ from papa.spec.methods import HEAD_SCORES
 from papa.study.frozen_probe import FrozenProbe
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.orders import found_orders
+from papa.study.results import found_orders
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store

@@ -83,7 +83,7 @@ def runs_in(place: Path, role: str) -> list[dict[str, Any]]:
 def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
     with live(tmp_path) as runs:
         parents = runs_in(tmp_path, "parent")
-        assert {run["params"]["model"]: run["status"] for run in parents} == dict.fromkeys(
+        assert {run["params"]["encoder"]: run["status"] for run in parents} == dict.fromkeys(
             MODELS, "RUNNING"
         )
         assert not runs_in(tmp_path, "cell")
@@ -106,7 +106,7 @@ def test_runs_and_losses_are_there_while_it_runs(tmp_path: Path) -> None:
             "0",
         )
         (first,) = (
-            run for run in runs_in(tmp_path, "parent") if run["params"]["model"] == MODELS[0]
+            run for run in runs_in(tmp_path, "parent") if run["params"]["encoder"] == MODELS[0]
         )
         assert cell["parent"] == first["id"]
         assert first["metrics"]["lambda/seed_0/train_loss"] == 0.75

@@ -19,7 +19,6 @@ from threading import Thread
 from typing import Any
 
 import mlflow
-import pandas
 import pytest
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -27,7 +26,6 @@ from sqlalchemy import create_engine
 
 from papa.errors import PapaError, TransientError
 from papa.study.store import MARKER, Store
-from tasks.logged import logged_results
 from tasks.mlflow import TrackingError, check_tracking, connect
 from tests.integration.service import Service
 from tests.integration.services import mlflow_server
@@ -87,7 +85,6 @@ def test_a_server_keeps_runs_and_files(served: tuple[dict[str, Any], Path], know
     assert {path.name for path in store.iterdir()} == {"artifacts", MARKER, "scratch"}, (
         "nothing of MLflow is here"
     )
-    pandas.testing.assert_frame_equal(logged_results(known, ["served"])["served"], FEW)
 
 
 @pytest.mark.parametrize("user", [None, ("papa", "wrong"), ("nobody", "wrong")])
@@ -132,7 +129,6 @@ def test_a_study_that_the_user_may_only_read(
     administer("3.0/mlflow/users/permissions/grant", {"username": "reader", **right})
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "reader")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
-    assert len(logged_results(known, ["served"])["served"]) == len(FEW)
     with pytest.raises(TrackingError, match="HTTP 403"):
         check_tracking(known, "served")
     check_tracking(known, "a new one")

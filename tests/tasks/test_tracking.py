@@ -95,7 +95,7 @@ def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
     log_study("worth", Store(tmp_path), address_in(tmp_path), frame)
     runs = logged(address_in(tmp_path), "worth")
     for model, expected in zip(MODELS, ("yes", "no"), strict=True):
-        own = runs[[params["model"] == model for params in runs["params"]]]
+        own = runs[[params["encoder"] == model for params in runs["params"]]]
         assert {tags["papa.beats_baseline"] for tags in own["tags"]} == {expected}
         (parent,) = own[own["parent"].isna()]["metrics"]
         assert parent["baseline/always_one_answer"] == 0.5
@@ -183,7 +183,7 @@ def held(address: str, name: str) -> dict[str, Any]:
     return {
         run["id"]: (
             run["params"],
-            {tag: value for tag, value in run["tags"].items() if tag != "papa.logged"},
+            run["tags"],
             {
                 metric: [vars(one) for one in client.get_metric_history(run["id"], metric)]
                 for metric in run["metrics"]
@@ -289,7 +289,7 @@ def test_of_an_original_near_zero_no_drop_is_logged(tmp_path: Path) -> None:
     for run in runs.to_dict("records"):
         constant = run["role"] == "curve" or run["params"]["fraction"] == "0.0"
         known = run["metrics"].get("relative_drop")
-        if run["params"]["model"] == MODELS[0]:
+        if run["params"]["encoder"] == MODELS[0]:
             assert known in (None, 0.0), "unchanged or not told"
         elif constant:
             assert known is not None

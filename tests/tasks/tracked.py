@@ -173,11 +173,11 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
     assert parents["parent"].isna().all()
     assert set(cells["parent"]) == set(curves["parent"]) == set(parents["id"])
     for run in cells.to_dict("records"):
-        assert {"model", "task", "fraction", "seed"} <= set(run["params"])
+        assert {"encoder", "task", "fraction", "seed"} <= set(run["params"])
         assert {"score", "fraction", "share_of_heads", "relative_drop"} <= set(run["metrics"])
         assert run["metrics"]["fraction"] == float(run["params"]["fraction"])
     for run in parents.to_dict("records"):
-        assert run["params"]["model"] in MODELS
+        assert run["params"]["encoder"] in MODELS
         metric = run["params"]["metric"]
         ends = {f"{metric}/original", f"{metric}/all_heads_constant/average"}
         assert {*ends, "baseline/word_embeddings", "progress"} <= set(run["metrics"])
