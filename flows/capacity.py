@@ -65,12 +65,7 @@ def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list
 
 
 def check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare what the workers need at most with what is free now.
-
-    Raises:
-        CapacityError: it does not suffice; the message names the step, and how many workers would
-            fit.
-    """
+    """Compare what the workers need at most with what is free now."""
     study, free = inputs.study, psutil.virtual_memory().available
     cells = [
         (encoder, task, inputs.sizes[task]) for encoder in inputs.encoders for task in study.tasks
@@ -99,9 +94,6 @@ def check_memory(inputs: StudyInputs, workers: int) -> None:
 def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     """Compare the features that workers store at the same time with what is free under ``folder``
     now.
-
-    Raises:
-        CapacityError: it does not suffice; the message names the step, and what to set.
     """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = psutil.disk_usage(str(existing)).free

@@ -86,11 +86,7 @@ def check_file(
     workers: int | None,
     ray_address: str | None,
 ) -> Checked:
-    """``check_study`` of a file; where that has faults itself, the rest of it is looked at as well.
-
-    Raises:
-        PapaError: it cannot run; the message lists every problem.
-    """
+    """``check_study`` of a file; where it has faults itself, the rest is looked at as well."""
     look = partial(
         check_study, store=store, workers=workers, ray_address=ray_address, fetch_weights=False
     )
@@ -124,9 +120,6 @@ def check_study(
         for_plan: the study need not run here: published shapes and sizes suffice where the hub does
             not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.
-
-    Raises:
-        CheckError: it cannot run; the message lists every problem.
     """
     check_file_size()
     cluster = cluster_address(study, ray_address)
@@ -193,11 +186,7 @@ def check_study(
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
-    """The Ray cluster that a study runs on; None for this machine.
-
-    Raises:
-        SpecError: its address holds a password, which Prefect would keep.
-    """
+    """The Ray cluster that a study runs on; None for this machine."""
     address = ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
         raise SpecError(

@@ -99,11 +99,7 @@ class Answer:
 
 
 def parse_share(text: str) -> float:
-    """A share such as ``1%`` or ``0.01``.
-
-    Raises:
-        SpecError: it is no share between 0 and 100 %.
-    """
+    """A share such as ``1%`` or ``0.01``."""
     try:
         share = float(text.strip().removesuffix("%")) / (100 if "%" in text else 1)
     except ValueError:

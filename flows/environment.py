@@ -27,10 +27,6 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     """Point Prefect at the store; to be called before Prefect is imported.
 
     With ``verbose`` engines show what they log.
-
-    Raises:
-        SpecError: Prefect was imported before, for another store, or files may not grow as they
-            need to.
     """
     check_file_size()
     home = str(store.prefect)
@@ -71,9 +67,6 @@ def _packaged(name: str) -> Path:
 def check_file_size() -> None:
     """Refuse a limit of the shell's that databases, weights or features would reach in the middle
     of a study.
-
-    Raises:
-        SpecError: files may be smaller than that.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if 0 <= limit < _FILE_BYTES:

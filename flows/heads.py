@@ -24,11 +24,7 @@ from papa.study.stored import StoredStudy
 
 
 def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool) -> None:
-    """Print what a study's finished cells say of a drop.
-
-    Raises:
-        SpecError: none of its cells is finished.
-    """
+    """Print what a study's finished cells say of a drop."""
     stored = StoredStudy(study, store)
     if not stored.cells:
         raise SpecError(stored.nothing_found())
@@ -51,9 +47,6 @@ def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool
 def show_scores(study: StudySpec, store: Store) -> None:
     """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ or
     that of another method, a mean over seeds; or the study's own.
-
-    Raises:
-        SpecError: there is not exactly one.
     """
     found = {
         f"{'λ' if method == 'lambda' else method} of {' · '.join(pair)}": scores

@@ -41,11 +41,7 @@ OWN_TASK: dict[str, Any] = {
 
 
 def write_example(path: Path) -> None:
-    """Write the study to a new file.
-
-    Raises:
-        SpecError: there is a file already, or it cannot be written.
-    """
+    """Write the study to a new file."""
     try:
         with path.open("x") as file:
             file.write(example_study())

@@ -37,11 +37,6 @@ def run_and_choose(
 
     What the request needs of the study is run where it is not finished; then numbers of heads
     between its fractions are tried (``flows.search``).
-
-    Raises:
-        SpecError: no such encoder or task, the cells cannot be exported, or no number of heads is
-            known to stay within the drop.
-        PapaError: a cell that was lacking could not be run.
     """
     part = needed_part(study, request)
     stored = StoredStudy(part, store)
@@ -75,10 +70,6 @@ def _answer(study: StudySpec, store: Store, max_drop: float) -> Answer:
 def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     """The part of a study that a request needs, with what the study lacks for it; the study itself
     where that is all.
-
-    Raises:
-        SpecError: the study has several encoders or tasks and the request names none, or one that
-            it does not have.
     """
     encoder = _only("encoder", request.encoder, {spec.name: spec for spec in study.encoders})
     task = _only("task", request.task, {spec.name: spec for spec in study.tasks})

@@ -51,9 +51,6 @@ def run_study(
 
     The store is made. The specification is saved beside the results; where the study has no file,
     ``study``, of its own, that is the file in Prefect's record.
-
-    Raises:
-        PapaError: the study could not start, or a cell failed.
     """
     prepare_environment(store, verbose=verbose)
     store.make()
@@ -131,9 +128,6 @@ def _record_and_run(
 
     Heartbeats are sent where something may listen for them: the thread that sends them ends a
     second late.
-
-    Raises:
-        PapaError: a cell failed, or Prefect cannot record the study.
     """
     import httpx
     from prefect.exceptions import PrefectException

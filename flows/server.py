@@ -79,11 +79,7 @@ class OwnServer(Served):
         prepare_database(self._database)
 
     def wait(self) -> None:
-        """Return once it answers.
-
-        Raises:
-            PapaError: it ended, or did not answer in time.
-        """
+        """Return once it answers."""
         try:
             if not self.answers():
                 raise PapaError(f"Prefect's server did not start: {self.log} says why")
@@ -121,9 +117,6 @@ def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> Own
 
     To be called from the main thread, before Prefect is imported: so Prefect finds its address, and
     has sent what it had to send when the server ends.
-
-    Raises:
-        PapaError: its disk is full, or its database is damaged.
     """
     store.prefect.mkdir(parents=True, exist_ok=True)
     store.locks.mkdir(parents=True, exist_ok=True)
@@ -144,9 +137,6 @@ def prepare_database(database: Path) -> None:
 
     A database that a killed server left without some of its tables is removed, as none could use
     it.
-
-    Raises:
-        PapaError: what lies there is no database.
     """
     if _mark(database).exists():
         for file in (database, *database.parent.glob(f"{database.name}-*")):

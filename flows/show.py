@@ -87,11 +87,7 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
 
 
 def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
-    """Print the table of some studies' results; write it, with its figure, to a folder.
-
-    Raises:
-        SpecError: the folder cannot be written.
-    """
+    """Print the table of some studies' results; write it, with its figure, to a folder."""
     # What draws is here; the other commands need none of it.
     from papa.reporting.comparison import compared, write_comparison
     from papa.reporting.tables import contrast_table, score_tables, summary_table

@@ -51,11 +51,7 @@ def ready_study(
     workers: int | None,
     ray_address: str | None,
 ) -> Iterator[ReadyStudy]:
-    """Inside the block the study can start; its workers end with the block.
-
-    Raises:
-        PapaError: MLflow cannot be used.
-    """
+    """Inside the block the study can start; its workers end with the block."""
     spec = checked.inputs.study
     address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
     pool = WorkerPool(

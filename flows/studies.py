@@ -76,11 +76,7 @@ def save_end(store: Store, name: str, error: BaseException | None) -> None:
 
 
 def stored_studies(store: Store) -> list[ListedStudy]:
-    """The studies that were started in a store, the latest first.
-
-    Raises:
-        ArtifactError: it is no store, or one of another format.
-    """
+    """The studies that were started in a store, the latest first."""
     if not is_marked(store.address):
         raise ArtifactError(
             f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, "
@@ -100,11 +96,7 @@ def names_in(store: Store) -> set[str]:
 
 
 def study_file(store: Store, study: str) -> Path:
-    """The file of a study that is given by its path, or by its name in a store.
-
-    Raises:
-        SpecError: there is neither.
-    """
+    """The file of a study that is given by its path, or by its name in a store."""
     named = [saved_study(store, study), store.study(study) / SPECIFICATION]
     found = next((path for path in (Path(study), *named) if path.is_file()), None)
     if found is not None:
@@ -168,9 +160,6 @@ def _read(path: Path) -> StudySpec | None:
 def show_studies(store: Store, console: Console) -> None:
     """Print the studies of a store: a table in a terminal, elsewhere lines of values parted by
     tabs.
-
-    Raises:
-        ArtifactError: it is no store, or one of another format.
     """
     studies = stored_studies(store)
     if not studies:
@@ -225,10 +214,6 @@ def stored_results(store: Store, study: str) -> DataFrame:
 
     Args:
         study: its name in the store, the folder of its results anywhere, or its file.
-
-    Raises:
-        SpecError: there is no such study, or it is not finished.
-        ArtifactError: its results are damaged.
     """
     from pandas import read_parquet
 
@@ -247,9 +232,6 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
 
     Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of
     PAPA finished is shown as it is.
-
-    Raises:
-        SpecError: steps of the study are not finished; the message says what is there.
     """
     stored = StoredStudy(study, store)
     step = stored.steps.steps[-1]

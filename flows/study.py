@@ -161,9 +161,6 @@ class StudyError(PapaError):
 def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
     """Run every step that can run; docs/architecture.md says why Prefect's runner does not order
     them itself.
-
-    Raises:
-        StudyError: one could not.
     """
     session = Session(
         ready.store, ready.pool, ready.spec.execution, ready.progress, ready.live.epoch

@@ -44,10 +44,6 @@ def study_without_file(
         study: a file that was given as well, which is refused.
         encoders, tasks: names as in a study file; folders are relative to the working directory.
         limit: rows of each split, at most; None takes all.
-
-    Raises:
-        SpecError: encoders or tasks are missing, a file was given as well, or the study is
-            impossible.
     """
     if study is not None:
         raise SpecError(
@@ -104,11 +100,6 @@ def own_study(
         others: whether a study's file or tasks were given as well, which is refused.
         limit: texts in all, at most; None takes all, of which 500 are measured at most.
         store: where both halves are kept; made here.
-
-    Raises:
-        SpecError: there is no model, or several, or something else beside them.
-        DataError: the file is missing, holds too little or no texts.
-        EncoderError: the model is missing, not supported or has another head.
     """
     if others or len(models) != 1:
         raise SpecError(

@@ -11,11 +11,7 @@ from tasks.track import RUNS
 
 
 def logged_runs(folder: Path) -> dict[str, Any]:
-    """The runs of a finished study, as ``runs.json`` of its artifact holds them.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
+    """The runs of a finished study, as ``runs.json`` of its artifact holds them."""
     verify(folder, RUNS)
     document: dict[str, Any] = json.loads((folder / RUNS).read_text())
     return document

@@ -56,11 +56,7 @@ def without_password(address: str) -> str:
 
 
 def connect(address: str) -> MlflowClient:
-    """A client of the MLflow at ``address``. A SQLite file that is missing is created.
-
-    Raises:
-        TrackingError: no MLflow can be at the address, or its database is of another version.
-    """
+    """A client of the MLflow at ``address``. A SQLite file that is missing is created."""
     os.environ.update(_QUIET)
     database, scheme = database_of(address), urlsplit(address).scheme
     if address == SQLITE or (database is None and scheme not in ("http", "https")):

@@ -167,9 +167,6 @@ class StudyRuns:
     def log(self, found: Mapping[Step, ArtifactReference], progress: Progress) -> dict[str, Any]:
         """Log the finished study from the artifacts of its steps; returns what ``runs.json`` says
         of its runs.
-
-        Raises:
-            ArtifactError: an artifact is damaged.
         """
         from papa.reporting.summary import read_summary
         from papa.reporting.verdicts import verdict

@@ -27,9 +27,6 @@ def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> Cons
     Args:
         encoder: of a family with rotary positions.
         slots: S.
-
-    Raises:
-        EncoderError: it has none.
     """
     scores = encoder.family.scores_of_means
     if scores is None:

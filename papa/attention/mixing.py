@@ -161,9 +161,6 @@ def mixed(
     start.
 
     Gradients reach θ: of one backward pass, so training opens a block for each.
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder.
     """
     return mixed_by(encoder, constants, theta.sigmoid())
 

@@ -74,11 +74,7 @@ class ConstantOutputs:
 def read_outputs(
     found: ArtifactReference, kind: ConstantsKind, layers: int, heads: int, slots: int
 ) -> ConstantOutputs:
-    """What a finished step of stage ``outputs`` holds.
-
-    Raises:
-        ArtifactError: the artifact is damaged, or of another encoder or S.
-    """
+    """What a finished step of stage ``outputs`` holds."""
     verify(found.folder, FILE)
     with reading(found.path):
         held = load_file(found.folder / FILE)

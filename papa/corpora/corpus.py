@@ -95,11 +95,7 @@ class TokenisedCorpus:
 
 
 def load_corpus(folder: Path) -> TokenisedCorpus:
-    """Open the corpus at ``folder`` after checking every file against its digest.
-
-    Raises:
-        ArtifactError: it is missing, damaged, something else or of another version.
-    """
+    """Open the corpus at ``folder`` after checking every file against its digest."""
     metadata = verify(folder)
     if metadata.get("stage") != STAGE or metadata.get("version") != TOKENISE_VERSION:
         raise ArtifactError(
@@ -158,10 +154,6 @@ def tokenise_corpus(
 
     Returns:
         ``folder``.
-
-    Raises:
-        DataError: a split is missing or empty, a row does not fit the task, or the source changed.
-        EncoderError: the encoder takes fewer slots, or its tokenizer cannot write the layout.
     """
     if task.most_slots > encoder.positions:
         raise EncoderError(

@@ -193,11 +193,7 @@ def _splits(source: HubSource, commit: str) -> Splits:
 
 
 def _chosen(config: str | None, existing: Iterable[str], default: str | None, label: str) -> str:
-    """The configuration that is meant.
-
-    Raises:
-        DataError: there is none of that name, or none is named and there are several.
-    """
+    """The configuration that is meant."""
     names = list(existing)
     if config in names:
         return config

@@ -52,9 +52,6 @@ def to_classes(
     Text that spells integers as one writes them counts as integers, unless a label of either split
     is other text, such as 007. Without names, the classes are the sorted distinct training labels.
     With names, a class may be absent from the training rows (a small sample of them, say).
-
-    Raises:
-        DataError: a label is missing, hidden (-1), unknown, or in validation and not in training.
     """
     columns = [_decoded(train), _decoded(validation)]
     texts = [pc.unique(side.values).to_pylist() for side in columns if _is_text(side.values.type)]
@@ -87,11 +84,7 @@ def to_classes(
 
 
 def to_numbers(side: LabelColumn) -> np.ndarray:
-    """Labels of a regression task as float32.
-
-    Raises:
-        DataError: a label is no finite number.
-    """
+    """Labels of a regression task as float32."""
     values = side.values
     if _is_text(values.type):
         for index, value in enumerate(values.to_pylist()):
@@ -126,9 +119,6 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
 
     Args:
         as_text: whether strings stay strings.
-
-    Raises:
-        DataError: a label is missing, or is no class.
     """
     values = side.values
     if _is_text(values.type):
@@ -260,9 +250,6 @@ def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]]
     In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
     begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
     nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
-
-    Raises:
-        DataError: a tag is neither ``O`` nor ``B-…`` nor ``I-…``; rows are counted from 1.
     """
     converted: list[list[str]] = []
     changed = 0

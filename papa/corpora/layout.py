@@ -42,11 +42,7 @@ def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
 
 
 def pair_capacity(framing: Framing, slots: int) -> tuple[int, int]:
-    """How many tokens of each of two texts are kept.
-
-    Raises:
-        EncoderError: no token of the second text fits.
-    """
+    """How many tokens of each of two texts are kept."""
     second = slots // 2 - framing.between - 1
     if second < 1:
         raise EncoderError(
@@ -97,9 +93,6 @@ def arrange_causal(
 ) -> tuple[PackedTokens, Int[np.ndarray, " tokens"]]:
     """Lay out one text per row as a decoder reads it, from position 0 on; and the token that
     follows each (-100 after the last).
-
-    Raises:
-        DataError: a text has fewer than two tokens.
     """
     begins = int(framing.cls != NOTHING)
     lengths = texts.lengths + begins

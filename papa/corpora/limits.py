@@ -25,11 +25,7 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
 @contextmanager
 def one_sentence(origin: object) -> Iterator[None]:
-    """Whatever a library raises inside on the content of ``origin`` becomes one sentence.
-
-    Raises:
-        DataError: the content cannot be read.
-    """
+    """Whatever a library raises inside on the content of ``origin`` becomes one sentence."""
     try:
         yield
     except UnicodeError as error:
@@ -44,9 +40,6 @@ def one_sentence(origin: object) -> Iterator[None]:
 def check_lines(path: Path, *, json: bool) -> None:
     """Refuse lines that are too long or, of JSON, nested too deeply; a line is a row, or a part of
     one.
-
-    Raises:
-        DataError: there is one; the message names it.
     """
     with path.open("rb") as file:
         for number in count(1):
@@ -81,20 +74,12 @@ def _depth(line: bytes) -> int:
 
 
 def check_texts(texts: pa.ChunkedArray, origin: str, column: str) -> None:
-    """Refuse texts that are too long.
-
-    Raises:
-        DataError: there is one; the message names its row, counted from 1.
-    """
+    """Refuse texts that are too long."""
     _check_sizes(pc.binary_length(texts), ROW_BYTES, "bytes", origin, column)
 
 
 def check_words(lists: pa.Array, origin: str, column: str) -> None:
-    """Refuse rows of too many words.
-
-    Raises:
-        DataError: there is one; the message names it, counted from 1.
-    """
+    """Refuse rows of too many words."""
     _check_sizes(pc.list_value_length(lists), ROW_WORDS, "items", origin, column)
 
 

@@ -54,10 +54,6 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         path: the file, UTF-8 unless Parquet.
         format: how it is written; None takes it from the suffix.
         header: whether csv and tsv start with column names; without them columns are "0", "1", …
-
-    Raises:
-        DataError: the file is missing, empty or not what its format says, or crashed its parser
-            before.
     """
     if not path.is_file():
         raise DataError(
@@ -263,11 +259,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ...]]:
-    """The class names that the ``datasets`` library leaves in the files it writes.
-
-    Raises:
-        DataError: what it left cannot be read.
-    """
+    """The class names that the ``datasets`` library leaves in the files it writes."""
     if b"huggingface" not in (schema.metadata or {}):
         return {}
     from datasets import Features

@@ -126,12 +126,7 @@ def _missing(name: str, tables: list[SourceTable]) -> list[DataError]:
 def _of_columns(
     task: TaskSpec, train: SourceTable, validation: SourceTable
 ) -> tuple[str, ...] | None:
-    """The classes, from columns without rows.
-
-    Raises:
-        DataError: a column is of another kind than the task needs, or the task names fewer classes
-            than there are.
-    """
+    """The classes, from columns without rows."""
     given = train.class_names.get(task.columns.label or "", ())
     if task.labels and len(given) > len(task.labels):
         raise DataError(

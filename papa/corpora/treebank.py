@@ -84,9 +84,6 @@ def has_trees(columns: Sequence[str]) -> bool:
 def read_trees(path: Path) -> list[Tree]:
     """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
     columns ``tokens``, ``head`` and ``deprel``.
-
-    Raises:
-        DataError: the file is missing, holds no trees, or one of them is none.
     """
     if path.suffix.lower() != ".conllu":
         return trees_of(read_file(path, None, header=True))
@@ -130,9 +127,6 @@ def _conllu(path: Path) -> pa.Table:
 def trees_of(table: SourceTable) -> list[Tree]:
     """The trees of a table with the columns ``tokens``, ``head`` and ``deprel``, heads counted from
     1 and 0 for the root, as in CoNLL-U.
-
-    Raises:
-        DataError: a column is missing, there is no sentence, or one is no tree.
     """
     if not has_trees(table.rows.column_names):
         raise DataError(
@@ -194,9 +188,6 @@ def lay_out(
 ) -> LaidTrees:
     """Sentences as an encoder reads them; those with more than S-2 tokens are left out, as a part
     of a tree is none.
-
-    Raises:
-        DataError: no sentence fits, or none that does has a word with a head.
     """
     words = pa.array([tree.words for tree in trees], pa.large_list(pa.large_string()))
     tokens, firsts = tokens_of_words(tokenizer, special_tokens, words)

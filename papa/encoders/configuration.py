@@ -28,11 +28,7 @@ def supported() -> str:
 
 
 def read_configuration(folder: Path, what: str) -> Any:
-    """Return the configuration of the encoder in ``folder``, as transformers reads it.
-
-    Raises:
-        EncoderError: the file is missing or damaged, or describes no encoder that PAPA can measure.
-    """
+    """Return the configuration of the encoder in ``folder``, as transformers reads it."""
     path = folder / CONFIGURATION
     document = read_configuration_file(folder, what)
     kind = document.get("model_type", "unknown")

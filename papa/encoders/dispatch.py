@@ -294,11 +294,7 @@ _WITHOUT_EFFECT = frozenset(
 
 
 def refuse_unknown(module: nn.Module, others: Mapping[str, object]) -> None:
-    """Refuse an argument that would be lost, such as the sinks of gpt-oss.
-
-    Raises:
-        EncoderError: one has a value.
-    """
+    """Refuse an argument that would be lost, such as the sinks of gpt-oss."""
     for name, value in others.items():
         if value is not None and name not in _WITHOUT_EFFECT:
             raise EncoderError(

@@ -47,9 +47,6 @@ class Encoder:
         reference: what it was loaded from; None likewise.
         precision: what it computes in, and what token probes multiply its features in.
         int8: as given.
-
-    Raises:
-        EncoderError: the architecture is not supported.
     """
 
     def __init__(
@@ -112,9 +109,6 @@ class Encoder:
     def check_unchanged(self) -> None:
         """Refuse what was computed since it was loaded, where its files changed: weights are mapped
         from them.
-
-        Raises:
-            EncoderError: they did.
         """
         if self.files is not None:
             self.files.check()
@@ -146,11 +140,7 @@ class Encoder:
         return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
-        """Return the L+1 hidden states of the real tokens alone, input by input, embeddings first.
-
-        Raises:
-            NumbersError: there is NaN or infinity among them.
-        """
+        """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
         layers = [
             states.squeeze(0)
             for states in self._forward(batch, output_hidden_states=True).hidden_states
@@ -211,13 +201,7 @@ def _as_it_is(linear: nn.Linear) -> nn.Linear:
 def load_encoder(
     reference: EncoderReference, device: str = "cpu", *, int8: bool = False
 ) -> Encoder:
-    """Load the encoder that ``reference`` names, from its local folder; ``int8`` as of ``Encoder``.
-
-    Raises:
-        EncoderError: the weights are damaged, do not fit the architecture or are not those of its
-            digest.
-        SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
-    """
+    """Load the encoder of ``reference`` from its local folder; ``int8`` as of ``Encoder``."""
     check_device(device)
     check_precision(reference.precision, device)
     if reference.causal:

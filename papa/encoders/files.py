@@ -42,11 +42,7 @@ with other names are adapters, other precisions or other frameworks' weights."""
 
 
 def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
-    """Return what an encoder's config.json holds; nothing in it is checked.
-
-    Raises:
-        EncoderError: the file is missing, cannot be read, or holds no mapping.
-    """
+    """Return what an encoder's config.json holds; nothing in it is checked."""
     path = folder / CONFIGURATION
     try:
         if not path.is_file():
@@ -79,11 +75,7 @@ class WeightFiles:
 
 
 def weight_files(folder: Path, what: str) -> WeightFiles:
-    """Return the files that hold the weights of the encoder in ``folder``.
-
-    Raises:
-        EncoderError: there are none, or an index names files that are not there.
-    """
+    """Return the files that hold the weights of the encoder in ``folder``."""
     for name, pickled in ((SAFETENSORS, False), (_PICKLED, True)):
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -106,9 +98,6 @@ def encoder_digest(
 ) -> str:
     """Return SHA-256 over the weights of the encoder in ``folder``, as they were published, and its
     configuration.
-
-    Raises:
-        EncoderError: a file of it is missing.
     """
     weights = {path.name: digest_of(path) for path in weight_files(folder, what).paths}
     return sha256_of_json({"weights": weights, "config": sha256_of_file(folder / CONFIGURATION)})
@@ -203,9 +192,6 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
 def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
     """Return patterns of the files that hold an encoder's weights on the hub; none of them is
     fetched.
-
-    Raises:
-        EncoderError: it has no weights that PAPA reads.
     """
     files = _files(name, commit, folder)
     patterns = next((patterns for patterns in WEIGHT_CHOICES if patterns[0] in files), None)

@@ -29,9 +29,6 @@ def check_states(
 
     Args:
         layers: embeddings first.
-
-    Raises:
-        NumbersError: names the first such layer and row.
     """
     if sum_is_finite(layers[-1]):
         return

@@ -30,11 +30,7 @@ def has_bfloat16() -> bool:
 
 
 def check_device(device: str | torch.device) -> None:
-    """Refuse a device that PyTorch does not have here.
-
-    Raises:
-        SpecError: there is no such device, or it is a GPU that is not here.
-    """
+    """Refuse a device that PyTorch does not have here."""
     import torch
 
     try:
@@ -49,11 +45,7 @@ def check_device(device: str | torch.device) -> None:
 
 
 def check_int8(device: str | torch.device) -> None:
-    """Refuse int8 elsewhere than on a CPU.
-
-    Raises:
-        SpecError: the device is no CPU.
-    """
+    """Refuse int8 elsewhere than on a CPU."""
     import torch
 
     if torch.device(device).type != "cpu":
@@ -61,11 +53,7 @@ def check_int8(device: str | torch.device) -> None:
 
 
 def check_precision(precision: Precision, device: str) -> None:
-    """Refuse a precision that the device does not compute in.
-
-    Raises:
-        SpecError: bfloat16 on a CPU without instructions for it.
-    """
+    """Refuse a precision that the device does not compute in."""
     if precision == "bfloat16" and device == "cpu" and not has_bfloat16():
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and "

@@ -139,11 +139,7 @@ def _weights_fit(folder: Path, what: str, digest: str) -> bool:
 
 
 def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
-    """Refuse weights that are not what this machine remembers of files that look the same.
-
-    Raises:
-        EncoderError: their digests differ.
-    """
+    """Refuse weights that are not what this machine remembers of files that look the same."""
     if found != expected:
         raise EncoderError(
             f"the weights of {what} in {folder} changed without a trace in the file system "
@@ -160,9 +156,6 @@ def watched(reference: EncoderReference) -> Watched:
 def check_read(reference: EncoderReference, files: Watched) -> None:
     """Refuse what was read since the files were ``watched``, where it is not what ``reference``
     stands for.
-
-    Raises:
-        EncoderError: the files changed.
     """
     folder = Path(reference.folder)
     source = digest_of_source(reference.digest, reference.tokenizer_digest)
@@ -261,11 +254,7 @@ def _is_installed(module: str) -> bool:
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
-    """Load the encoder's fast tokenizer.
-
-    Raises:
-        EncoderError: its files cannot be read or changed, or there is no fast tokenizer for it.
-    """
+    """Load the encoder's fast tokenizer."""
     if reference.tokenizer is not None:
         return reference.tokenizer
     folder = Path(reference.folder)
@@ -299,11 +288,7 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def embedded_folder() -> Path:
-    """Return the folder with all-MiniLM-L6-v2, found without running its package's code.
-
-    Raises:
-        EncoderError: the package is not installed.
-    """
+    """Return the folder with all-MiniLM-L6-v2, found without running its package's code."""
     found = importlib.util.find_spec(EMBEDDED_PACKAGE)
     if found is None or found.origin is None:
         raise EncoderError(

@@ -31,9 +31,6 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
     Args:
         content: digests of all that it looks at, and its settings.
         check: returns a JSON value other than None.
-
-    Raises:
-        PapaError: as the check raises it.
     """
     key = {"check": what, "content": content, "made by": _makers()}
     found = recall(key)

@@ -42,10 +42,6 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
 
     Returns:
         A folder that holds all of the encoder; what it holds was checked against its digests.
-
-    Raises:
-        EncoderError: a pickle is damaged or holds more than tensors, the weights do not fit the
-            architecture, or the files changed.
     """
     converted = converted_folder(digest)
     converted.parent.mkdir(parents=True, exist_ok=True)
@@ -147,9 +143,6 @@ def load_model(
 def check_size(folder: Path, what: str) -> None:
     """Refuse a configuration that describes far more weights than the files hold: they would be
     made up in memory.
-
-    Raises:
-        EncoderError: it does.
     """
     from transformers import AutoConfig, AutoModel
 

@@ -39,9 +39,6 @@ def average_by_position(
         special_tokens: of its tokenizer.
         heads: of a layer, counted by query.
         progress: called with rows done and in all.
-
-    Raises:
-        NumbersError: there is NaN or infinity in the attention.
     """
     modules = attention_modules(model)
     averager = AttentionAverager(len(modules), heads, split.slots, model.device)

@@ -75,12 +75,6 @@ def evaluate_cell(
 
     Returns:
         One score per seed, in the order of ``seeds``.
-
-    Raises:
-        DataError: a split has no labels, or labels that the metric cannot score.
-        DiskSpaceError: features fit the budget and not the disk; said before the encoder runs.
-        NumbersError: there is NaN or infinity in a hidden state.
-        SpecError: training diverged.
     """
     if not seeds:
         raise DataError(

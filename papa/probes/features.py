@@ -49,11 +49,7 @@ class WordEmbeddings:
         self.precision = encoder.precision
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """Return the embedding of each real token, input by input.
-
-        Raises:
-            NumbersError: there is NaN or infinity among them.
-        """
+        """Return the embedding of each real token, input by input."""
         states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
         check_states(self.model, states, batch)
         return states
@@ -109,11 +105,6 @@ def extract_features(
         encoder: whatever replacement is active on it is in the features.
         dtype: how numbers are stored.
         progress: called with rows done and rows in all.
-
-    Raises:
-        DataError: the split has no token that the probe could see.
-        DiskSpaceError: the disk has no room for the file.
-        NumbersError: there is NaN or infinity in a hidden state.
     """
     # Offsets are known before any number is: batches may come in any order.
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
@@ -165,9 +156,6 @@ def compute_features(
 def count_tokens(split: TokenisedSplit) -> int:
     """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
     the labels.
-
-    Raises:
-        DataError: there are none.
     """
     tokens = int(split.probed_lengths.sum())
     if tokens == 0:
@@ -180,9 +168,6 @@ def count_tokens(split: TokenisedSplit) -> int:
 def reserved(path: Path, size: int) -> BinaryIO:
     """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file
     system can.
-
-    Raises:
-        DiskSpaceError: the disk has no room for it.
     """
     check_disk(path.parent, size)
     file = path.open("xb")

@@ -161,10 +161,6 @@ def train_jointly(
 
     Returns:
         The moments after the last epoch, to go on from.
-
-    Raises:
-        NumbersError: there is NaN or infinity in a hidden state.
-        SpecError: the loss or its gradient is no longer a number.
     """
     split = corpus.split("train")
     window = window_rows(len(split), count_tokens(split), token_values, spec.batch_size)

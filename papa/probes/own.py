@@ -51,11 +51,7 @@ BatchScore = Callable[["Padded", np.ndarray, Any], Tensor]
 
 
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
-    """The class of transformers that loads a model with the head that the task asks.
-
-    Raises:
-        EncoderError: the task has no labels, and the model no head that gives classes.
-    """
+    """The class of transformers that loads a model with the head that the task asks."""
     if task.of_embeddings:
         return "AutoModel"
     if task.kind == "mlm":
@@ -84,9 +80,6 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
 
     Args:
         head: as ``own_class`` names it.
-
-    Raises:
-        EncoderError: its weights lack the head, or its attention cannot be reached.
     """
     files = watched(reference)
     try:
@@ -169,9 +162,6 @@ def class_ids(
         names: of the task's classes.
         own: as ``class_names`` gives them.
         task: for messages.
-
-    Raises:
-        DataError: the head knows no such class.
     """
     if all(name == f"LABEL_{number}" for number, name in enumerate(own)) and len(names) <= len(own):
         return np.arange(len(names))
@@ -315,9 +305,6 @@ def score_of_batch(
         ids: the number that the model's head has for each class of the task; None without classes.
         batch, labels: what the model was called with, and the labels of rows.
         outputs: what it put out.
-
-    Raises:
-        DataError: it gives something else than a finite number for each text.
     """
     given = torch.from_numpy(labels) if batch.labels is None else batch.labels.cpu()
     if ids is not None:

@@ -58,9 +58,6 @@ class ModuleProbe(Probe):
         seeds: one module for each.
         inputs: (L+1)·d.
         labels: classes.
-
-    Raises:
-        SpecError: it makes something else.
     """
 
     def __init__(self, make: MakeModule, seeds: Sequence[int], inputs: int, labels: int) -> None:
@@ -143,9 +140,6 @@ def fit_estimators(
         train, validation: features.
         seeds: a copy each.
         score: of predictions, labels, and labels of each row.
-
-    Raises:
-        SpecError: it fails, or predicts something else than a class for each input.
     """
     sides = []
     for source in (train, validation):

@@ -53,9 +53,6 @@ def best_constant_answer(
         task: its metric and positive class.
         vocabulary: size of the vocabulary; used for masked language models alone.
         code: with a metric of the user's own, if any.
-
-    Raises:
-        DataError: the validation split holds no label, or the task's positive class does not exist.
     """
     labels, lengths = labels_of(corpus.split("validation"))
     if corpus.kind == "mlm":

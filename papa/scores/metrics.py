@@ -76,10 +76,6 @@ def scored(
             they are.
         lengths: labels of each example, summing to n, where an example has several; None: one each.
         positive: the positive class of ``f1``.
-
-    Raises:
-        DataError: there is nothing to score, arrays differ in length, or the metric does not fit
-            the labels.
     """
     if len(predictions) == 0:
         raise DataError(
@@ -112,9 +108,6 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 
     Returns:
         Its number; 1 for every other metric, which has none.
-
-    Raises:
-        DataError: no class has the name, or it must be named because there are not two classes.
     """
     if task.metric != "f1":
         return 1
@@ -139,11 +132,7 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 
 
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
-    """The name of the positive class of metric ``f1``; None for every other metric.
-
-    Raises:
-        DataError: as ``positive_class``.
-    """
+    """The name of the positive class of metric ``f1``; None for every other metric."""
     if task.metric != "f1" or not label_names:
         return None
     positive = positive_class(task, label_names)

@@ -56,10 +56,6 @@ def read_yaml(text: str, origin: str) -> Any:
     Args:
         text: the YAML.
         origin: where it is from, for messages.
-
-    Raises:
-        SpecError: it is not YAML, holds an alias, a key is no text or given twice, or it is too
-            large or too deep.
     """
     if len(text) > _MOST_CHARACTERS:
         raise SpecError(

@@ -51,9 +51,6 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     Args:
         path: the YAML file; relative paths in it are relative to its folder.
         overrides: ``a.b=value`` with YAML values, applied over the file; list items by their index.
-
-    Raises:
-        SpecError: the file is missing or malformed, a key is unknown or a value impossible.
     """
     try:
         document = read_yaml(text_of(path), str(path))
@@ -82,10 +79,6 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
 
     With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
     what the study says itself still wins. The specification holds the switches, not the key.
-
-    Raises:
-        MalformedError: keys are unknown or values impossible; the message names ``origin`` and all
-            of them.
     """
     refuse_credentials(document, origin)
     _refuse_half_characters(document, origin)
@@ -127,11 +120,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
 
 
 def refuse_credentials(document: Mapping[Any, Any], origin: str) -> None:
-    """Refuse a study that names a password or key, as studies are stored, logged and shown.
-
-    Raises:
-        SpecError: names the key and not what it holds.
-    """
+    """Refuse a study that names a password or key, as studies are stored, logged and shown."""
     path = next((path for path, text in texts_in(document) if holds_credentials(text)), None)
     if path is not None:
         raise SpecError(f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}")
@@ -251,11 +240,7 @@ def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def override(document: dict[str, Any], setting: str) -> None:
-    """Lay one ``a.b=value`` over a study's mapping.
-
-    Raises:
-        SpecError: it is no such setting, or fits nothing in the mapping.
-    """
+    """Lay one ``a.b=value`` over a study's mapping."""
     path, equals, text = setting.partition("=")
     setting = shortened(setting, 200)
     if not equals or not path:

@@ -145,9 +145,6 @@ def check_evaluations(method: str, evaluations: int, heads: int) -> None:
         method: a name in ``HEAD_SCORES``.
         evaluations: the budget.
         heads: of the whole encoder.
-
-    Raises:
-        SpecError: it is.
     """
     asked = HEAD_SCORES[method]
     least = asked.evaluations(heads, 0) if asked.evaluations else 0

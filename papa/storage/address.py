@@ -15,11 +15,7 @@ Address = str | Path
 
 
 def store_at(address: Address) -> ArtifactStore:
-    """What lies at an address: a folder of this machine, or a URI such as ``s3://bucket/prefix``.
-
-    Raises:
-        ArtifactError: the address is neither, or holds a user or password.
-    """
+    """What lies at an address: a folder of this machine, or a URI such as ``s3://bucket/prefix``."""
     text = str(address).removeprefix("file://")
     if holds_credentials(text):
         raise ArtifactError(

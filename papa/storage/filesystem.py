@@ -34,11 +34,7 @@ _CREDENTIALS = {
 
 
 def filesystem(uri: str) -> tuple[AbstractFileSystem, str]:
-    """The filesystem of a URI and the path in it.
-
-    Raises:
-        ArtifactError: no filesystem of fsspec takes such URIs, or its package is not installed.
-    """
+    """The filesystem of a URI and the path in it."""
     protocol = uri.partition("://")[0]
     try:
         return url_to_fs(

@@ -28,11 +28,7 @@ class Watched:
         self._seen = self._statuses()
 
     def check(self) -> None:
-        """Refuse files that were exchanged or written to since.
-
-        Raises:
-            PapaError: one was; the message names it.
-        """
+        """Refuse files that were exchanged or written to since."""
         for path, before, now in zip(self._paths, self._seen, self._statuses(), strict=True):
             if before != now:
                 raise self._error(
@@ -45,9 +41,6 @@ class Watched:
         Args:
             expected: their digest, as it is in keys.
             found: their digest, taken after they were read.
-
-        Raises:
-            PapaError: they are.
         """
         self.check()
         if found != expected:

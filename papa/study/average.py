@@ -252,9 +252,6 @@ def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionS
 
     Args:
         shape: [L, H, S, S]; None takes any.
-
-    Raises:
-        ArtifactError: they are damaged, or were removed.
     """
     import torch
 

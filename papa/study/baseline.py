@@ -83,11 +83,7 @@ class BaselineScores:
 
 
 def read_baseline(address: Address) -> BaselineScores:
-    """The scores of a finished baseline.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
+    """The scores of a finished baseline."""
     from safetensors.numpy import load_file
 
     from papa.scores.baselines import ConstantAnswer

@@ -45,11 +45,7 @@ class Distances(OnText, WorkerStep):
 
 
 def read_distances(found: ArtifactReference, encoder: EncoderReference) -> ByDistance:
-    """What a finished step of stage ``relative`` holds.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
+    """What a finished step of stage ``relative`` holds."""
     from safetensors.torch import load_file
 
     from papa.ablation.relative import ByDistance

@@ -31,9 +31,6 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
 
     Returns:
         Whether there was something to do.
-
-    Raises:
-        PapaError: it, or what it reads, cannot be made.
     """
     if damage is None and step.is_complete(session.store):
         return False
@@ -154,9 +151,6 @@ def run_here(
     Args:
         steps: each after those it reads.
         loaded: encoders that are at hand.
-
-    Raises:
-        PapaError: a step cannot be made.
     """
     session = Session(store, ThisProcess(execution.device, loaded), execution, reporter)
     with announced(store, str(Process.this())) as alive:

@@ -68,10 +68,6 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
     Args:
         shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does
             not give.
-
-    Raises:
-        CheckError: an encoder or a source is missing or unfit, or an encoder has fewer positions
-            than a task has slots; the message lists every problem.
     """
     resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
     if resolved.problems:
@@ -345,11 +341,7 @@ def device_of(study: StudySpec) -> str:
 
 
 def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
-    """Short names, longer where short ones would clash.
-
-    Raises:
-        SpecError: two encoders are the same.
-    """
+    """Short names, longer where short ones would clash."""
     shorts = Counter(encoder.display for encoder in encoders)
     names = Counter(encoder.name for encoder in encoders)
     labels = {}

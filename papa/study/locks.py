@@ -33,9 +33,6 @@ def claimed(
         what: a step's stage and key, or a study.
         waits: called once where another holds it.
         given_up: asked again and again while another holds it; True ends the waiting.
-
-    Raises:
-        PapaError: it was given up.
     """
     store.locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store.locks / f"{what}.lock")

@@ -58,11 +58,7 @@ class Outputs(OnText, WorkerStep):
             found.save(folder / FILE)
 
     def read(self, found: ArtifactReference) -> ConstantOutputs:
-        """What it made, verified.
-
-        Raises:
-            ArtifactError: the artifact is damaged.
-        """
+        """What it made, verified."""
         from papa.attention.outputs import read_outputs
 
         return read_outputs(found, self.kind, self.encoder.layers, self.encoder.heads, self.slots)

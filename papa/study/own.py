@@ -119,11 +119,7 @@ class About:
 
 
 def read_answers(found: ArtifactReference) -> tuple[Found, About]:
-    """What a finished step of stage ``answers`` holds.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
+    """What a finished step of stage ``answers`` holds."""
     from safetensors.numpy import load_file
 
     verify(found.folder, ANSWERS, ABOUT)

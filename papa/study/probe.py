@@ -113,11 +113,7 @@ class WithConstantHeads(OnText, WorkerStep):
         return {**OnText.spec(self), **of_heads}
 
     def heads(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
-        """The constant heads, as (layer, head): the first of the head order.
-
-        Raises:
-            ArtifactError: a ranking is damaged.
-        """
+        """The constant heads, as (layer, head): the first of the head order."""
         return tuple(self.ranked(found)[: self.count])
 
     def ranked(self, found: Mapping[Step, ArtifactReference]) -> list[Head]:
@@ -246,11 +242,7 @@ class ProbeScores:
 
 
 def read_scores(address: Address) -> ProbeScores:
-    """The scores of a finished probing.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
-    """
+    """The scores of a finished probing."""
     folder = fetched(address)
     verify(folder, SCORES)
     with reading(folder):
@@ -260,9 +252,6 @@ def read_scores(address: Address) -> ProbeScores:
 def read_examples(address: Address) -> Any:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]:
     ``papa.scores.examples``.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
     """
     from safetensors.numpy import load_file
 

@@ -261,9 +261,6 @@ def read_lambda(
     Args:
         rankings: by seed.
         encoder: whose heads they must be of; None takes any.
-
-    Raises:
-        ArtifactError: an artifact is damaged.
     """
     from safetensors.numpy import load_file
 

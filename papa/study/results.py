@@ -125,11 +125,7 @@ def _measured(
 def measured_of(
     metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address
 ) -> Measured:
-    """The scores of all seeds, from those of some seeds and what examples add to them.
-
-    Raises:
-        ArtifactError: of what lies at ``address``, one does not fit the other or the metric.
-    """
+    """The scores of all seeds, from those of some seeds and what examples add to them."""
     from papa.scores.intervals import Measured
 
     with reading(address):

@@ -63,9 +63,6 @@ class Store:
     Attributes:
         address: the folder or URI.
         root: the store's folder on this machine.
-
-    Raises:
-        ArtifactError: the address is neither.
     """
 
     def __init__(self, address: Address) -> None:
@@ -124,11 +121,7 @@ class Store:
         remove(self.folder(stage, key))
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
-        """The reference to a step's finished artifact.
-
-        Raises:
-            ArtifactError: it is not complete.
-        """
+        """The reference to a step's finished artifact."""
         return reference(self.folder(stage, key))
 
     def check(self) -> None:
@@ -180,11 +173,7 @@ database, too.
 
 
 def is_marked(address: str) -> bool:
-    """Whether ``address`` says that it is a store.
-
-    Raises:
-        ArtifactError: its marker is damaged, or is of another format.
-    """
+    """Whether ``address`` says that it is a store."""
     data = store_at(address).read(MARKER)
     if data is None:
         return False
@@ -204,11 +193,7 @@ def is_marked(address: str) -> bool:
 
 
 def mark(address: str) -> None:
-    """Make ``address`` say that it is a store; a folder must be there.
-
-    Raises:
-        ArtifactError: it holds something else.
-    """
+    """Make ``address`` say that it is a store; a folder must be there."""
     if is_marked(address):
         return
     check_is_ours(address)
@@ -217,11 +202,7 @@ def mark(address: str) -> None:
 
 
 def check_is_ours(address: str) -> None:
-    """Make sure that an address without a marker holds nothing, or what an earlier PAPA kept there.
-
-    Raises:
-        ArtifactError: it holds something else.
-    """
+    """Make sure that an unmarked address holds nothing, or what an earlier PAPA kept there."""
     # Another run marks before it writes anything else: what is neither empty nor marked by now was
     # not its doing.
     if not (_is_empty(address) or _shows_a_store(address) or is_marked(address)):

@@ -21,9 +21,6 @@ class StoredStudy:
 
     Attributes:
         inputs: its encoders and sources.
-
-    Raises:
-        CheckError: an encoder or a source is missing or unfit.
     """
 
     def __init__(self, study: StudySpec, store: Store) -> None:

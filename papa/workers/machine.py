@@ -59,11 +59,7 @@ class Machine:
             )
 
     def encoder(self, reference: EncoderReference) -> EncoderReference:
-        """The same encoder by its files on this machine.
-
-        Raises:
-            EncoderError: it is not here, or its content differs.
-        """
+        """The same encoder by its files on this machine."""
         if not self.elsewhere:
             return reference
         try:

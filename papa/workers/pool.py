@@ -147,10 +147,6 @@ class WorkerPool:
                 here, and where no worker was started yet.
             on_epoch: called from this thread with the losses of each epoch, once for each seed and
                 epoch of a call.
-
-        Raises:
-            PapaError: as the function raised it, or a worker was lost too often, or the cluster
-                cannot be joined, or Ray's own processes ended.
         """
         if at_driver and (self._address or self._beginning is None):
             with self._at_driver:
