@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.study.average import Average
 from papa.study.mean_qk import MeanQK
-from papa.study.step import Context, Step, WorkerStep, identity
+from papa.study.step import Context, Session, Step, WorkerStep, identity
 
 
 @dataclass(frozen=True, eq=False)
