@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.progress import Progress
 from papa.spec import TaskSpec
 from papa.storage.artifacts import ArtifactReference, reading, verify
-from papa.study.step import Context, Session, WorkerStep
+from papa.study.step import Context, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ class FrozenProbe(OnText, WorkerStep):
 
     stage: ClassVar[str] = "frozen_probe"
     version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
+    loads_encoder: ClassVar[bool] = True
 
     task: TaskSpec
     seed: int
@@ -38,9 +39,6 @@ class FrozenProbe(OnText, WorkerStep):
         of_task = {"kind", "labels", "slots", "metric", "probe"}
         task = self.task.model_dump(mode="json", include=of_task)
         return {**super().spec(), "task": task, "seed": self.seed}
-
-    def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress, encoder=self.encoder, urgency=2)
 
     def compute(self, encoder: Encoder, context: Context) -> None:
         from safetensors.torch import save_file
