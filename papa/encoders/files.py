@@ -17,6 +17,8 @@ from papa.storage.cache import cache_folder
 from papa.storage.metadata import sha256_of_file, sha256_of_json
 
 CONFIGURATION = "config.json"
+POOLING = "1_Pooling/config.json"
+"""How sentence-transformers makes one embedding of a text's tokens."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -172,7 +174,7 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
         HubUnreachableError: the hub does not answer and not all of it is here.
     """
     with _hub_errors(what, name, revision):
-        folder = _fetched(name, revision, [CONFIGURATION, *TOKENIZER_FILES])
+        folder = _fetched(name, revision, [CONFIGURATION, POOLING, *TOKENIZER_FILES])
     return folder, folder.name
 
 

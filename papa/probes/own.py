@@ -7,6 +7,7 @@ those of probes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from papa.ablation.substitutes import Reused, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
-from papa.encoders.files import read_configuration_file
+from papa.encoders.files import POOLING, read_configuration_file
 from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, joined
@@ -108,6 +109,8 @@ def check_own(
             f"the encoder {reference.name} is held in memory, and its own head is read from its "
             "files: save it and load it by its folder"
         )
+    if task.of_embeddings:
+        _check_pooling(reference)
     model = load_own(reference, own_class(task, reference))
     if names is not None and task.columns.label is not None:
         class_ids(names, class_names(model), task)
@@ -127,6 +130,27 @@ def check_own(
         raise EncoderError(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
             f"metric: {fits}"
+        )
+
+
+def _check_pooling(reference: EncoderReference) -> None:
+    """Refuse an encoder of sentences whose embeddings are no means over tokens."""
+    path = Path(reference.folder) / POOLING
+    if not path.is_file():
+        return
+    try:
+        found = json.loads(path.read_text())
+        modes = found.get("pooling_mode") or [
+            name.removeprefix("pooling_mode_").removesuffix("_tokens")
+            for name, value in found.items()
+            if name.startswith("pooling_mode_") and value is True
+        ]
+    except (OSError, ValueError, AttributeError) as error:
+        raise EncoderError(f"{path} cannot be read ({error}): fetch the encoder again") from None
+    if modes not in ("mean", ["mean"]):
+        raise EncoderError(
+            f"'{reference.name}' pools its embeddings by {modes} ({POOLING}), and PAPA measures "
+            "means over tokens: measure it in your own loop, with papa.ablated"
         )
 
 

@@ -21,6 +21,7 @@ from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
+    BertModel,
     PreTrainedModel,
 )
 from typer.testing import CliRunner
@@ -28,10 +29,12 @@ from typer.testing import CliRunner
 from flows.cli import app
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
-from papa.encoders.reference import embedded_folder
-from papa.errors import PapaError, SpecError
+from papa.encoders.reference import embedded_folder, resolve_encoder
+from papa.errors import EncoderError, PapaError, SpecError
+from papa.probes.own import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
+from papa.spec import EncoderSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
@@ -342,6 +345,34 @@ def test_what_no_head_can_be_asked_is_one_sentence(
     with pytest.raises(PapaError) as error:
         finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        {"pooling_mode": "cls"},
+        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+        [],
+        None,
+    ],
+)
+def test_embeddings_that_are_no_means_over_tokens_are_refused(
+    tmp_path: Path, pooling: object
+) -> None:
+    folder = saved(BertModel(BertConfig(**SMALL)), tmp_path / "model")
+    (folder / "1_Pooling").mkdir()
+    text = "{" if pooling is None else json.dumps(pooling)
+    (folder / "1_Pooling" / "config.json").write_text(text)
+    reference = resolve_encoder(EncoderSpec(name=str(folder)))
+    task = TaskSpec.model_validate(
+        {"name": "texts", "slots": 16, "kind": "text", "columns": {"text": "text"}, "head": "own"}
+        | {"metric": "nearest_1", "source": {"kind": "files", "train": "a", "validation": "b"}}
+    )
+    said = "pools its embeddings by .*cls" if pooling else "cannot be read"
+    with pytest.raises(EncoderError, match=said):
+        check_own(task, reference, None, 10)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
+    check_own(task, reference, None, 10)
 
 
 def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
