@@ -239,6 +239,7 @@ def _export(
                 unseen_share=scores.unseen_share,
                 rows=len(split),
                 cut=corpus.metadata["texts_cut"]["validation"],
+                own_head=isinstance(step, Own) and not task.of_embeddings,
             ),
             "int8": int8_scores(stored, cell, step, *known, status) if int8 else None,
             "classifier": trained_probe(stored, step, *known, device, status),

@@ -163,8 +163,20 @@ def _limits(layout: Mapping[str, Any]) -> str:
     )
 
 
+_ENCODER_ALONE = (
+    "The score is of the model with its own head, and this folder holds its encoder alone: put the "
+    "head on it in code, or hold the model's heads constant with papa.ablated."
+)
+
+
 def study_score(
-    summary: pandas.DataFrame, *, precision: str, unseen_share: float | None, rows: int, cut: int
+    summary: pandas.DataFrame,
+    *,
+    precision: str,
+    unseen_share: float | None,
+    rows: int,
+    cut: int,
+    own_head: bool,
 ) -> dict[str, Any]:
     """What a study says of the exported cell, in numbers and as its report writes them.
 
@@ -174,6 +186,7 @@ def study_score(
         unseen_share: the share of the constants' entries read that the average had never seen.
         rows: of the validation split.
         cut: its texts that did not fit their slots.
+        own_head: whether the score is of a head of the model's own, which exports leave out.
     """
     cell = summary.to_dict("records")[-1]
     rows_written = score_tables(summary)[0].rows
@@ -193,7 +206,11 @@ def study_score(
             "drop": cells[-1][3],
             "original": cells[0][2] if len(cells) > 1 else None,
             "baselines": {baseline[0]: baseline[2] for baseline in baselines},
-            "notes": [caption(summary), *marks(summary)],
+            "notes": [
+                caption(summary),
+                *marks(summary),
+                *([_ENCODER_ALONE] if own_head else []),
+            ],
         },
     }
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
-from papa.exporting.card import model_card
+from papa.exporting.card import model_card, study_score
 from papa.exporting.document import ExportDocument
+from papa.reporting.summary import summarise
+from tests.reporting.studies import results
+
+
+@pytest.mark.parametrize("own_head", [True, False])
+def test_a_score_of_more_than_the_folder_holds_says_so(own_head: bool) -> None:
+    summary = summarise(results(fractions=(1, 0.5)))
+    score = study_score(
+        summary, precision="float32", unseen_share=0.0, rows=20, cut=0, own_head=own_head
+    )
+    said = any("this folder holds its encoder alone" in note for note in score["written"]["notes"])
+    assert said == own_head
+
 
 NAME = "a\n---\nlicence: mine\n# <script>|[c](http://d)"
 
